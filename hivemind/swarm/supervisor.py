@@ -1,7 +1,7 @@
 """The supervisor: starts agents, restarts them when they die or hang, ends them in order.
 
-No agent needs its data: agents can run without it, and its death only makes them end. It keeps the hive's one file watcher, whose
-events ring the agents' doorbells.
+Agents need none of its data and can run without a supervisor; its death only makes them end. It keeps the hive's one
+file watcher, whose events ring the agents' doorbells.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _CHECK_S = 1.0  # how often it checks that the hive still exists
 
 @dataclass(slots=True)
 class _Child:
-    """The state of one agent's process; times are monotonic seconds. `end_reason` says why it is not restarted: a person has
-    stopped the agent, or its file was removed."""
+    """The state of one agent's process; times are monotonic seconds. `end_reason` is set if the agent is not to be
+    restarted: a person has stopped it, or its file was removed."""
 
     name: str
     pid: int = 0
@@ -61,7 +61,7 @@ class Supervisor:
     def __init__(
         self, hive: Parts, files: AgentFiles, names: Collection[str], *, warm: Callable[[], None], run_agent: RunAgent
     ) -> None:
-        """Take the hive's supervisor lock and fork the fork server. Changes in `files` are followed while it runs.
+        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`.
 
         Raises HeldLock if another process holds the lock. Call it while this process has one thread and no open files.
         """
@@ -84,7 +84,7 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The running processes, by agent."""
+        """The pids of the running processes, by agent."""
         return {name: child.pid for name, child in self._children.items() if child.pid and name != EXCHANGE}
 
     @property
@@ -94,7 +94,7 @@ class Supervisor:
 
     @property
     def is_dispatching(self) -> bool:
-        """True while due work is being done, or should be."""
+        """True while a process does due work, or should be started to do it."""
         return self._due.is_busy or self._due.remaining_s <= 0
 
     def stop(self) -> None:
@@ -102,11 +102,11 @@ class Supervisor:
         self._stop = True
 
     def run(self, tick: Callable[[], bool], tick_s: float | None) -> None:
-        """Keep the swarm running; returns once it has ended.
+        """Keep the swarm running, and return once it has ended.
 
-        `tick` is called after each event and every `tick_s` seconds (None: only after events); when it returns True, the swarm
-        ends. SIGINT and SIGTERM end the swarm too. Raises UserError or OSError before the first start if the journal cannot be
-        read, and HiveGone after the last agent has ended.
+        `tick` is called after each event and every `tick_s` seconds (None: only after events). When `tick` returns
+        True, the swarm ends. SIGINT and SIGTERM end the swarm too. Raises UserError or OSError before the first start
+        if the journal cannot be read, and HiveGone after the last agent has ended.
         """
         wake, wake_end = os.pipe()
         os.set_blocking(wake_end, False)
@@ -200,7 +200,7 @@ class Supervisor:
                     child.start_at = time.monotonic()
 
     def _follow_files(self) -> None:
-        """Start new agents of agents/, restart changed ones after their turn, end removed ones and return their tasks."""
+        """Start agents with new files, restart those with changed files after their turn, and end agents without a file."""
         assert self._watch is not None
         was_written, self._watch.agents_written = self._watch.agents_written, False
         if not was_written and not self._files.needs_reading:
@@ -250,7 +250,7 @@ class Supervisor:
             self._fork_server.signal(child.name, number)
 
     def _return_removed(self) -> None:
-        """Return the tasks of agents that have neither a file nor a process."""
+        """Move the tasks of agents that have neither a file nor a process back to the inbox."""
         self._children = {
             name: child for name, child in self._children.items() if child.end_reason != "removed" or child.pid
         }
@@ -282,7 +282,7 @@ class Supervisor:
                     self._delay_start(self._children[report["unborn"]])
 
     def _delay_start(self, child: _Child) -> None:
-        """Plan a restart after the current pause, and double the pause."""
+        """Plan a restart of the agent after its current pause, and double the pause."""
         child.start_at = time.monotonic() + child.delay_s
         child.delay_s = min(_MAX_DELAY_S, child.delay_s * 2)
 
@@ -303,7 +303,7 @@ class Supervisor:
             self._return_removed()
 
     def _replace_fork_server(self) -> None:
-        """Start a new fork server and all agents again: the old one was killed, and its agents end without it."""
+        """Start a new fork server and all agents again: the old fork server was killed, and its agents end without it."""
         self._fork_server.close()
         assert self._watch is not None
         self._watch.close()  # its threads must not run while the new fork server is forked
@@ -357,13 +357,13 @@ class Supervisor:
             _log.warning("deaths of agents cannot be recorded: %s", error)
 
     def _end(self) -> None:
-        """Make the fork server end every agent within seconds, then record the deaths of agents that did not end in order."""
+        """End every agent within seconds, by the fork server. Then record the deaths of agents that did not end in order."""
         self._fork_server.close()
         for name in self._children:
             self._record_death(name)
 
     def _settle_databases(self) -> None:
-        """Write the logs of the databases into them, since agents do not close their databases."""
+        """Write the databases' logs into the databases, because agents do not close their databases."""
         layout = self._hive.layout
         for path in (layout.documents_db, layout.graphs_db, layout.memory_db):
             try:
