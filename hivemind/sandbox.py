@@ -1,7 +1,7 @@
 """`sandbox: bwrap`: run a command without network that sees only the system's programs, its work folder and the roots.
 
-Bubblewrap creates namespaces with only an empty loopback interface, separate processes that die with the command, an empty /tmp,
-and read-only system folders. The task's records are next to the work folder, and not visible.
+Bubblewrap creates namespaces with only an empty loopback interface, separate processes that die with the command, an
+empty /tmp, and read-only system folders. The task's records are next to the work folder, and not visible.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _TRIAL_S = 10
 def sandbox_command(
     argv: Sequence[str], folder: Path, start: Path | None, roots: Mapping[Path, bool | None]
 ) -> list[str]:
-    """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and runs in `start`, by
-    default the work folder. `roots` says for each root whether it is writable; None hides a folder inside another root.
+    """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and runs in
+    `start`, by default the work folder. `roots` says for each root whether it is writable. None hides a folder that is
+    inside another root.
 
     Raises UserError if the sandbox is not available.
     """
@@ -48,7 +49,7 @@ def sandbox_command(
     mounts: list[str] = []
     # Inner folders come after outer ones.
     for path, is_writable in sorted({**_folders_between(roots), **roots, work_folder: True}.items()):
-        # By descriptor: another folder may have its name by now.
+        # By descriptor: another folder may have the work folder's name by now.
         source = "." if path == work_folder else os.fspath(path)
         mount = ("--tmpfs",) if is_writable is None else ("--bind-try" if is_writable else "--ro-bind-try", source)
         mounts += [*mount, os.fspath(path)]
@@ -56,8 +57,8 @@ def sandbox_command(
 
 
 def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
-    """Return the folders between a writable root and a read-only root inside it. Each needs its own mount: otherwise a command
-    could rename it, and move the read-only root to a writable place."""
+    """Return the folders between a writable root and a read-only root inside it. Each needs its own mount: otherwise a
+    command could rename the folder, and move the read-only root to a writable place."""
     folders: dict[Path, bool] = {}
     for path, is_writable in roots.items():
         outer = next((parent for parent in path.parents if parent in roots), None)
@@ -86,7 +87,8 @@ def check_sandbox() -> None:
 
 
 def _read_only(program: str) -> Iterator[str]:
-    """Yield the mount options for the system's folders, this process's Python, and the program if it is elsewhere."""
+    """Yield the mount options for the system's folders, this process's Python, and the program if it is in another
+    folder."""
     for name in _SYSTEM:
         if os.path.islink(name):
             yield from ("--symlink", os.readlink(name), name)

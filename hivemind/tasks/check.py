@@ -46,7 +46,7 @@ def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFin
         yield CheckFinding(path, error.message, error.remedy or "use the hivemind that wrote it")
         return
     except UserError as error:
-        mend = "restore it from a backup, or hivemind doctor --fix sets it aside"
+        mend = "restore it from a copy, or hivemind doctor --fix sets it aside"
         yield aside.finding(path, error.message, mend, quiet=True)
         return
     if torn:
