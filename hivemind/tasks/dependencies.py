@@ -82,7 +82,7 @@ class Dependencies:
         return None if place is None else "done" if place.parent.name == "done" else "failed"
 
     def _had_grace(self, queued: QueuedDrop) -> bool:
-        """Check that the task has been in the inbox for `grace_s` seconds, or that its time lies in the future."""
+        """Check that the task has been in the inbox for `grace_s` seconds, or that its file's time is in the future."""
         try:
             changed_at = os.lstat(self._layout.inbox / queued.name).st_ctime
         except FileNotFoundError:

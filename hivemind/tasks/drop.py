@@ -95,7 +95,7 @@ def id_of(name: str, folder: bool) -> str:
 
 
 def is_movable(folder: str | os.PathLike[str]) -> bool:
-    """Check that this process may read a dropped folder, and write to it, which a move requires."""
+    """Check that this process may read a dropped folder and write to it, which moving it requires."""
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 

@@ -73,7 +73,7 @@ def ended_at(folder: str | os.PathLike[str]) -> float:
 
 
 def is_open(layout: Layout, task_id: str) -> bool:
-    """Check that a task which was claimed before is neither over nor deleted. It may be in the inbox again.
+    """Check that a task is neither over nor deleted. It must have been claimed before, and may be in the inbox again.
 
     active/ is checked twice, because the task may move there from the inbox between the checks.
     """
@@ -213,7 +213,7 @@ def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Pa
 
 
 def wake_parent(layout: Layout, folder: Path) -> None:
-    """After a task's end, wake the agent that works on the task's parent, because it may be waiting."""
+    """After a task's end, wake the agent that works on the task's parent, because that agent may be waiting."""
     record = load_sound(folder)  # a damaged one is reported where it is opened; the parent's agent looks again later
     parent = None if record is None or record.parent is None else load_sound(layout.active / record.parent)
     if parent is not None and parent.claim is not None:

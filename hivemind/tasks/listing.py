@@ -90,7 +90,8 @@ class Listing:
         return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
-        """Check that a task which was claimed before is neither over nor deleted. Costs a few stats. Raises UserError."""
+        """Check that a task, once it was claimed, is neither over nor deleted. Costs a few stats. Raises UserError for
+        a bad id."""
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:

@@ -7,7 +7,7 @@ is then rebuilt from the inbox.
 
 A lane holds the drops for one `assignee/role[@HIVE]`. Layout: a line of JSON (`_Header`), 8 bytes for each lane (the
 offset of its next drop), and the drops, one line of JSON each: those of each lane in order, then the waiting ones. The
-file is written completely and renamed into place. Later only the 8 bytes change. Two processes that read them at the
+file is written completely and renamed into place. Later only the 8 bytes change. Two processes that read these at the
 same time both try the same drop, and the rename decides. If an offset moves backwards, the drops in between are gone,
 and each costs a failed rename. A queue whose file has the time 0 is out of date.
 """
@@ -245,8 +245,8 @@ class QueueCache:
         return self._queue
 
     def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
-        """Check whether the inbox differs from the queue, but not within `pause` seconds of the last check. `passed`
-        are the lanes in which every drop was tried."""
+        """Return True if the inbox may differ from the queue. Return False unchecked within `pause` seconds of the last
+        check. `passed` are the lanes in which every drop was tried."""
         header = queue.header
         age = now - header.built
         if self._outdated:

@@ -52,7 +52,7 @@ def name_check(kind: str) -> Callable[[Any], str]:
 
 
 def moment(value: Any) -> datetime:
-    """Parse a time, or a date, which stands for the end of that day. Without a time zone, the time is in UTC."""
+    """Parse a time, or a date, which means the end of that day. Without a time zone, the time is in UTC."""
     with suppress(Unreadable), boundary("date"):
         if isinstance(value, str):
             text = value.strip()

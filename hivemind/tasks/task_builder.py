@@ -52,8 +52,8 @@ class TaskBuilder:
         self._durable = settings.durable
 
     def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task's folder in active/. Return None if the drop went to failed/, to the schedule or back to the
-        inbox."""
+        """Make the task's folder in active/ and return the task. Return None if the drop went to failed/, to the
+        schedule or back to the inbox."""
         try:
             if drop.raw is not None or not drop.is_folder():
                 return self._build_from_file(drop, incarnation)
@@ -334,8 +334,7 @@ class TaskBuilder:
         os.rmdir(build)
 
     def _put_back_text(self, build: Path, dropped_folder: Path, record: TaskRecord | None) -> None:
-        """Move the text and attempts that `_take_out_text` took out back into the dropped folder, after the maker's
-        record."""
+        """Undo `_take_out_text`: write the maker's record, then move text and attempts back into the dropped folder."""
         if record is not None:
             if not os.path.lexists(dropped_folder / RECORD) and record.maker != HUMAN:
                 self._records.write(dropped_folder, TaskRecord(maker=record.maker, source=record.source))
