@@ -53,7 +53,7 @@ def sandbox_command(
         source = "." if path == work_folder else os.fspath(path)
         mount = ("--tmpfs",) if is_writable is None else ("--bind-try" if is_writable else "--ro-bind-try", source)
         mounts += [*mount, os.fspath(path)]
-    return [*_BWRAP, *_read_only(argv[0]), *mounts, "--chdir", os.fspath(start or work_folder), "--", *argv]
+    return [*_BWRAP, *_system_mounts(argv[0]), *mounts, "--chdir", os.fspath(start or work_folder), "--", *argv]
 
 
 def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
@@ -73,7 +73,7 @@ def check_sandbox() -> None:
     remedy = "install bubblewrap, or set sandbox: none in the agent's file"
     if shutil.which("bwrap") is None:
         raise UserError("sandbox: bwrap is not installed here", remedy=remedy)
-    trial = [*_BWRAP, *_read_only("true"), "--", "true"]
+    trial = [*_BWRAP, *_system_mounts("true"), "--", "true"]
     try:
         process = subprocess.run(trial, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
     except subprocess.TimeoutExpired:
@@ -86,7 +86,7 @@ def check_sandbox() -> None:
         )
 
 
-def _read_only(program: str) -> Iterator[str]:
+def _system_mounts(program: str) -> Iterator[str]:
     """Yield the mount options for the system's folders, this process's Python, and the program if it is in another
     folder."""
     for name in _SYSTEM:

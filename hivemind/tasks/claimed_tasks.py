@@ -198,7 +198,7 @@ class ClaimedTasks:
         except RecordTampered as error:
             problem = error
         self._forget(task.id)
-        self._claims.give_up(task.path, task.owner, problem)
+        self._claims.fail_damaged(task.path, task.owner, problem)
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _forget(self, task_id: str) -> None:

@@ -194,7 +194,7 @@ class Claims:
             except FileNotFoundError:
                 continue  # moved by hand meanwhile
             except UserError as problem:
-                self.give_up(path, agent, problem)
+                self.fail_damaged(path, agent, problem)
         return [task for _, task in sorted(dated_tasks, key=lambda dated_task: (dated_task[0], dated_task[1].id))]
 
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
@@ -222,7 +222,7 @@ class Claims:
             self._records.note_claim(path.name, record, task.title)
         return task
 
-    def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
+    def fail_damaged(self, path: Path, agent: str | None, problem: UserError) -> Path:
         """Move a task from active/ to failed/ because its folder has a problem. Return its new folder."""
         remove_ends(path)
         self._settings.outbox.put("failed", path.name, None, None)

@@ -66,10 +66,10 @@ class Dependencies:
     def state_of(self, name: str) -> StateName | None:
         """Return the state of a task, or None if it does not exist."""
         if name not in self._states:
-            self._states[name] = self._look(name)
+            self._states[name] = self._find_state(name)
         return self._states[name]
 
-    def _look(self, name: str) -> StateName | None:
+    def _find_state(self, name: str) -> StateName | None:
         """Find a task's state. Look in done/ first, the most likely folder, then in the order in which tasks move."""
         layout = self._layout
         if os.path.lexists(layout.done / name):

@@ -348,7 +348,7 @@ class DropReader:
         return Drop(name, file_stat, None, waits=f"{NOT_MOVABLE}: chmod -R a+rwX {name}")
 
     def _file(self, file: int, name: str) -> Drop:
-        file_stat = self.at_rest(file)
+        file_stat = self.stat_at_rest(file)
         if file_stat is None:
             return Drop(name, os.fstat(file), None)
         if not stat.S_ISREG(file_stat.st_mode):
@@ -387,7 +387,7 @@ class DropReader:
         fields = form.id, form.priority, form.assignee, form.role, form.dependencies
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
 
-    def at_rest(self, file: int) -> os.stat_result | None:
+    def stat_at_rest(self, file: int) -> os.stat_result | None:
         """Return an open file's stat, or None if a program may still be writing the file."""
         now = self._settings.clock()
         if not self._settings.settled(file, self._settings.settle_ms, now):

@@ -98,7 +98,7 @@ class DropClaims:
         lane."""
         open_stat = os.fstat(file)
         is_same = queued.is_from(open_stat)  # unchanged since it was at rest
-        file_stat = open_stat if is_same else self._reader.at_rest(file)
+        file_stat = open_stat if is_same else self._reader.stat_at_rest(file)
         if file_stat is None:
             return self._confirm(drop, False)
         if not stat.S_ISREG(file_stat.st_mode):
@@ -153,7 +153,7 @@ class DropClaims:
             except FileExistsError:
                 continue  # the name was taken meanwhile
             self.let_go(path)
-            self._queue.mislead()
+            self._queue.invalidate()
             return target
 
     def let_go(self, path: str | Path) -> None:

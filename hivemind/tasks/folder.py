@@ -230,7 +230,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
     attempts = folder / ATTEMPTS
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
         raise TaskProblem("is not a folder of the task", location=attempts, remedy="take it away")
-    target = attempts / str(_attempt(attempts))
+    target = attempts / str(_attempt_number(attempts))
     make_folder(target, durable=durable)
     if not (target / RECORD).exists():
         write(target / RECORD, (folder / RECORD).read_bytes(), durable=durable)
@@ -246,7 +246,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
         fsync_folder(folder)
 
 
-def _attempt(attempts: Path) -> int:
+def _attempt_number(attempts: Path) -> int:
     """Return the number of the attempt to set aside: the last number if a crash interrupted that move, else the next."""
     last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
     folder = attempts / str(last)

@@ -224,7 +224,7 @@ class QueueCache:
         with suppress(Unreadable):
             self._remembered(self._queue).pop(name, None)
 
-    def mislead(self) -> None:
+    def invalidate(self) -> None:
         """Mark the queue as out of date, after a drop has changed. The next claim rebuilds it."""
         with suppress(FileNotFoundError):
             os.utime(self._path, ns=(0, 0))
