@@ -53,13 +53,13 @@ class TokenBudget(StrictModel):
 
 
 class TaskTokenBudget(TokenBudget):
-    """The budget of a task. `tokens: null` removes the bound; leaving out `tokens` keeps the default bound."""
+    """The budget of a task. `tokens: null` removes the default bound; leaving it out does not."""
 
     tokens: int | None = Field(5_000_000, ge=0)
 
 
 class DayTokenBudget(TokenBudget):
-    """The budget of a day. `tokens: null` removes the bound; leaving out `tokens` keeps the default bound."""
+    """The budget of a day. `tokens: null` removes the default bound; leaving it out does not."""
 
     tokens: int | None = Field(50_000_000, ge=0)
 
@@ -294,8 +294,8 @@ class HiveConfig(StrictModel):
         return tuple(dict.fromkeys(path for path, root in pairs if root.worktree))
 
     def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
-        """Return the roots that a sandbox shows, and whether each is writable. If a root contains the hive, the hive is
-        in the result with None, and hidden. Roots in the hive's protected folders are not shown."""
+        """Return the roots that a sandbox shows, and whether each is writable. If a root contains the hive, the hive
+        has None and is hidden. Roots in the hive's protected folders are not shown."""
         hidden_folders = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
         writable = self.writable_folders(layout)
         folders: dict[Path, bool | None] = {
@@ -344,8 +344,8 @@ class _Defaults(StrictModel):
 @frozen
 class Agents(Collection[str]):
     """The names of all agents of a hive. `configs` are their settings, sorted by name; the file `r` with `replicas: 3`
-    sets up the agents `r-1`, `r-2`, `r-3`. `problems` are the errors of unreadable files, by file name without
-    extension. The agents of these files are set aside."""
+    is for `r-1`, `r-2`, `r-3`. `problems` are the errors of unreadable files, by file name without extension; these
+    agents are set aside."""
 
     configs: dict[str, AgentConfig] = field(default_factory=dict)
     problems: dict[str, UserError] = field(default_factory=dict)
@@ -372,8 +372,8 @@ class Agents(Collection[str]):
         return {name: self.configs[name].role if name in self.configs else None for name in self}
 
     def get(self, name: str, options: str = "") -> AgentConfig:
-        """Return the agent's settings. Raises UserError if the agent is set aside, or unknown (then with the command
-        that adds it)."""
+        """Return the agent's settings. Raises UserError if it is set aside, or unknown (then with the command that adds
+        it)."""
         config = self.configs.get(name)
         if config is not None:
             return config

@@ -27,8 +27,8 @@ Path = tuple[str | int, ...]
 
 
 class StrictModel(BaseModel):
-    """A model that refuses unknown keys. Its validator is built at the first validation. Default values are therefore
-    made with `model_construct`, which needs no validator."""
+    """A model that refuses unknown keys. Its validator is built at the first validation, so defaults are made with
+    `model_construct`, which needs none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 

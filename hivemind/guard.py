@@ -58,7 +58,8 @@ def _library() -> ctypes.CDLL:
 
 
 class _Guard:
-    """The host's record of a guard: the socket for orders, and the line and deadline of the guard's current program."""
+    """The host's record of a guard: the socket for orders, and the socket to the caller (`line`) and deadline of its
+    program."""
 
     def __init__(self, orders: socket.socket) -> None:
         self.orders = orders
@@ -168,7 +169,6 @@ class _Host:
         return guard
 
     def _forget_ended(self) -> None:
-        """Forget the guards that have ended."""
         for pid, _ in _reap():
             guard = self._guards.pop(pid, None)
             if guard is not None:
@@ -225,7 +225,7 @@ def _serve_as_guard(orders: socket.socket) -> NoReturn:
 
 
 def _guard(line: int, files: list[int], orders: socket.socket, wake: int) -> None:
-    """Run the program whose order comes through the line. Return when all the program's processes have ended."""
+    """Run the program whose order comes through the socket `line`. Return when all its processes have ended."""
     order = _read_order(line)
     program = None if order is None else _start(order, files)
     for descriptor in files:  # a stream must close when the program closes it
@@ -247,7 +247,7 @@ def _is_hung_up(orders: socket.socket) -> bool:
 
 
 def _read_order(line: int) -> _Order | None:
-    """Read the order from the line. Return None if the caller ended before the order was complete."""
+    """Read a program's order from the socket `line`. Return None if the caller ended before the order was complete."""
     message = b""
     while len(message) < 8 or len(message) < 8 + int.from_bytes(message[:8], "big"):
         try:

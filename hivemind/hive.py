@@ -127,7 +127,7 @@ class Hive:
         return agents
 
     def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None:
-        """Keep these old settings of agents whose new files cannot be used."""
+        """Keep the old settings `configs`, because the new files of these agents cannot be used."""
         self._agents = Agents({**self._agents.configs, **configs}, self._agents.problems)
 
     @property
@@ -196,8 +196,7 @@ class Hive:
     def embedder(self) -> Embedder | None:
         """The embedder from `$HIVEMIND_EMBEDDER`, or else from hive.yaml; None if texts are searched by words only.
 
-        It starts and loads its model at the first text. Raises UserError for an embedder that is unknown or not
-        installed.
+        It starts and loads at the first text. Raises UserError for an embedder that is unknown or not installed.
         """
         from hivemind.embedding import open_embedder
 

@@ -20,8 +20,8 @@ MAX_DEPTH = 64
 
 
 def fault_of(value: Any) -> str | None:
-    """Return the reason for which a JSON value cannot be used: too deeply nested, lone surrogates, NaN or infinity.
-    Return None for a good value. The reason is for the mind that wrote the value."""
+    """Return why a JSON value cannot be used, for the mind that wrote it: too deeply nested, lone surrogates, NaN or
+    infinity. Return None for a good value."""
     level, depth = [value], 0
     while level:
         next_level: list[Any] = []

@@ -125,7 +125,6 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Send a complete response."""
     all_headers = [(b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})

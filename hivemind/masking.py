@@ -170,8 +170,8 @@ class Masker:
         return end
 
     def _value_start(self, end: int, value: str) -> int:
-        """Return the start of the secret `value` if it spans the position `end` of the buffer, else -1. The buffer may
-        end in it."""
+        """Return the start of the secret `value` if it spans the position `end`, else -1. The buffer may end inside the
+        secret."""
         at = self._buffer.find(value[0], max(0, end - len(value) + 1), end)
         while at >= 0 and not value.startswith(self._buffer[at : at + len(value)]):
             at = self._buffer.find(value[0], at + 1, end)

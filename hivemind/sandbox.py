@@ -38,8 +38,8 @@ _TRIAL_S = 10
 def sandbox_command(
     argv: Sequence[str], folder: Path, start: Path | None, roots: Mapping[Path, bool | None]
 ) -> list[str]:
-    """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and runs in
-    `start`, by default the work folder. `roots` says for each root whether it is writable. None hides a folder that is
+    """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and `argv` runs
+    in `start`, by default the work folder. `roots` says for each root whether it is writable; None hides a folder
     inside another root.
 
     Raises UserError if the sandbox is not available.

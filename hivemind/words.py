@@ -6,8 +6,7 @@ _MAX_CHARS = 60
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: `12 s`, `5 min`, `3 h`, `9 d`. A unit is used from two of it on. Negative durations become `0
-    s`."""
+    """Format a duration in the largest unit that fits twice: `12 s`, `5 min`, `3 h`, `9 d`. Less than 0 becomes `0 s`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"

@@ -42,9 +42,9 @@ def act(
 ) -> None:
     """Take the step's lease and make the calls of the turn's thought.
 
-    Set the turn's results, its parking and, by rule, its problem. For a mind that reads conversations, append each
-    result at once. `open_calls` has the ids of the calls that this process asked for and that have no result. Raises
-    Parking if another agent holds the step.
+    Set the turn's results and parking. With a `window`, append each result to the conversation at once; without one,
+    set the turn's problem. `open_calls` has the ids of the calls that this process asked for and that have no result.
+    Raises Parking if another agent holds the step.
     """
     thought = turn.thought
     if thought is None:  # a coding agent has made its calls already
@@ -80,7 +80,7 @@ def act(
 
 
 def _command_problem(results: Sequence[ToolResult]) -> str | None:
-    """Return the problem of a turn by rule if its last command failed, else None."""
+    """Return the problem of a turn if its last command failed, else None."""
     status = results[-1].value.get("exit_status") if results else None
     return None if status in (None, 0) else f"the command ended with status {status}"
 

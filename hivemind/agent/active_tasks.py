@@ -38,7 +38,7 @@ class ActiveTasks:
     # opening
 
     def resume(self, crashed_task: str | None = None) -> None:
-        """Open the tasks that the agent's last process had claimed. During the task `crashed_task` that process died.
+        """Open the tasks that the agent's last process had claimed. That process died while it worked on `crashed_task`.
 
         Raises HivemindError or OSError if the hive itself cannot be read or written.
         """
@@ -125,7 +125,7 @@ class ActiveTasks:
     # choosing
 
     def next(self) -> TaskRun | None:
-        """Return the first task that can continue, by priority, then by id, or None."""
+        """Return the task to continue, by priority, then by id, or None if no task can continue."""
         for task, parked_rest in list(self._closed.values()):
             if parked_rest.is_over:
                 self._open(task)
@@ -220,7 +220,7 @@ class ActiveTasks:
 
     @property
     def has_task_wait(self) -> bool:
-        """True if a step waits for another task. The end of that task rings no bell here."""
+        """True if a step waits for another task. The end of that task does not ring this agent's bell."""
         parked = [(work, rest) for work in self.runs if (rest := self._parked.get(work.task.id)) is not None]
         return any(work.waits.awaited_task(rest.reason) is not None for work, rest in parked)
 

@@ -169,7 +169,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _letting_go_of_moved(self, turn: Turn) -> Iterator[None]:
-        """Drop the task if a person moved it, or if it failed because of its record."""
+        """Forget the turn's task if a person moved it, or if it failed because of its record."""
         try:
             yield
         except TaskMoved as moved:

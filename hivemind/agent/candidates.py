@@ -89,8 +89,8 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
 
 def content_sources(hive: Parts) -> dict[str, Source]:
-    """Return the functions that load the content of a memory, node or passage, by prefix. Each shortens it to
-    `max_tokens`, unless that is None."""
+    """Return the functions that load a memory, node or passage, by the prefix of its location. Each shortens the
+    content to `max_tokens`, unless that is None."""
 
     def memory(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)
@@ -164,7 +164,7 @@ def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetim
 
 
 def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """Return the parts of documents that contain several of the passages: a whole part then matters, if there is room."""
+    """Return a block for each part of a document that contains several passages, because the whole part then matters."""
     nodes = [hive.documents.find(passage.node_id) for passage in passages]
     parents = Counter(node.parent_id for node in nodes if node is not None)
     blocks = []
@@ -178,7 +178,7 @@ def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> lis
 
 
 def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
-    """Return a block for a node and its descendants, which counts at most the tokens that a part may have."""
+    """Return a block for a node and its descendants. At most the tokens that a part may have are counted."""
     return KnowledgeMemoryBlock(
         timestamp=now,
         id=f"knowledge:{DOCUMENTS}:{node.id}",

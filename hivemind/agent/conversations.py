@@ -11,7 +11,7 @@ from hivemind.taskrun.focus import Focus
 
 
 class Conversations:
-    """One agent's conversations. A task's run has the task's conversation; a thread's is kept here while a letter is
+    """One agent's conversations. A task's conversation belongs to its run; a thread's is kept here while a letter is
     open."""
 
     def __init__(self, hive: Parts, name: str) -> None:

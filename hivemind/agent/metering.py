@@ -123,7 +123,7 @@ class MeteredMind:
         return bool(getattr(self.mind, "takes_pictures", False))
 
     def summary_mind(self) -> Mind:
-        """Return the mind that summarizes documents. In place of a coding agent, it is the mind for turns by rule."""
+        """Return the mind that summarizes documents: the agent's mind, or the extractive mind in place of a coding agent."""
         return self.rule if self.program is not None else self.mind_for(None, None)
 
     def max_turns(self, config: AgentConfig) -> int:
@@ -162,7 +162,6 @@ class MeteredMind:
         return replace(thought, usage=usage)
 
     def close(self) -> None:
-        """Close the mind's connections."""
         if isinstance(self.mind, LanguageMind):
             self.mind.close()
 

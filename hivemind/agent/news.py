@@ -58,8 +58,8 @@ class News:
             talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
 
     def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
-        """Refer to the documents and memories that an opening would show now and that this conversation does not
-        contain. The mind can recall the contents. Letters are separate news."""
+        """Append references to the documents and memories that an opening would show now and that the conversation does
+        not contain. The mind can recall the contents. Letters are separate news."""
         talk = window.talk
         if not self._memory.has_news(session.focus):
             return

@@ -18,8 +18,8 @@ _SUBJECT_CHARS = 2_000
 def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequence[ToolResult]]:
     """Return the hive's knowledge about the questions in focus, and the results of the turn before.
 
-    Only a mind that works by rule needs this. A mind that reads conversations gets a selection in its opening, and asks
-    for more with the tool `recall`.
+    It is for a mind that works by rule. A mind that reads conversations gets a selection in its opening, and asks for
+    more with the tool `recall`.
     """
     results = () if focus.work is None else focus.work.conversation.last_results
     return memory.answer_entries(focus, questions_of(focus)), results

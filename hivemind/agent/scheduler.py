@@ -41,7 +41,6 @@ class Scheduler:
     # sense
 
     def sense(self) -> None:
-        """Take in new mail."""
         self.focus = None  # an error here is not the fault of a letter or a task
         if self.takes_mail:
             self.letters.sense(self.deliver)

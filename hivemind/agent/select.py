@@ -30,9 +30,9 @@ class NewEpoch:
 def select(
     focus: Focus, window: ContextWindow, memory: WorkingMemory, *, cause: str | None, keeps_sessions: bool
 ) -> NewEpoch | None:
-    """Select the content of an opening besides the task. Return None if the conversation continues without a new epoch.
+    """Return the new epoch with the selection for its opening. Return None if the conversation continues.
 
-    `cause` is set if the epoch has to end in the middle of a turn. A mind that `keeps_sessions` limits the conversation
+    With a `cause`, the epoch has to end in the middle of a turn. A mind that `keeps_sessions` limits the conversation
     itself.
     """
     cause = cause or _cause(window, keeps_sessions=keeps_sessions)

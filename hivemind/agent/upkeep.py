@@ -94,8 +94,7 @@ class Upkeep:
         )
 
     def _try_piece(self, subject: str, piece: Callable[[], object], *problems: type[Exception]) -> bool:
-        """Do a piece and return True if work was done. After one of the errors `problems`, the piece is tried another
-        time."""
+        """Do a piece and return True if work was done. After one of the errors `problems`, leave the piece for later."""
         if subject in self._failed:
             return False
         try:

@@ -129,7 +129,7 @@ class WorkingMemory:
         return self._select_from(blocks, questions, tokens, is_known)
 
     def has_news(self, focus: Focus) -> bool:
-        """Return True if documents or memories may have changed since the last look or selection for the focus."""
+        """Return True if documents or memories may have changed since the last call or selection for the focus."""
         self._hive.knowledge.sync(extra=focus.attachments)
         stores_stamp = stamp_of_stores(self._hive.layout)
         previous_stamp, self._stamps[focus.id] = self._stamps.get(focus.id), stores_stamp
@@ -147,7 +147,7 @@ class WorkingMemory:
     def _select_from(
         self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
     ) -> SelectedMemory:
-        """Score, select and load blocks, and again without contents for which `is_known` is true. Of two blocks with
+        """Score and select blocks and load their contents, until no content is known (`is_known`). Of two blocks with
         one id the later counts."""
         remaining = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
@@ -179,7 +179,7 @@ class WorkingMemory:
     # kept blocks
 
     def keep_message(self, message: Message) -> None:
-        """Keep a letter as one block, also across a crash: the block is saved before the letter counts as taken in.
+        """Keep a letter as one block, even if the process dies: it is saved before the letter counts as taken in.
 
         Requests to check sources, and their verdicts, become no block. Blocks of letters about ended tasks are removed.
         """

@@ -131,7 +131,7 @@ def _limit(name: str) -> int | None:
 
 
 def check_encodings(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find file names and texts that are not UTF-8. In knowledge/, such a text is only a note, because it is not indexed."""
+    """Find file names and texts that are not UTF-8. A text in knowledge/ yields only a note, because it is not indexed."""
     encoding = sys.getfilesystemencoding()
     if encoding.lower() not in ("utf-8", "utf8"):
         message = f"file names are read as {encoding}, not UTF-8"

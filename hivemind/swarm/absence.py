@@ -76,8 +76,8 @@ def _presence_files(layout: Layout, name: str) -> tuple[Path, Path]:
 
 
 def return_tasks(hive: Parts) -> list[str]:
-    """Move tasks back to the inbox if their member is away for longer than hive.yaml allows. Return their ids. Failures
-    are logged and tried again at the next call."""
+    """Move tasks back to the inbox if their member is away for longer than hive.yaml allows. Return the tasks' ids.
+    Failures are logged and tried again at the next call."""
     returned: list[str] = []
     for absence in absences(hive):
         if absence.remaining_s > 0:
@@ -92,7 +92,7 @@ def return_tasks(hive: Parts) -> list[str]:
 
 
 def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
-    """Move the tasks of agents without a file back to the inbox. Return their ids."""
+    """Move the tasks of agents without a file back to the inbox. Return the tasks' ids."""
     tasks: dict[str, list[str]] = {}
     for orphan in hive.tasks.claims.orphans((HUMAN,)):
         if orphan.agent is not None and not has_agent(orphan.agent):
@@ -106,7 +106,7 @@ def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
 
 
 def _return(hive: Parts, agent: str, tasks: Iterable[str], reason: str) -> list[str]:
-    """Move the tasks of an agent without a process back to the inbox, unless the agent runs again. Return their ids."""
+    """Move the tasks of an agent without a process back to the inbox, unless the agent runs again. Return the tasks' ids."""
     try:
         name_lock = lock_name(hive.layout, agent)  # the agent cannot start meanwhile
     except HeldLock:

@@ -60,8 +60,8 @@ class DispatchReport:
 def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> DispatchReport:
     """Drop the scheduled tasks that are due, and send the notices that are due.
 
-    One process at a time drops tasks and sends letters, under a lock. After the lock is released, the first process
-    notifies programs and webhooks. Then the loop runs again.
+    One process at a time drops tasks and sends letters, under a lock. Then one process at a time notifies programs and
+    webhooks, without that lock, and begins again.
     """
     notifier, dropped_ids, archived_tasks = _Notifier(hive, clock), list[str](), None
     while True:
@@ -259,7 +259,8 @@ class _Notifier:
 
 
 def _run(words: Sequence[str], text: str, folder: Path | None = None) -> None:
-    """Run a program with `text` as its input. Raises UserError with its output if it fails; SubprocessError, OSError."""
+    """Run a program with `text` as its input. Raises UserError with the output of a program that fails;
+    SubprocessError, OSError."""
     process = subprocess.run(
         words, input=text, text=True, errors="replace", timeout=_PROGRAM_S, cwd=folder, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, check=False,
@@ -274,7 +275,7 @@ class DueWork:
     """Starts `hivemind due` for the supervisor when work is due, even while an earlier process waits for a webhook."""
 
     def __init__(self, layout: Layout, *, at_once: bool) -> None:
-        """With `at_once`, start a process at the next call, even if no file says that work is due."""
+        """With `at_once`, the first `start_if_due` starts a process, even if no file says that work is due."""
         self._layout = layout
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder_times: tuple[int, ...] | None = None

@@ -80,7 +80,6 @@ class Overview:
 
 
 def overview(hive: Parts) -> Overview:
-    """Collect the state of the hive."""
     active = hive.tasks.list(TaskState.ACTIVE)
     inbox = hive.tasks.listing.list_waiting()
     agents = agents_now(hive, active)
@@ -230,7 +229,6 @@ def how_freed(lease: StepLease, *, runs: bool) -> str:
 
 
 def lease_now(hive: Parts, lease: StepLease) -> LeaseOverview:
-    """Return the current state of one lease."""
     lease_overview: LeaseOverview = hive.journal.view(lambda state: _lease_overview(state, lease))
     return lease_overview
 

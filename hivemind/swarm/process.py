@@ -139,7 +139,7 @@ class AgentProcess:
 
 
 def _interrupted_task_in(folder: Path, name: str) -> str | None:
-    """Return the task during whose turn the agent's last process died, or None."""
+    """Return the task of the turn in which the agent's last process died, or None."""
     last_status = read_status(folder, name)
     return last_status.task if last_status is not None and last_status.state == "working" else None
 

@@ -323,7 +323,7 @@ class Supervisor:
         self._fork_server.start([child.name for child in due_children])
 
     def _kill_hung(self) -> None:
-        """Kill agents without a heartbeat for `hang_after` seconds of this process's monotonic time."""
+        """Kill agents without a heartbeat for `hang_after` seconds, by this process's monotonic clock."""
         now, limit = time.monotonic(), self._hive.config.hang_after
         if now - self._last_check < limit / 20:  # not after each event: it costs a stat for every agent
             return
@@ -357,7 +357,7 @@ class Supervisor:
             _log.warning("deaths of agents cannot be recorded: %s", error)
 
     def _end(self) -> None:
-        """End every agent within seconds, by the fork server. Then record the deaths of agents that did not end in order."""
+        """Let the fork server end every agent within seconds. Then record the deaths of agents that did not end in order."""
         self._fork_server.close()
         for name in self._children:
             self._record_death(name)

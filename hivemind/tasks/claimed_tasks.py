@@ -100,7 +100,6 @@ class ClaimedTasks:
         return parked
 
     def unpark(self, task: Task) -> None:
-        """Record that the task no longer waits."""
         with self._claimed_record(task) as record:
             if record.parked is not None:
                 self._save(task, record, parked=None)
@@ -114,7 +113,6 @@ class ClaimedTasks:
             self._save(task, record, kept=values, parked=None if unpark else record.parked)
 
     def added_texts(self, task: Task) -> tuple[AddedText, ...]:
-        """Return the texts that have been added to a claimed task so far."""
         with self._claimed_record(task) as record:
             return record.said
 

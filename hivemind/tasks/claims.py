@@ -61,8 +61,7 @@ class Claims:
         waits for the agent.
 
         No two agents get the same task. Drops that cannot become tasks are moved to failed/. `role` defaults to the
-        agent's role, and `lanes` to the queue's lanes for that role (`lanes_of`). Only the process that holds the lock
-        of the agent's name may call this.
+        agent's role, `lanes` to `lanes_of` it. Only the process with the lock of the agent's name may call this.
         """
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role

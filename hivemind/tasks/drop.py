@@ -178,8 +178,8 @@ def attachments(
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Return the files next to the text, sorted, and a note for each file that was skipped.
 
-    A link is an attachment only if it leads to a file in `root` or `roots`. Links to folders are skipped. FIFOs,
-    devices and sockets are skipped and never opened.
+    A link is an attachment only if it leads to a file in `root` or `roots`. Links to folders are skipped, and so are
+    FIFOs, devices and sockets, which are never opened.
     """
     paths: list[Path] = []
     notes: list[str] = []

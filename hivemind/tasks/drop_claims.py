@@ -38,7 +38,7 @@ def rename(source: str, target: str) -> None:
 
 
 class DropClaims:
-    """Claims drops: moves them out of the inbox for an agent, before tasks are made of them, and back."""
+    """Moves drops out of the inbox for agents, which is the first stage of a claim, and back."""
 
     def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
         self._settings = settings
@@ -171,8 +171,8 @@ class DropClaims:
 def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:
     """Check that an agent may still claim a drop, which may have changed since the queue was built.
 
-    The dependencies must be those that the queue checked. The lane must be in `lanes`, unless the drop was going to
-    fail.
+    The dependencies must be those that the queue checked, and the lane in `lanes`; a drop that will fail may be in any
+    lane.
     """
     same = now.dependencies == queued.dependencies
     return lanes is None or (same and (queued.dependency_problem is not None or now.lane in lanes))

@@ -278,7 +278,7 @@ def remove(path: Path) -> None:
 def hold(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a task's folder, even if it is moved meanwhile. Yield False if another process has the lock and `wait` is False.
 
-    Each process reads a claim and acts on it under this lock. The lock is on the folder itself and ends with its
+    A claim is read and acted on under this lock, by one process at a time. It is on the folder itself and ends with its
     holder. On file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the
     folder is gone.
     """

@@ -156,8 +156,8 @@ def has_front_matter(raw: bytes, name: str) -> bool:
 def read_text(raw: bytes, name: str) -> ParsedTask:
     """Parse a task file. The ending of `name` tells whether the whole file is YAML.
 
-    Raises TaskProblem for invalid front matter, with the line and field if they are known, and for an empty task.
-    Raises NoText for a file that is not text.
+    Raises TaskProblem for an empty task and for invalid front matter, with line and field if they are known; NoText if
+    the file is not text.
     """
     try:
         with boundary("task", name):

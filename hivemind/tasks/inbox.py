@@ -144,10 +144,10 @@ class Inbox:
     ) -> str:
         """Add a task to the inbox and return its id.
 
-        `by` is the maker, set by the runtime and never by a mind. `parent` is the id of the task that gets this task as
-        a subtask. `files` maps the paths of attachments to their contents. `text` may have front matter; `fields` take
-        precedence. The maker of an agent's task is written to a record next to the text, because front matter has no
-        key for it. Raises TaskProblem for a task that the inbox would not accept, and for an id that is taken.
+        `by` is the maker, set by the runtime and never by a mind. `parent` is the id of the parent task. `files` maps
+        the paths of attachments to their contents. `text` may have front matter; `fields` take precedence. A record
+        next to the text names the maker of an agent's task, because front matter has no key for it. Raises TaskProblem
+        for a task that the inbox would not accept, and for an id that is taken.
         """
         by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
         copies = _as_list(attachments, str, os.PathLike)

@@ -44,7 +44,8 @@ _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
 def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the lanes that an agent may claim from: for all agents, its name, its role, or both, each also with `@HIVE`."""
+    """Return the lanes that an agent may claim from: everybody's, its own, its role's, and its own in that role; each
+    also with `@HIVE`."""
     names: tuple[str, ...] = ("/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
     return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
@@ -220,7 +221,7 @@ class QueueCache:
         return {}
 
     def forget(self, name: str) -> None:
-        """Forget a drop. When this process next builds a queue, it reads the drop's file again."""
+        """Forget a drop, for this process to read it again when it next builds a queue."""
         with suppress(Unreadable):
             self._remembered(self._queue).pop(name, None)
 
@@ -268,10 +269,9 @@ class QueueCache:
         return False
 
     def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
-        """Check that the queue contains each drop of the inbox; then tasks were only claimed since it was built.
+        """Check that the queue contains each drop of the inbox. If so, tasks have only been claimed since it was built.
 
-        A drop of a lane in `passed` counts as missing from the queue: a process tried it, and was killed or is not done
-        yet.
+        A drop of a lane in `passed` counts as missing: a process tried it, and was killed or is not done yet.
         """
         known_drops = self._remembered(queue)
         with os.scandir(self._inbox_path) as names:

@@ -65,7 +65,7 @@ class HandOverTarget:
     claimed: str
 
     def ends(self, claim: Claim) -> bool:
-        """Check that the hand-over ends this claim. The task must then still be moved to the inbox."""
+        """Check that the hand-over ended the claim. If so, the task must still be moved to the inbox."""
         return (self.by, self.claimed) == (claim.agent, claim.claimed)
 
 
@@ -75,8 +75,8 @@ class TaskRecord:
 
     `text` is the dropped text; it is None until the task is claimed. `name` is the name of the text's file, `source`
     the drop's name in the inbox. `attachments` are relative to the task's folder. `inode` identifies a folder that a
-    program completed before moving it to the inbox. `parent` is the id of the task that has this task as a subtask.
-    `kept` has values of the runtime: reviews, waits, crashes, `once` steps, subtasks.
+    program completed before moving it to the inbox. `parent` is the id of the parent task. `kept` has values of the
+    runtime: reviews, waits, crashes, `once` steps, subtasks.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -197,7 +197,7 @@ class Records:
         self._append_event("task.failed", task_id=task_id, **by, **payload)
 
     def announce_end(self, task_id: str, end: bytes) -> None:
-        """Write the digest of the coming result.md or error.md to the journal, for `is_announced`."""
+        """Write the digest of a result.md or error.md to the journal before the file is written (see `is_announced`)."""
         self._append_event("task.ending", task_id=task_id, end=_digest(end))
 
     def is_announced(self, task_id: str, end: bytes) -> bool:
@@ -244,7 +244,6 @@ class Records:
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
     def forget(self, task_id: str) -> None:
-        """Forget the record of a task that is not worked on any more."""
         self._own_digests.pop(task_id, None)
         self._known_records.pop(task_id, None)
 

@@ -116,7 +116,7 @@ class Task:
 
     `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
     `claim` is the key of the claim; writes under an older key are refused. `said` has later additions, `kept` values of
-    the runtime. `parent` is the id of the task that has this task as a subtask.
+    the runtime. `parent` is the id of the parent task.
     """
 
     id: str

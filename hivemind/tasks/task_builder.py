@@ -95,7 +95,7 @@ class TaskBuilder:
             move(drop.path, self._layout.schedule / drop.name, durable=self._durable)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.schedule / drop.name)
-            message = f"{taken_path} is there already"
+            message = f"{taken_path} exists already"
             raise TaskProblem(message, location=drop.name, remedy="give it another name") from None
         crash_point("tasks.schedule.moved")
 
@@ -148,13 +148,13 @@ class TaskBuilder:
         parsed_task = self._reader.read(raw, text, file_stat)
         _check_dependencies(drop, parsed_task)
         if parsed_task.form.every is not None:
-            message = "every: goes with a file, and this is a folder"
+            message = "every: works only in a file, and this is a folder"
             raise TaskProblem(message, location=parsed_task.location("every"), remedy="drop its text alone")
         task_id = self._id(drop.name, True, parsed_task)
         record = self._record(drop, incarnation, old_record or TaskRecord(), raw, text)
         apart = record.parent is not None and not is_open(self._layout, record.parent)
         if apart and not has_ended(folder):
-            raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=drop.name)
+            raise TaskProblem(f"its parent, the task {record.parent}, is over", location=drop.name)
         if old_record is not None and has_ended(folder):
             record = replace(record, notes=changes(old_record, raw), said=(), kept={})
             record = replace(record, parent=None) if apart else record  # a person retries it without its parent
