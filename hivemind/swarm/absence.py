@@ -37,10 +37,12 @@ class Absence:
 
     def __str__(self) -> str:
         back = (
-            "until it returns" if math.isinf(self.remaining_s) else f"back in the inbox in {duration(self.remaining_s)}"
+            "they wait until it returns"
+            if math.isinf(self.remaining_s)
+            else f"they are back in the inbox in {duration(self.remaining_s)}"
         )
         away = "long" if math.isinf(self.away_s) else duration(self.away_s)
-        return f"{self.agent} left {away} ago; {back}"
+        return f"{self.agent} left its tasks {away} ago; {back}"
 
 
 def absences(hive: Parts) -> list[Absence]:

@@ -178,7 +178,7 @@ class _Notifier:
         if now - notice.at < _GIVEN_UP_AFTER:
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(delivery.tries, 10))
             return replace(delivery, tries=delivery.tries + 1, again=now + pause)
-        _log.warning("%s: %s %s is given up after a day", way, notice.task, notice.event)
+        _log.warning("%s: the notice of %s %s is given up after a day", way, notice.task, notice.event)
         if way != _LETTER:
             body = f"The {way} of notify: in hive.yaml has failed for a day. The notice was: {facts['summary']}\n"
             self._hive.mail.send(

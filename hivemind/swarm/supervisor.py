@@ -369,7 +369,7 @@ class Supervisor:
             try:
                 settle_log(path)
             except sqlite3.Error as error:  # the next reader reads the log too, or restores the database
-                _log.warning("%s: its log stays next to it: %s", path, error)
+                _log.warning("%s: the log next to it was not written into it: %s", path, error)
 
     def _record_death(self, name: str) -> None:
         """Record an agent's death in the journal. If that fails, the agent's next start records it."""

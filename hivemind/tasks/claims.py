@@ -160,11 +160,11 @@ class Claims:
             try:
                 self._builder.unbuild(build)
             except PermissionError as error:
-                _log.warning("%s: %s; it continues at the agent's next start", error.filename, NOT_MOVABLE)
+                _log.warning("%s: %s; its claim continues at the agent's next start", error.filename, NOT_MOVABLE)
         paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
         closed_folders = [path for path in paths if path.is_dir() and not is_movable(path)]
         for path in closed_folders:
-            _log.warning("%s: %s; it continues at the agent's next start", path, NOT_MOVABLE)
+            _log.warning("%s: %s; its claim continues at the agent's next start", path, NOT_MOVABLE)
         return [path for path in paths if path not in closed_folders]
 
     def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
@@ -201,7 +201,7 @@ class Claims:
         is_in_journal = self._records.is_claimed_by(path.name, agent)
         record = self._records.load(path, path.name) if is_in_journal else load(path)
         if record is None or record.claim is None:
-            raise TaskProblem(f"has no {RECORD} of a claim", location=path, remedy=CLAIM_ANEW)
+            raise TaskProblem(f"has no {RECORD} with a claim", location=path, remedy=CLAIM_ANEW)
         if record.handed is not None and record.handed.ends(record.claim):
             with hold(path, wait=True):
                 self._records.save(path, replace(record, parked=None), agent_id=agent)
