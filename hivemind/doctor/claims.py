@@ -55,7 +55,7 @@ def _move_to_inbox(context: CheckContext, folder: Path, target: Path) -> str:
 
 
 def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
-    """Return the agent's tasks to the inbox. The agent's name is locked meanwhile, so it cannot start."""
+    """Move the agent's tasks to the inbox. Meanwhile the agent's name is locked, so the agent cannot start."""
     if not path.exists():  # returned together with another task of the same agent
         return "returned already"
     try:
@@ -73,7 +73,8 @@ def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
 
 
 def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find agents that run according to the journal but have no process. Their leases block steps for other agents."""
+    """Find agents that have no process, although the journal says that they run. Their leases block steps for other
+    agents."""
     if not context.has_journal:
         return
     journal = Journal(context.layout.journal, read_only=True)
@@ -87,14 +88,14 @@ def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
     for name, incarnation, leases in started_agents:
         if name not in live_agents:
             lease_note = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
-            message = f"{name} was killed: the journal has no agent.exited for it{lease_note}"
-            remedy = "hivemind doctor --fix writes it; so does the agent's next start"
+            message = f"{name} was killed: the journal lacks its agent.exited{lease_note}"
+            remedy = "hivemind doctor --fix writes agent.exited; so does the agent's next start"
             fix = partial(_record_end, context, name, incarnation)
             yield CheckFinding(context.layout.journal, message, remedy, fix, note=running is None)
 
 
 def _started_agents(state: JournalState) -> list[tuple[str, int, int]]:
-    """Return (name, incarnation, number of leases) of each agent that has started and not ended."""
+    """Return name, incarnation and number of leases of each agent that has started and not ended."""
     return [
         (name, agent_state.incarnation, len(state.leased_step_ids.get(name, ())))
         for name, agent_state in sorted(state.agents.items())

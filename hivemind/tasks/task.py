@@ -28,7 +28,7 @@ class TaskState(StrEnum):
 
 
 class TaskProblem(UserError):
-    """A task cannot be worked on as it is. The location has the file, and line and field if there are any."""
+    """A problem for which a task cannot be worked on. `location` has the file, and line and field if they are known."""
 
 
 class TaskMoved(UserError):
@@ -50,7 +50,7 @@ class TaskStep:
     `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
     write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` · wait:
     exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
-    `timeout` is in seconds. `proof` None means the task's own.
+    `timeout` is in seconds. If `proof` is None, the task's `proof` applies.
     """
 
     title: str
@@ -104,7 +104,7 @@ class Ignored:
 
 @frozen
 class TaskBudget:
-    """The share of a task in the budget that it has in common with its parents."""
+    """The limits of a task, within a budget that it shares with its parents."""
 
     tokens: int | None = None
     money: float | None = None
