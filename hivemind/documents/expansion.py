@@ -29,7 +29,7 @@ FROM json_each(?) p CROSS JOIN nodes n ON n.parent_id = p.value ORDER BY p.key, 
 
 @frozen
 class _Candidate:
-    """A node that may be selected, without its text: texts are read after the selection."""
+    """A node that may be selected. It has no text: texts are read after the selection."""
 
     parent_id: str
     id: str
@@ -49,7 +49,7 @@ class _Expansion:
     children_by_parent: dict[str, list[_Candidate]] = field(default_factory=dict)  # in order
 
     def sibling_groups(self, start_id: str) -> Iterator[list[_Candidate]]:
-        """Yield groups of siblings breadth first, and stop when the budget is used up."""
+        """Yield the children of each node below the start, breadth first, until the token budget is used up."""
         level = [start_id]
         while level:
             below: list[str] = []
@@ -68,7 +68,7 @@ class _Expansion:
             yield list(group)
 
     def add_group(self, group: Sequence[_Candidate]) -> None:
-        """Select the siblings that fit, in order. Where their summary can replace them, select all of them or none."""
+        """Select the siblings that fit, in order. If a selected summary can replace the siblings, select all or none."""
         parent = group[0].parent_id
         has_summary = (self.resolution == "mixed" or self.interior == "replace") and is_summary(self.sql, parent)
         if has_summary and parent in self.selected_tokens:
@@ -110,7 +110,7 @@ class _Expansion:
 
 
 def sticky_units(group: Iterable[_Candidate]) -> Iterator[list[_Candidate]]:
-    """Yield runs of siblings that stick together, in order."""
+    """Split siblings into runs that stick together, and yield the runs in order."""
     unit: list[_Candidate] = []
     for candidate in group:
         unit.append(candidate)
@@ -130,10 +130,10 @@ def expand(
     resolution: Resolution = "full",
     priority: Callable[[str, float], float] | None = None,
 ) -> list[Node]:
-    """Return the start and as many of its descendants as fit, in reading order. Raises NodeNotFoundError.
+    """Return the start node and as many of its descendants as fit into `max_tokens`, in reading order.
 
     Nodes are selected breadth first; a node that does not fit is skipped. With `priority` (a function of id and
-    importance) nodes are selected by falling priority, nodes of equal priority breadth first.
+    importance), nodes of higher priority are selected first. Raises NodeNotFoundError.
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):
@@ -153,7 +153,7 @@ def expand(
 
 def _expand_by_priority(expansion: _Expansion, start_id: str, priority: Callable[[str, float], float]) -> None:
     units: list[list[_Candidate]] = []
-    token_limit, expansion.remaining_tokens = expansion.remaining_tokens, 1  # visit all groups before selecting
+    token_limit, expansion.remaining_tokens = expansion.remaining_tokens, 1  # > 0: read all groups before selecting
     for group in expansion.sibling_groups(start_id):
         is_indivisible = expansion.resolution == "mixed" and is_summary(expansion.sql, group[0].parent_id)
         units += [group] if is_indivisible else list(sticky_units(group))
@@ -164,13 +164,13 @@ def _expand_by_priority(expansion: _Expansion, start_id: str, priority: Callable
 
 
 def check_interior(interior: str) -> None:
-    """Raise DocmemError for an unknown value of `interior`."""
+    """Raise DocmemError if `interior` is not an `Interior`."""
     if interior not in ("keep", "skip", "replace"):
         raise DocmemError(f"invalid interior={short_repr(interior)}", remedy='interior is "keep", "skip" or "replace"')
 
 
 def without_interior(sql: sqlite3.Connection, nodes: list[Node], interior: Interior) -> list[Node]:
-    """Filter a subtree: return all nodes ("keep"), its leaves ("skip"), or all but summaries ("replace")."""
+    """Return all nodes of a subtree ("keep"), only its leaves ("skip"), or all except summaries ("replace")."""
     check_interior(interior)
     if interior == "keep":
         return nodes

@@ -21,12 +21,12 @@ _DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python(text: str) -> list[Piece]:
-    """Split Python by its syntax tree. Code that does not parse or exceeds 512 KiB is split as by `source_code`."""
+    """Split Python code by its syntax tree, or by `source_code` if it does not parse or exceeds 512 KiB."""
     if len(text) > _MAX_TREE_CHARS or "\r" in text.replace("\r\n", ""):  # Python counts a lone CR as a line end
         return source_code(text)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings are for the author of the file
+            warnings.simplefilter("ignore")  # warnings concern the author of the file
             module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source_code(text)
@@ -48,14 +48,14 @@ def python(text: str) -> list[Piece]:
 
 
 def _first_comment_line(source: LineReader, first: int, floor: int) -> int:
-    """Return the first line of the comment directly above a line, or the line itself."""
+    """Return the first line of the comment directly above the line `first`, or `first` if there is none."""
     while first > floor and source.lines[first - 1].lstrip().startswith("#"):
         first -= 1
     return first
 
 
 def source_code(text: str) -> list[Piece]:
-    """Split code of any language before each line that looks like a definition; indentation decides the depth."""
+    """Split code of any language: a piece begins at each line that looks like a definition, indentation sets its depth."""
     source = LineReader(text)
     starts: list[tuple[int, int, str]] = []
     outer: list[int] = []
