@@ -87,7 +87,6 @@ class Docmem(DatabaseOwner):
 
     # -- finding ----------------------------------------------------------------------------------------------------
     def find(self, node_id: str) -> Node | None:
-        """Return the node, or None for an unknown id."""
         with self.database.read() as sql:
             return tree.find(sql, node_id)
 
@@ -97,7 +96,6 @@ class Docmem(DatabaseOwner):
             return tree.roots(sql)
 
     def root_of(self, node_id: str) -> Node:
-        """Return the root of the node's document."""
         with self.database.read() as sql:
             *_, (root_id, _) = [*tree.ancestors(sql, tree.get(sql, node_id).id)]
             return tree.get(sql, root_id)
@@ -117,7 +115,7 @@ class Docmem(DatabaseOwner):
             return without_interior(sql, tree.subtree(sql, node_id), interior)
 
     def structure(self, node_id: str) -> list[dict[str, Any]]:
-        """Return the node and its descendants in reading order, each as `Node.outline` (no text, no hash)."""
+        """Return `Node.outline` (no text, no hash) of the node and its descendants, in reading order."""
         with self.database.read() as sql:
             return [node.outline() for node in tree.subtree(sql, node_id)]
 
@@ -132,7 +130,7 @@ class Docmem(DatabaseOwner):
         *,
         readonly: int = 0,
     ) -> Node:
-        """Create a document and return its root. Raises DocmemError if the id is taken."""
+        """Create a document. Raises DocmemError if the id is taken."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), text, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(None, 0.0, draft)
@@ -189,7 +187,7 @@ class Docmem(DatabaseOwner):
             return edit.change(node, context_type=context.type, context_name=context.name, context_value=context.value)
 
     def set_importance(self, node_id: str, importance: float) -> Node:
-        """Set the node's importance (0 to 1, default 0.5), by which `expand_to_length(by="importance")` selects."""
+        """Set the node's importance, 0 to 1 (default 0.5), for `expand_to_length(by="importance")`."""
         share = check_fraction(importance, "importance")
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), importance=share)
@@ -352,7 +350,7 @@ class Docmem(DatabaseOwner):
             return lambda _, importance: importance
         if by != "relevance" or relevance_query is None:
             raise DocmemError(
-                f"invalid by={short_repr(by)}", remedy='by is "order", "importance", or "relevance" with a query'
+                f"invalid by={short_repr(by)}", remedy='use "order", "importance", or "relevance" with a query'
             )
         units = score_units(self._engine, sql, relevance_query, node_id, _RELEVANT_PASSAGES)
         scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
@@ -432,14 +430,14 @@ class Docmem(DatabaseOwner):
     def embed_pending(self, limit: int = 1_000) -> int:
         """Embed at most `limit` passages (and nodes without a file) that lack a vector; return their number.
 
-        If the embedder refuses a text, this process skips the text from then on. Raises EmbedderUnavailable if the
-        embedder fails; vectors that were written before the failure are kept.
+        If the embedder refuses a text, this process does not try it again. Raises EmbedderUnavailable if the embedder
+        fails; vectors written before are kept.
         """
         return self._embed(min(check_integer(limit, "limit", 0), _NO_LIMIT))
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:
-        """Import a file as a readonly document and return its root. In a .toml file, each node has its own `readonly`.
+        """Import a file as a readonly document and return its root. Nodes of a .toml file have their own `readonly`.
 
         If the file was imported before, update its document node by node; ids and notes stay. If the file cannot be
         read, raise DocmemError, which names the file (and line), and change nothing.

@@ -116,8 +116,6 @@ _MOVE = "UPDATE nodes SET parent_id = ?, order_value = ?, updated_at = ?, hash =
 
 @frozen
 class NodeDraft:
-    """The content of a node to write."""
-
     context: NodeContext
     text: str
     readonly: int = 0
@@ -149,7 +147,7 @@ class Edit:
         return node
 
     def writable(self, node_id: str, expected_hash: str | None) -> Node:
-        """Return the node if it is not readonly. Raises ReadonlyError, and the errors of `expect`."""
+        """Return the node as `expect` does. Raises ReadonlyError for a readonly node."""
         node = self.expect(node_id, expected_hash)
         if node.readonly:
             raise ReadonlyError(node_id)
@@ -160,7 +158,7 @@ class Edit:
         target = tree.get(self.sql, target_id)
         parent_id = target_id if position == "child" else target.parent_id
         if parent_id is None:
-            raise DocmemError(f"node {target_id!r} is a root and has no siblings", remedy="append to it instead")
+            raise DocmemError(f"node {target_id!r} is a root and has no siblings", remedy="append a child instead")
         return parent_id, free_order(self.sql, position, target, self.now, mover_id)
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -261,7 +259,6 @@ _row: Callable[[Node], tuple[object, ...]] = attrgetter(*COLUMNS)
 
 
 def _short_id() -> str:
-    """Return eight random characters (40 bits)."""
     number = int.from_bytes(os.urandom(5), "big")
     return "".join(_ID_CHARACTERS[number >> shift & 31] for shift in range(0, 40, 5))
 
@@ -349,7 +346,7 @@ class Version:
 
 
 def history(sql: sqlite3.Connection, node_id: str) -> list[Version]:
-    """Return all versions of a node, oldest first; the last one is its current state. Raises NodeNotFoundError."""
+    """Return all versions, oldest first; the last one is the current state. Raises NodeNotFoundError."""
     node = tree.get(sql, node_id)
     rows = sql.execute(
         "SELECT version, text, context_type, context_name, context_value, updated_at, hash"

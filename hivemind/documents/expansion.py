@@ -49,7 +49,7 @@ class _Expansion:
     children_by_parent: dict[str, list[_Candidate]] = field(default_factory=dict)  # in order
 
     def sibling_groups(self, start_id: str) -> Iterator[list[_Candidate]]:
-        """Yield the children of each node below the start, breadth first, until the token budget is used up."""
+        """Yield groups of siblings breadth first, and stop when the budget is used up."""
         level = [start_id]
         while level:
             below: list[str] = []
@@ -110,7 +110,7 @@ class _Expansion:
 
 
 def sticky_units(group: Iterable[_Candidate]) -> Iterator[list[_Candidate]]:
-    """Split siblings into runs that stick together, and yield the runs in order."""
+    """Yield runs of siblings that stick together, in order."""
     unit: list[_Candidate] = []
     for candidate in group:
         unit.append(candidate)
@@ -137,7 +137,7 @@ def expand(
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):
-        raise DocmemError(f"invalid resolution={short_repr(resolution)}", remedy='resolution is "full" or "mixed"')
+        raise DocmemError(f"invalid resolution={short_repr(resolution)}", remedy='use "full" or "mixed"')
     start = tree.get(sql, start_id)
     expansion = _Expansion(sql, max_tokens - start.token_count, interior, resolution, {start_id: start.token_count})
     if expansion.remaining_tokens < 0:
@@ -164,9 +164,8 @@ def _expand_by_priority(expansion: _Expansion, start_id: str, priority: Callable
 
 
 def check_interior(interior: str) -> None:
-    """Raise DocmemError if `interior` is not an `Interior`."""
     if interior not in ("keep", "skip", "replace"):
-        raise DocmemError(f"invalid interior={short_repr(interior)}", remedy='interior is "keep", "skip" or "replace"')
+        raise DocmemError(f"invalid interior={short_repr(interior)}", remedy='use "keep", "skip" or "replace"')
 
 
 def without_interior(sql: sqlite3.Connection, nodes: list[Node], interior: Interior) -> list[Node]:

@@ -252,7 +252,7 @@ class _Document:
 
 
 def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
-    """Change the nodes below `root_id` to the outline of the changed file. The root keeps its text and context."""
+    """Update the document below `root_id` to the outline. The root keeps its text and context."""
     document = _read(edit.sql, root_id, file_id)
     contexts = section_contexts(outline)
     matches = _match_outline(document, outline, contexts)
@@ -272,7 +272,8 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     write_places(edit.sql, file_id, root_id, outline, ids)
     for node_id in sorted(orphans):
         _log.info(
-            "documents: the text that %s is about was removed from its file; kept at the nearest heading", node_id
+            "documents: node %s stays at the nearest heading: the text that it is about was removed from the file",
+            node_id,
         )
 
 
@@ -432,7 +433,7 @@ class Letter:
 def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str) -> Node:
     """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
 
-    `thread` is the Message-ID of the thread's first letter. The letters become readonly nodes.
+    `thread` is the Message-ID of the thread's first letter.
     """
     subject, root_id = mask(subject), f"thread-{hashlib.blake2b(thread.encode(), digest_size=6).hexdigest()}"
     classification = classify_thread(subject, [letter.text for letter in letters])

@@ -65,7 +65,7 @@ _ChangedFiles = list[tuple[str, Stamp]]
 
 @frozen
 class _ReadFile:
-    """A file that was read. `outline` is its outline, or the reason why it cannot be imported."""
+    """A file that was read: its outline, or the reason why there is none."""
 
     key: str
     stamp: Stamp
@@ -122,7 +122,7 @@ class KnowledgeSync:
         return self._report.removed
 
     def _find_changes(self, tops: Sequence[Path]) -> tuple[_ChangedFiles, list[str]]:
-        """Return the files at or below `tops` that may have changed, and the paths of deleted files."""
+        """Return the files that may have changed, and the paths of deleted files."""
         changed_files, removed_keys, report = _ChangedFiles(), list[str](), self._report
         for top in tops:
             name = self._layout.relative(top)

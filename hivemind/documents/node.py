@@ -49,7 +49,7 @@ class OptimisticLockError(DocmemError):
     reason = "changed"
 
     def __init__(self, node_id: str, expected_hash: str, actual_hash: str | None) -> None:
-        state = "has changed since" if actual_hash is not None else "is gone"
+        state = "has changed since it was read" if actual_hash is not None else "is gone"
         mend = "read it again before you change it"
         DocmemError.__init__(self, f"node {node_id!r} {state}; nothing was written", remedy=mend)  # see NodeGoneError
         self.node_id = node_id
@@ -84,7 +84,6 @@ class CycleError(DocmemError):
 
 
 def is_utf8(name: str) -> bool:
-    """Return True if a file name from the operating system is valid UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -93,7 +92,6 @@ def is_utf8(name: str) -> bool:
 
 
 def uncitable_error(name: str) -> DocmemError:
-    """Return the error for a file name that is not UTF-8."""
     try:
         raw = os.fsencode(name)
     except UnicodeEncodeError:  # a lone surrogate: the name did not come from the operating system
@@ -125,7 +123,7 @@ def check_flag(flag: int, name: str) -> int:
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """Return the file's absolute path. Raises DocmemError if the path is not UTF-8: it could not be cited."""
+    """Return the file's absolute path. Raises DocmemError unless it is UTF-8."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str) or "\0" in name:
         raise DocmemError(f"a file must be named by its path, not by {short_repr(name)}")
@@ -144,7 +142,6 @@ def tags_in(text: str) -> set[str]:
 
 
 def without_tags(text: str) -> str:
-    """Return the text without its tags."""
     return _TAG.sub(" ", text)
 
 
@@ -179,7 +176,7 @@ class Node:
         return NodeContext(self.context_type, self.context_name, self.context_value)
 
     def outline(self) -> dict[str, Any]:
-        """Return ten of the node's fields, without text and hash, under camel-case keys."""
+        """Return ten fields under camel-case keys, without text and hash."""
         return {
             "id": self.id, "parentId": self.parent_id, "order": self.order_value, "tokenCount": self.token_count,
             "createdAt": self.created_at, "updatedAt": self.updated_at, "contextType": self.context_type,
@@ -191,7 +188,7 @@ COLUMNS = tuple(field.name for field in fields(Node))
 
 
 class NodeContext(NamedTuple):
-    """The context of a node: a type, a name and a value that say what the node is for."""
+    """A type, a name and a value that say what a node is for."""
 
     type: str
     name: str

@@ -1,4 +1,4 @@
-"""Passages: consecutive nodes of one section, together about 200 tokens, that are searched and quoted as one text."""
+"""Passages: consecutive nodes of one section, about 200 tokens, that are searched and quoted together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, s
 BACKLOG = Backlog(  # without groups: a node keeps its vector when it moves to another document
     key_column="n.seq", from_clause=EMBEDDABLE, texts_of=_embedded_texts
 )
-"""The passages, and nodes without a file, that lack a vector."""
+"""Passages, and nodes without a file, that need vectors."""
 
 
 _MIN_TOKENS, _MAX_TOKENS = 160, 260  # a passage of at least 160 tokens is complete; none may exceed 260
@@ -49,7 +49,7 @@ _MIN_TOKENS, _MAX_TOKENS = 160, 260  # a passage of at least 160 tokens is compl
 
 NO_CONFIDENCE = Confidence(0.0, "")
 Lines = tuple[int, int]
-"""The first and the last line, or in a PDF the first and the last page."""
+"""The first and the last line, or page of a PDF."""
 
 
 @frozen
@@ -84,7 +84,7 @@ class Passage:
 
 
 def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:
-    """Check that the file contains the quote at exactly the cited lines; return the verdict.
+    """Check that the file contains the quote at exactly the cited lines.
 
     Only the file is read, not the database. Changes elsewhere in the file do not matter. If the quote has moved, the
     reason names its present lines.
@@ -177,7 +177,7 @@ def group_passages(text: str, pieces: Sequence[Piece], tokens: Sequence[int], br
 
 _FRONT_MATTER_WEIGHT = 0.5  # a document's body mostly repeats its front matter in more detail
 NOT_IN_FORCE_WEIGHT = 0.6
-"""The weight of a document whose status says that it is not in force (draft, rejected …)."""
+"""The weight of a document whose status is draft, rejected or the like."""
 
 
 class _Member(NamedTuple):

@@ -244,7 +244,7 @@ def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -
 def score_units(
     engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int
 ) -> list[ScoredUnit]:
-    """Return the units that answer best, with their scores, best first; units with a tag of the query come first."""
+    """Return the units that answer best, best first; units with a tag of the query come first."""
     tags = tags_in(query.text)
     source = Units(sql, engine.stemmer, query.text, below=below)
     has_words = not tags or any(word not in tags for word in significant_words(without_tags(query.text)))

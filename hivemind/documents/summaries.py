@@ -101,7 +101,7 @@ def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Node
     ).fetchall()
     for (member_id,) in rows:
         if tree.first_child(edit.sql, member_id):
-            raise DocmemError(f"node {member_id!r} has children", remedy="only leaves can be summarised")
+            raise DocmemError(f"node {member_id!r} has children", remedy="choose leaves: only they can be summarised")
     assert start.parent_id is not None
     summary = edit.add(start.parent_id, edit.free_slot("child", start.parent_id)[1], NodeDraft(context, text))
     crash_point("documents.summary.added")
@@ -120,7 +120,9 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     """
     summary = edit.expect(summary_id, expected_hash)
     if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
-        raise DocmemError(f"node {summary_id!r} is not a summary", remedy="name the summary itself; doc tree shows it")
+        raise DocmemError(
+            f"node {summary_id!r} is not a summary", remedy="name a summary; hivemind doc tree shows them"
+        )
     members = tree.children(edit.sql, summary_id)
     before, after = tree.siblings_around(edit.sql, summary)
     fits = all(

@@ -52,7 +52,7 @@ class TomlNode(BaseModel):
 
     @property
     def draft(self) -> NodeDraft:
-        """Return the content of the new node. Raises DocmemError if the content is invalid."""
+        """Return the content of the new node. Raises DocmemError."""
         context = check_context(self.context_type, self.context_name, self.context_value)
         return NodeDraft(context, check_text(self.text), self.readonly, self.importance, self.sticky)
 
@@ -142,7 +142,7 @@ def _without_string(match: re.Match[str]) -> str:
 
 
 def write_entries(edit: Edit, entries: Sequence[LocatedEntry]) -> list[Node]:
-    """Create the nodes in order and return them. Raises DocmemError, with the line, if a sibling has the node's order."""
+    """Create the nodes, in order. Raises DocmemError, with the line, if two siblings have one order."""
     above: list[tuple[str, float]] = []  # (id, largest order of its children so far) for each depth
     nodes: list[Node] = []
     orders: set[tuple[str, float]] = set()

@@ -26,7 +26,6 @@ SELECT {} FROM below CROSS JOIN nodes n ON n.id = below.id
 
 
 def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
-    """Return the node, or None for an unknown id."""
     if not isinstance(node_id, str):
         return None
     try:
@@ -54,7 +53,7 @@ def get_many(sql: sqlite3.Connection, node_ids: Iterable[str]) -> list[Node]:
 
 
 def roots(sql: sqlite3.Connection) -> list[Node]:
-    """Return the root of every document, oldest first."""
+    """Return every root, oldest first."""
     rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id IS NULL ORDER BY created_at, seq")
     return [Node(*row) for row in rows]
 
@@ -66,7 +65,7 @@ def children(sql: sqlite3.Connection, node_id: str) -> list[Node]:
 
 
 def first_child(sql: sqlite3.Connection, node_id: str) -> str | None:
-    """Return the id of the node's first child, or None if the node has no children."""
+    """Return the id of the first child, or None for a leaf."""
     row = sql.execute("SELECT id FROM nodes WHERE parent_id = ? ORDER BY order_value LIMIT 1", (node_id,)).fetchone()
     return None if row is None else str(row[0])
 
@@ -121,7 +120,7 @@ def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) 
 
 
 def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield (id, parent id) of the node, then of its parent and so on up to the root. Raises DamagedError for a cycle."""
+    """Yield (id, parent id) of the node, its parent and so on up to the root. Raises DamagedError for a cycle."""
     seen: set[str] = set()
     while node_id is not None:
         if node_id in seen:
@@ -204,7 +203,7 @@ def source_of(sql: sqlite3.Connection, node_id: str) -> NodeSource | None:
 
 
 def root_source(sql: sqlite3.Connection, node_id: str) -> str | None:
-    """Return the path of the file from which the node's document was imported; None if it was not imported."""
+    """Return the path of the file from which the node's document was imported, or None."""
     root_id = next((ancestor_id for ancestor_id, parent in ancestors(sql, node_id) if parent is None), None)
     row = sql.execute("SELECT path FROM files WHERE root_id = ?", (root_id,)).fetchone()
     return None if row is None else str(row[0])

@@ -67,7 +67,7 @@ def numpy_or_none() -> Any:
 def pack(vector: Sequence[float], dimension: int) -> bytes:
     """Normalise a vector to length 1; return its numbers as float32 bytes.
 
-    Raises ValueError if the vector has not `dimension` numbers, contains NaN or infinity, or is all zeros.
+    Raises ValueError for another number of dimensions, NaN, infinity or all zeros.
     """
     if len(vector) != dimension:
         raise ValueError(f"a vector of {len(vector)} dimensions, not {dimension}")
@@ -90,7 +90,6 @@ def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) ->
 
 
 def unpack(vector: bytes) -> array[float]:
-    """Return the numbers of a packed vector."""
     return array("f", vector)
 
 

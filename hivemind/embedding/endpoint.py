@@ -52,7 +52,6 @@ class EndpointEmbedder:
         self._key_env, self._pause = key_env, pause
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """Return one row for each text."""
         batches = [texts[start : start + _BATCH_SIZE] for start in range(0, len(texts), _BATCH_SIZE)]
         return [row for batch in batches for row in self._embed(batch)]
 
@@ -104,6 +103,6 @@ class EndpointEmbedder:
             keep_secret(self._key_env)
             key = os.environ.get(self._key_env)
             if not key:
-                raise EmbedderUnavailable(f"no key in the environment: {self._key_env}", location=self._url)
+                raise EmbedderUnavailable(f"the environment has no key {self._key_env}", location=self._url)
             headers["Authorization"] = f"Bearer {key}"
         return headers

@@ -30,7 +30,7 @@ class HashingEmbedder:
 
     def __init__(self, dimension: int = 384) -> None:
         if dimension < 1:
-            raise ValueError(f"a dimension of {dimension}")
+            raise ValueError(f"a dimension must be ≥ 1, not {dimension}")
         self.dimension = dimension
         self.name = f"hashing-{dimension}"
 
@@ -85,7 +85,6 @@ class MiniLM:
         self._threads = threads or min(_THREADS, os.cpu_count() or 1)
 
     def load(self) -> None:
-        """Load the model now, not at first use."""
         _ = self._tokenizer, self._session
 
     @cached_property
@@ -196,7 +195,7 @@ class MiniLM:
 
 
 _Piece = tuple[int, int, list[int]]
-"""A piece of a text: (index of the text, index of the piece in the text, token ids)."""
+"""A piece: (index of the text, index of the piece in the text, token ids)."""
 
 
 def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:

@@ -2,8 +2,8 @@
 
 The process is a new interpreter in a new session: it inherits no lock, socket or terminal. Messages are bytes over a Unix
 socket (`multiprocessing.connection`; nothing is unpickled). The server greets a client with its version, name and dimension.
-A request is `{"texts": […], "parts": PARTS}`; PARTS is null, "kept" (for stored texts) or "asked" (for a query). The server
-answers each text with "=", the packed vector and the vectors of the parts, or ends the answer with "!" and an error message.
+A request is `{"texts": […], "parts": null, "kept" (stored texts) or "asked" (a query)}`. The server answers each text with
+"=", its packed vector and the vectors of its parts, or ends the answer with "!" and an error message.
 A client without an answer searches by words and asks later, so the process may be killed at any time.
 """
 
@@ -57,7 +57,7 @@ _CHECK_INTERVAL_S = 1.0
 
 
 def users_folder() -> str:
-    """Return the folder that all hives of a user share, with the lock, socket and log of this installation's process."""
+    """Return the folder of this installation's lock, socket and log, which all hives of a user share."""
     installation = f"{sys.executable} {os.path.dirname(os.path.abspath(__file__))}"
     return os.path.dirname(socket_paths(installation, "embedder")[-1])
 
@@ -79,7 +79,7 @@ def listen(folder: str, kind: str) -> socket.socket:
 
 
 def connect(folder: str, kind: str, silent_s: float) -> Connection:
-    """Connect to the embedding process, with a time limit of `silent_s`. Raises OSError if no process listens."""
+    """Connect to the serving process. Raises OSError if no process listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as plain:
         limit = struct.pack("ll", int(silent_s), int(silent_s % 1 * 1e6))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a timeout raises BlockingIOError
@@ -95,7 +95,7 @@ def _connection(plain: socket.socket) -> Connection:
 
 
 def _parse_object(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in a message. Raises Unreadable if there is none."""
+    """Parse a message into its JSON object. Raises Unreadable."""
     with boundary("message of an embedding process"):
         message = json.loads(raw)
         if not isinstance(message, dict):
@@ -144,11 +144,9 @@ class SharedEmbedder:
         self._pid = os.getpid()
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """Return a vector for each text. Raises EmbedderUnavailable."""
         return [unpack(vectors.vector) for vectors in self._embed_all(texts, None)]
 
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
-        """Return the vectors of each text and its parts. Raises EmbedderUnavailable."""
         if not is_query:
             return self._embed_all(texts, "kept")
         if texts != self._last_query[0]:  # documents and graphs embed the same query, one after the other
@@ -242,7 +240,7 @@ def _start(folder: str, kind: str) -> None:
 
 
 def _kill(folder: str, kind: str) -> None:
-    """Kill the embedding process of this kind: the process that holds `lock_of`."""
+    """Kill the process that holds the lock."""
     holder = lock_of(folder, kind).holder() or {}
     pid = holder.get("pid")
     if isinstance(pid, int) and is_on_this_machine(holder):

@@ -29,9 +29,9 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def _trigger(event: str, row: str) -> str:
-    """Return SQL that creates the trigger which gives a change of a row its number.
+    """Return SQL that creates a trigger to number changes.
 
-    INSERT OR REPLACE would fail in a trigger: the conflict clause of the statement that fires it overrides its own.
+    The trigger cannot use INSERT OR REPLACE: the conflict clause of the writing statement would override it.
     """
     return (
         f"CREATE TRIGGER vectors_after_{event.lower()} AFTER {event} ON vectors BEGIN"
@@ -49,7 +49,7 @@ VECTORS = (
     _trigger("UPDATE", "new"),
     _trigger("DELETE", "old"),
 )
-"""SQL statements that create the table of vectors, and the triggers that number the table's changes."""
+"""The statements that create the table of vectors and number each of its changes."""
 
 
 def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, int, bytes]]) -> None:
@@ -176,7 +176,7 @@ class _Columns:
         self._signs = numpy.concatenate([signs, numpy.empty((len(signs), room), "u8")], axis=1)
 
     def nearest(self, query: bytes, limit: int, groups: Collection[int] | None) -> list[int]:
-        """Return, in no order, the keys of the rows that are nearest to a packed vector by signs and bytes."""
+        """Return the keys of the rows nearest to a packed vector by signs and bytes, in no order."""
         numpy = self._numpy
         keys, row_groups = self._keys[: self._count], self._groups[: self._count]
         is_candidate = keys >= 0

@@ -136,7 +136,9 @@ class FileMemoryBlock(MemoryBlock):
             self.start_line = 1
         if self.start_line is not None and not 0 < self.start_line <= (self.end_line or self.start_line):
             remedy = "number the lines from 1; the range includes both ends"
-            raise UserError(f"no lines {self.start_line}-{self.end_line or ''}", location=self.location, remedy=remedy)
+            raise UserError(
+                f"has no lines {self.start_line}-{self.end_line or ''}", location=self.location, remedy=remedy
+            )
         MemoryBlock.__post_init__(self)
         if is_rom:
             self.type, self.priority = MemoryType.ROM, Priority.CRITICAL

@@ -163,9 +163,7 @@ class Selection:
             for score, _, block_id in rows:
                 block = self._blocks_by_id[block_id]
                 tokens, share = self._estimate(block), f"{BUDGET_SHARES[block.priority]:.0%} of {self.budget}"
-                reason = (
-                    f"{block.priority.name}: {used_tokens} tokens used before it and its {tokens} are not below {share}"
-                )
+                reason = f"{block.priority.name}: {used_tokens} tokens were used before, and {tokens} more would reach {share}"
                 yield Choice(block, -score, tokens, False, reason)
 
     def why(self, memory_id: str) -> Choice | None:

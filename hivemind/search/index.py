@@ -48,7 +48,7 @@ INDEX = (
     *VECTORS,
     *PARTS,
 )
-"""SQL statements that create the tables of an index, for the schema of the database that contains the index."""
+"""Statements that create the tables of an index, for the schema of the database that contains it."""
 
 _ROWS = "FROM scopes s JOIN items i ON i.scope = s.id JOIN words w ON w.rowid = i.key"
 
@@ -228,7 +228,7 @@ def _key_range(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
 
 
 def _texts(sql: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
-    """Return, by key, the texts to embed: heading and text of each item."""
+    """Return the texts to embed, by key."""
     rows = sql.execute(
         "SELECT rowid, heading, text FROM words WHERE rowid IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
     )

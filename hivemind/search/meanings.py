@@ -65,15 +65,15 @@ class Backlog:
 
 
 class StoreEmbedder:
-    """The embedder of a store, or None: then searches use words only.
+    """A store's access to its embedder. If `embedder` is None, searches use words only.
 
-    With `fine`, a FineEmbedder is asked for the vectors of words too. `cache_size` is the number of cached queries.
+    With `fine`, a FineEmbedder also embeds parts of texts. `cache_size` is the number of queries whose vectors are cached.
     """
 
     missing_reason: str | None = None
     """The reason that hits state if there is no embedder."""
     remedy = INSTALL
-    """The remedy in errors: how to install an embedder."""
+    """How to install an embedder."""
 
     def __init__(self, embedder: Embedder | None, *, fine: bool = True, cache_size: int = 0) -> None:
         self.embedder, self.fine = embedder, fine

@@ -25,7 +25,7 @@ PARTS = (
     "CREATE TABLE parts (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
     "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM parts WHERE seq = old.key; END",
 )
-"""SQL statements that create the table `parts`. When an item's row of `vectors` is deleted, so are the item's parts."""
+"""Statements that create the table `parts`. Deleting an item's row of `vectors` deletes its parts."""
 
 _END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+[.)])\s)")  # a wrapped line does not end a sentence
 _MIN_LETTERS = 13  # shorter sentences such as "Thanks, Ann!" are ignored
@@ -92,7 +92,7 @@ def _quantize(vector: bytes) -> bytes:
 
 
 def store_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
-    """Write the parts of an item, replacing the item's earlier parts; b"" deletes them."""
+    """Write the parts of an item, replacing earlier parts; b"" deletes these."""
     if parts:
         sql.execute(
             "INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?) ON CONFLICT(seq)"

@@ -112,13 +112,12 @@ def has_time(text: str) -> bool:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def has_name(text: str) -> bool:
-    """Return whether a text seems to contain a name: a capitalised word within a sentence."""
+    """Return whether a text has a capitalised word within a sentence."""
     return _INNER_NAME.search(text) is not None
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def in_first_person(text: str) -> bool:
-    """Return whether a text is in the first person."""
     return _FIRST_PERSON.search(text) is not None
 
 
@@ -178,7 +177,6 @@ class Query:
 
     @property
     def question_weight(self) -> float:
-        """Return the total weight of the question's terms."""
         return sum(term.weight for term in self.question_terms)
 
 

@@ -88,7 +88,7 @@ class Candidate:
 
     @property
     def session(self) -> tuple[int, str] | None:
-        """Return the item's scope and session, or None if it has no session."""
+        """Return the item's scope and session, None without a session."""
         return None if self.item.session is None else (self.item.scope, self.item.session)
 
 
@@ -101,7 +101,6 @@ class RankedCandidate:
     features: Sequence[tuple[str, float]]
 
     def explain(self, candidate: Candidate) -> str:
-        """Explain the candidate's score in words."""
         parts = []
         if candidate.match.words_by_field:
             parts.append(
@@ -127,7 +126,7 @@ _FIELD_SUFFIXES = {
 
 
 def match_items(query: Query, items: Sequence[Item], readings: Sequence[Reading], weights: Weights) -> list[Match]:
-    """Match each item with the query by words, scored by BM25 over the item's fields."""
+    """Match each item with the query by words: BM25 over the item's fields."""
     lengths = [reading.length for reading in readings]
     average = sum(lengths) / len(lengths) if lengths else 0.0
     return [_match_item(query, *pair, average, weights) for pair in zip(items, readings, strict=True)]

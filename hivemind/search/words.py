@@ -36,7 +36,7 @@ def significant_words(query: str, limit: int = MAX_TERMS) -> list[str]:
 
 
 def or_query(words: Sequence[str]) -> str:
-    """Return a full-text query for rows with any of the words, which must consist of letters and digits."""
+    """Build a full-text query for any of the words. Words consist of letters and digits."""
     return " OR ".join(f'"{word}"' for word in words)
 
 

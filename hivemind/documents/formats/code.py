@@ -48,14 +48,14 @@ def python(text: str) -> list[Piece]:
 
 
 def _first_comment_line(source: LineReader, first: int, floor: int) -> int:
-    """Return the first line of the comment directly above the line `first`, or `first` if there is none."""
+    """Return the first line of the comment directly above a line, or the line itself."""
     while first > floor and source.lines[first - 1].lstrip().startswith("#"):
         first -= 1
     return first
 
 
 def source_code(text: str) -> list[Piece]:
-    """Split code of any language: a piece begins at each line that looks like a definition, indentation sets its depth."""
+    """Split code of any language before each line that looks like a definition; indentation decides the depth."""
     source = LineReader(text)
     starts: list[tuple[int, int, str]] = []
     outer: list[int] = []

@@ -46,9 +46,9 @@ class ExtractPart:
 
 
 def join_parts(parts: Iterator[ExtractPart], title: Callable[[], str], path: object) -> Extract:
-    """Join the parts into one text with its secrets masked. Raises DocmemError if there are too many parts.
+    """Join the parts into one text with its secrets masked. `title` is called after the last part.
 
-    `title` is called after the last part was read, when the title is known.
+    Raises DocmemError if there are too many parts.
     """
     pieces: list[Piece] = []
     places: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
 """Extract HTML in one pass over its tags, without a tree: work and memory grow with the page, not with its nesting.
 
-Headings are interior nodes. A paragraph, list item, table or similar element is a leaf with all text inside it. Text
-outside these elements becomes paragraphs. Optional end tags (`</p>`, `</li>`) may be missing.
+Headings are interior nodes. Paragraphs, list items, tables and similar elements are leaves with everything inside them.
+Text outside these elements becomes paragraphs. Optional end tags (`</p>`, `</li>`) may be missing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ _ENCODINGS = re.compile(
 
 
 def html(raw: bytes, path: object) -> Extract:
-    """Extract the headings and the text of an HTML page."""
     page = _Page()
     return join_parts(page.parts(_decoded(raw)), lambda: page.title, path)
 
@@ -119,7 +118,7 @@ class _Page:
         self._first = self._last = 1
 
     def parts(self, text: str) -> Iterator[ExtractPart]:
-        """Read the page's `text`; yield its headings and leaves in order."""
+        """Yield the parts of the page in order."""
         at, line, silent, depth = 0, 1, "", 0
         for start, end, name, closes in chain(_tags(text), [(len(text), len(text), "", False)]):
             if not silent:

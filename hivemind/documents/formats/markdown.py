@@ -24,7 +24,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    """Return a parser that finds only blocks and leaves inline markup in the text."""
+    """Return a parser for blocks only; inline markup stays in the text."""
     from markdown_it import MarkdownIt  # imported only when Markdown is read
 
     parser = MarkdownIt("commonmark", {"maxNesting": 100}).enable("table").disable("reference")

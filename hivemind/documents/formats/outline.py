@@ -66,7 +66,7 @@ def _trim(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int]
 
 
 class Headings:
-    """The headings that are open while a text is read: their levels, outermost first."""
+    """The levels of the open headings, outermost first."""
 
     def __init__(self) -> None:
         self._levels: list[int] = []
@@ -109,7 +109,7 @@ class Piece:
 
 @frozen
 class Outline:
-    """The content of a file: its text, title, labels (topic, tags) and pieces. `note` is a front matter error."""
+    """The content of a file: its text, title, labels (topic, tags) and pieces."""
 
     text: str
     format: str
@@ -138,7 +138,6 @@ class Outline:
 
 
 def line_starts(text: str) -> list[int]:
-    """Return the offset of each line."""
     starts, at = [0], text.find("\n")
     while at >= 0:
         starts.append(at + 1)
@@ -147,7 +146,6 @@ def line_starts(text: str) -> list[int]:
 
 
 def check_limit(count: int, limit: int, name: str, path: object) -> None:
-    """Raise DocmemError if `count` exceeds `limit`."""
     if count > limit:
         raise DocmemError(f"has more than {limit:,} {name}", location=path, remedy="split it")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def main(max_characters: int, max_pages: int) -> dict[str, Any]:
-    """Read the PDF from standard input; return the object to print."""
+    """Return the object to print."""
     try:
         import pypdf
 

@@ -127,7 +127,7 @@ class _BlockReader:
         return at, self.source.piece("paragraph", self.headings.depth, first, at)
 
     def _list(self, at: int) -> tuple[int, list[Piece]]:
-        """Return the line after the list that begins at line `at`, and its items. Nested items are one level deeper."""
+        """Return the line after a list, and its items; nested items are one level deeper."""
         source, base = self.source, self.source.indent(at)
         items: list[Piece] = []
         open_at: list[int] = []  # columns of the open items' markers
