@@ -243,7 +243,7 @@ class MemoryServer(Postgres):
         self.words, self.vectors = _ServerWords(), _ServerVectors()
 
     @contextmanager
-    def _explained(self, outcome: str = "") -> Iterator[None]:
+    def _translate_errors(self, outcome: str = "") -> Iterator[None]:
         """Report an unreadable row as one to correct by hand: unlike SQLite, there is no file to restore."""
         try:
             with super()._translate_errors(outcome):
