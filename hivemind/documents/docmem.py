@@ -213,7 +213,7 @@ class Docmem(DatabaseOwner):
         """Delete the node and its descendants."""
         with self.transaction() as edit:
             tree.get(edit.sql, node_id)
-            edit.remove(tree.descendant_ids(edit.sql, node_id))
+            edit.remove(tree.subtree_ids(edit.sql, node_id))
 
     # -- moving and copying -----------------------------------------------------------------------------------------
     def move_append_child(self, node_id: str, target_parent_id: str, expected_hash: str | None = None) -> Node:

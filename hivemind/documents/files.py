@@ -42,7 +42,7 @@ class Stamp:
     def of(cls, status: os.stat_result) -> Stamp:
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns())
 
-    def is_same(self, status: os.stat_result) -> bool:
+    def is_unchanged(self, status: os.stat_result) -> bool:
         """Return True if a file is surely unchanged: its stat is equal, and it was not read within 2 s of a change."""
         current = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         is_young = abs(self.seen_ns - max(status.st_mtime_ns, status.st_ctime_ns)) <= _YOUNG_NS
@@ -68,7 +68,7 @@ class KnownFile:
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         has_outcome = self.root_id is not None or self.note is not None
-        return has_outcome and self.parser == VERSION and self.stamp.is_same(status) and not self.is_gone
+        return has_outcome and self.parser == VERSION and self.stamp.is_unchanged(status) and not self.is_gone
 
 
 def _known_file(row: tuple[Any, ...]) -> KnownFile:

@@ -54,7 +54,7 @@ class Units:
         below: str | None = None,
     ) -> None:
         # First: `unindexed_texts` may update the index, whose word frequencies are read later.
-        self._news = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
+        self._unindexed_stems = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
         self._sql, self._stems, self._below = sql, stems, below
         (self.total,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
         within = "TRUE" if keys is None else " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
@@ -79,15 +79,17 @@ class Units:
 
     def count_items(self, word: str, bound: int) -> int:
         [stem] = self._stems([word])
-        return count_rows(self._sql, word, bound) + sum(stem in news for news in self._news.values())
+        return count_rows(self._sql, word, bound) + sum(
+            stem in node_stems for node_stems in self._unindexed_stems.values()
+        )
 
     def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002 - only candidates count as neighbours
         return ()
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         stems = set(self._stems(words))
-        news = [seq for seq, news_stems in self._news.items() if not stems.isdisjoint(news_stems)]
-        units = dict.fromkeys(self._units_of([*news, *self._tagged_seqs], tagged=True))
+        unindexed = [seq for seq, node_stems in self._unindexed_stems.items() if not stems.isdisjoint(node_stems)]
+        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], tagged=True))
         if not words:
             return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
@@ -227,7 +229,7 @@ class NoteUnits(Units):
             "SELECT n.seq FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?1"
             " AND n.context_type = 'note' UNION SELECT seq FROM nodes WHERE context_type = 'note'"
             " AND seq IN (SELECT value FROM json_each(?2)) LIMIT ?3",
-            (or_query(words), json.dumps(list(self._news)), limit),
+            (or_query(words), json.dumps(list(self._unindexed_stems)), limit),
         )
         return [seq for (seq,) in rows]
 

@@ -87,7 +87,7 @@ def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     return [nodes[member_id] for member_id in order]
 
 
-def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
+def subtree_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
     """Return the ids of the node and its descendants in reading order; [] for an unknown id."""
     return _reading_order(node_id, _select_below(sql, node_id, "n.id, n.parent_id, n.order_value"))
 
