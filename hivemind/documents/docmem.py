@@ -78,7 +78,7 @@ class Docmem(DatabaseOwner):
 
     @contextmanager
     def transaction(self) -> Iterator[Edit]:
-        """Run several operations in one atomic transaction. Other writers wait until the transaction ends."""
+        """Run several operations in one atomic transaction. Other writers wait until its end."""
         with self.database.write() as sql:
             now = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
             yield Edit(sql, now, self.count)
@@ -278,7 +278,7 @@ class Docmem(DatabaseOwner):
     def summarize(
         self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.MAX_SUMMARY_TOKENS
     ) -> Node:
-        """Write a summary's text again; below any other node, summarise the first run of consecutive leaf children.
+        """Rewrite a summary or, for any other node, summarise the first run of its consecutive leaf children.
 
         `writer` writes the text (default: extracted sentences). `writer` is called outside any transaction, and again if
         the summarised nodes change meanwhile. The history keeps a summary's old text.
@@ -372,7 +372,7 @@ class Docmem(DatabaseOwner):
             return find_hits(self._engine, sql, prepared_query, node_id, max_hits)
 
     def asked(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
-        """Return the query with its vectors. First embed those of the best passages by words that have no vector yet.
+        """Return a query with its vectors, after embedding passages that match the query by words and have no vector yet.
 
         `keys` limits the passages to files at or below these paths, `below` to the subtree of this node. Do not call
         `asked` inside a transaction: an embedder may be slow.

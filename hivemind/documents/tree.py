@@ -263,8 +263,8 @@ class NodeListing:
 def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> NodeListing:
     """Return the text of `nodes`: a node and some of its descendants, in reading order.
 
-    Between nodes that follow each other in their file, the text has the file's original white space. The text of an
-    imported document's root, the title, is left out: the file's first heading repeats it.
+    Nodes that follow each other in a file are joined by the file's text between them. The root of an imported document
+    is left out: its text, the title, is also the file's first heading.
     """
     (node_count,) = sql.execute(  # one node more than given proves that some are left out
         "WITH RECURSIVE below(id) AS (SELECT ? UNION ALL SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id"

@@ -240,7 +240,7 @@ def _start(folder: str, kind: str) -> None:
 
 
 def _kill(folder: str, kind: str) -> None:
-    """Kill the process that holds the lock."""
+    """Kill the embedding process, which holds `lock_of(folder, kind)`."""
     holder = lock_of(folder, kind).holder() or {}
     pid = holder.get("pid")
     if isinstance(pid, int) and is_on_this_machine(holder):

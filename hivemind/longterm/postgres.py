@@ -167,7 +167,7 @@ _QUERY = "to_tsquery('hivemind_memory.words', ?)"
 
 
 def _or_query(words: Sequence[str]) -> str:
-    """Build a full-text query for any of the words. Words consist of letters and digits."""
+    """Build a full-text query for any of the words, which must consist of letters and digits."""
     return " | ".join(f"'{word.translate(_UNACCENTED)}'" for word in words)
 
 
@@ -200,7 +200,7 @@ class _ServerWords:
 
 
 class _ServerVectors:
-    """The `VectorStore` in PostgreSQL: the table `vectors`. A search in many vectors uses the index, others compare each."""
+    """The `VectorStore` in PostgreSQL: the table `vectors`. Many vectors are searched by the index, few one by one."""
 
     def nearest(
         self, sql: Statements, model: str, query: bytes, limit: int, groups: Collection[int] | None = None

@@ -439,7 +439,7 @@ def fetch_entry(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEn
 
 
 def fetch_entries(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
-    """Yield (seq, entry), in any order, of those of the entries that exist and have not expired."""
+    """Yield (seq, entry) of the entries that exist and have not expired, in any order."""
     for row in select_by_keys(sql, f"{ENTRIES} WHERE e.seq IN KEYS AND {NOT_EXPIRED}", seqs, trailing_parameters=[now]):
         yield row[0], entry_of(row)
 

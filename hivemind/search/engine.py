@@ -40,7 +40,7 @@ class CandidateSource(Protocol):
         """Return the ids of the best full-text matches, best first. `words` consist of letters and digits; may be empty."""
 
     def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        """Return those of the ids whose items exist and may be found by this search."""
+        """Return the ids of items that exist and that this search may find."""
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
         """Load the items with these ids, except items that this search may not find."""

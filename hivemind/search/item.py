@@ -52,7 +52,7 @@ class Item:
 
     @property
     def neighbours(self) -> list[tuple[int, Hashable] | None]:
-        """Return the addresses of the previous and the next item (None: there is none)."""
+        """Return the addresses of the previous and the next item, None for a missing one."""
         return [None if name is None else (self.scope, name) for name in (self.previous, self.next)]
 
     @property

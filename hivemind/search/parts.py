@@ -185,7 +185,7 @@ def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
 
 
 def _stretches(numpy: Any, parts: Any, starts: Any) -> tuple[Any, Any, Any]:
-    """Add up stretches of adjacent parts, overlapping by half; return the sums, and each item's first sum and their number."""
+    """Add up stretches of adjacent parts that overlap by half; return the sums, each item's first sum, and its number of sums."""
     sums = parts.reshape(-1, _BLOCK_PARTS, parts.shape[1]).sum(axis=1, dtype="i1")
     blocks = numpy.diff(starts, append=len(sums))
     stretches = sums.copy()

@@ -221,10 +221,10 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
 
 
 def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: float) -> list[bool]:
-    """Return, for each candidate, whether it is more than just the nearest item that exists.
+    """Return, for each candidate, whether it is supported, and not just the nearest item that exists.
 
-    It is if it matches (it has a word of the query or a cosine of at least `min_cosine`), if its neighbour or another
-    item of its session matches, or if the query names its speaker.
+    A candidate is supported if it matches (by a word of the query, or a cosine of at least `min_cosine`), if a neighbour
+    or an item of its session matches, or if the query names its speaker.
     """
     has_match = [
         candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
