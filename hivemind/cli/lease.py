@@ -70,8 +70,8 @@ def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: b
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  the holder: an agent, or human
-      --ttl N  how many events it lasts, 1 to 10,000 (default: 200)
-      --force  take it over from its present holder
+      --ttl N  how many events the lease lasts, 1 to 10,000 (default: 200)
+      --force  take the lease over from its present holder
 
     examples:
       hivemind lease claim what-is-a-lease.s1 --agent human --ttl 500
@@ -85,13 +85,13 @@ def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: b
 
 @command("lease renew", open_hive)
 def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, ttl: int | None = None) -> CommandOutput:
-    """Extend a lease from now on; without --ttl it never becomes shorter.
+    """Extend a lease, counted from now; without --ttl the lease never becomes shorter.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  the holder: an agent, or human
       --generation N  refuse if the lease has had another holder since this generation
-      --ttl N  how many events it lasts, 1 to 10,000 (default: 200)
+      --ttl N  how many events the lease lasts, 1 to 10,000 (default: 200)
 
     examples:
       hivemind lease renew what-is-a-lease.s1 --agent human --generation 3
