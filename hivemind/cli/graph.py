@@ -35,7 +35,7 @@ def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
 
 
 def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
-    """Yield the node's marks: whatever differs from open, active, in the shared lane, one parent and no links."""
+    """Yield a mark for each difference from an open, active node of the shared lane with one parent and no links."""
     if node.status != "open":
         yield node.status
     if node.active is not True:

@@ -28,7 +28,7 @@ _COLUMNS = ("step", "agent", "task for", "freed by", "title")
 def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
     """List leased steps: the holder, since when the holder has the task, and what frees the step.
 
-    With --json also the generation of each lease, and after how many events in the journal it expires.
+    With --json, also show the generation of each lease, and after how many events in the journal it expires.
 
     arguments:
       --agent WHO  only leases of this holder

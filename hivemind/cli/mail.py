@@ -228,7 +228,7 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> CommandOutput:
 
 
 def _delivery_output(report: SendReport) -> CommandOutput:
-    """Return the output of a delivery: the Message-ID and the recipients. Failed deliveries: a warning, exit status 1."""
+    """Return the output of a delivery: Message-ID and recipients. If a delivery failed, warn, and set exit status 1."""
     if report.failed:
         delivered_names = ", ".join(report.delivered) or "nobody"
         failure_text = "; ".join(f"not delivered to {name}: {reason}" for name, reason in report.failed.items())

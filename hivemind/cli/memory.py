@@ -258,7 +258,7 @@ def _row(entry: MemoryEntry) -> dict[str, Any]:
 
 @command("memory show", open_read_only)
 def show(hive: Hive, key: str, *, location: NamespaceOptions) -> CommandOutput:
-    """Show one entry, and its versions if there are several: numbered from 1, the last one is the present one.
+    """Show one entry, and its versions if there are several. The last version is the present one.
 
     arguments:
       KEY  the entry's key
@@ -341,7 +341,7 @@ def copy(_: str | None, source: str, target: str) -> CommandOutput:
 
     arguments:
       FROM  a hive's folder, a database file, or postgresql://USER@HOST/DATABASE
-      TO  the same; a missing file is created
+      TO  a folder, a file or a database, too; a missing file is created
 
     examples:
       hivemind memory copy . postgresql://hive@db.example/hives

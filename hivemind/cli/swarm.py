@@ -341,7 +341,7 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
     """Show which agents are up, what each one does, and the state of the tasks.
 
     arguments:
-      --all  all linked hives, in the state that they last reported
+      --all  show all linked hives, in the state that they last reported
 
     examples:
       hivemind status

@@ -158,12 +158,12 @@ def tasks(
     limit: Positive | None = None,
     json: bool,
 ) -> CommandOutput:
-    """List tasks: waiting ones in the order in which they will be claimed, others by time.
+    """List tasks: waiting tasks in the order in which they will be claimed, other tasks by time.
 
     arguments:
       --state  only tasks in this state
-      --ignored  files in tasks/inbox and tasks/active that are not tasks, with the reasons
-      --archived  archived tasks, by the time when they ended
+      --ignored  only the files in tasks/inbox and tasks/active that are not tasks, with the reasons
+      --archived  only archived tasks, by the time when they ended
       --limit N  at most N tasks of each state: the next ones to be claimed, and the latest of the others (default: 50
           on a terminal, otherwise all)
 

@@ -1,5 +1,5 @@
 """The tool that runs a program from a person's task, or a program that the agent's file allows. The program runs in its own
-process group, with limits and an environment without secrets. Its output goes to a file. It ends with its agent."""
+process group, with limits and an environment without secrets. Its output goes to a file. It ends when its agent ends."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def _command_fields(
     session: Session, step: PlannedStep | None, number: int, command_line: str, status: int | None, digest: str | None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a command's exit status, its output (an excerpt if it is long) and the output's path; with a step, the receipt's id
-    too."""
+    """Return the fields of a command's result: exit status, output (shortened if long), the output's path, and the receipt's id
+    if there is a step."""
     output = session.work.output_path(step, number)
     path = os.path.relpath(output, session.work.task.path)
     limit = result_limit(session.config.max_tokens) - _HEADER_CHARS
@@ -161,14 +161,14 @@ def _command_fields(
 
 
 def _free_number(session: Session) -> int:
-    """Return the number of the next command without a step."""
+    """Return the first unused number for the output of a command without a step."""
     return next(number for number in itertools.count(1) if not os.path.lexists(session.work.output_path(None, number)))
 
 
 @contextmanager
 def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
-    """Open a folder of the task and yield a path to the open folder: a replacement at its old path does not redirect it. Raises
-    ToolProblem if it cannot be opened."""
+    """Open a folder of the task and yield a path to the open folder, which a replacement of the folder does not redirect. Raises
+    ToolProblem if the folder cannot be opened."""
     try:
         folder = fs.folder_below(task, path.relative_to(task).parts, create=True)
     except OSError as error:
@@ -180,8 +180,8 @@ def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
 
 
 def _start_folder(session: Session, cwd: str | None) -> Path | None:
-    """Return the folder in which a command starts: by default the task's first worktree, None for the task's folder. Raises
-    ToolProblem for a folder outside the task's folder, its worktrees and the roots."""
+    """Return the folder in which a command starts: `cwd`, by default the task's first worktree; None means the task's folder.
+    Raises ToolProblem if `cwd` is outside the task's folder, its worktrees and the roots."""
     worktrees = [worktree.path for worktree in session.worktrees]
     if cwd is None:
         return next(iter(worktrees), None)
@@ -195,7 +195,7 @@ def _start_folder(session: Session, cwd: str | None) -> Path | None:
 
 
 def _may_run(session: Session, command: str | list[str]) -> bool:
-    """Check whether the agent itself may run the program. If it may, a file that it plants in the start folder is no gain."""
+    """Return True if the agent's file allows the program: the agent then gains nothing by planting files that it loads."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
     return session.config.shell or (bool(words) and words[0] in session.config.commands)
@@ -204,8 +204,8 @@ def _may_run(session: Session, command: str | list[str]) -> bool:
 def _permitted_command(
     session: Session, step: PlannedStep | None, arguments: RunCommand
 ) -> tuple[str | list[str], float | None, str]:
-    """Return the command to run, its time limit in seconds, and its author. A step's own command runs as a person wrote it. Any
-    other must start with a program from the agent's `commands:`, unless the agent's file allows a shell."""
+    """Return the command to run, its time limit in seconds, and its author. The command of a person's step runs unchanged. Any
+    other command must start with a program from the agent's `commands:`, unless the agent's file allows a shell."""
     command, timeout_s = arguments.command, arguments.timeout_s
     if step is not None and step.todo.kind == "run" and command is None:
         command = step.todo.argument
@@ -244,8 +244,8 @@ def _task_environment(session: Session, step: PlannedStep | None, author: str) -
 
 @frozen
 class CommandResult:
-    """The end of a command. If it was stopped, `exit_status` is None and `stop_reason` says why. `digest` is the SHA-256 of the
-    output file. A file of output over the limit has its beginning, a line with the number of omitted bytes, and its end."""
+    """The result of a command. If the command was stopped, `exit_status` is None and `stop_reason` says why. `digest` is the
+    SHA-256 of the output file. Of output over the limit, the file has the beginning, the number of omitted bytes, and the end."""
 
     exit_status: int | None
     digest: str
@@ -258,10 +258,10 @@ class CommandResult:
 def clean_environment(
     environ: Mapping[str, str], extra: Mapping[str, str], *, in_project: bool = False
 ) -> dict[str, str]:
-    """Return the environment of a command: paths and language without names of secrets, and `extra`.
+    """Return the environment of a command: the inherited variables that carry no secrets, and `extra`.
 
-    Agents write into the folder where the command starts. So relative search paths are removed, git opens no bare repository
-    there, and Python imports no module from there, except in a person's project (`in_project`), where programs import theirs.
+    Agents write into the folder where the command starts. So relative search paths are removed, and git opens no bare
+    repository in that folder. Nor does Python import modules from it, except in a person's project (`in_project`).
     """
     inherited = {key: value for key, value in environ.items() if _INHERITED.fullmatch(key) and not is_secret_name(key)}
     for name in _SEARCH_PATHS & inherited.keys():
@@ -324,7 +324,7 @@ def _open_output(output: Path) -> int:
 
 
 class _OutputReader:
-    """Copies the output of a process to a file. Of output over the limit it keeps the first and the last `limit / 2` bytes,
+    """Copies the output of a process to a file. Of output over the limit, keeps the first and the last `limit / 2` bytes,
     since errors come last."""
 
     def __init__(self, process: GuardedCommand, file: BinaryIO, limit: int, stopping: Callable[[], bool]) -> None:
@@ -338,7 +338,7 @@ class _OutputReader:
         self.digest = hashlib.sha256()
 
     def until_end(self, deadline: float) -> str | None:
-        """Read until the process and its pipe have ended, then return None; or stop early and return the reason."""
+        """Read until the process and its pipe have ended. Return None, or the reason to stop the process before its end."""
         try:
             return self._until_end(deadline)
         finally:
@@ -360,7 +360,7 @@ class _OutputReader:
             if ready and (data := os.read(pipe, 65_536)):
                 self._feed(data)
             elif self._process.wait(min(remaining_s, _POLL_S) if ready else 0.0) is not None:
-                return None  # if the pipe is closed, this has waited for the process itself
+                return None  # if the pipe was closed first, `wait` has waited for the process
 
     def _feed(self, data: bytes, *, last: bool = False) -> None:
         self._store(self._masker.feed(self._decoder.decode(data, last)))

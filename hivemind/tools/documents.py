@@ -14,7 +14,7 @@ from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 DOCUMENTS = "documents"
 """The prefix of a location that names a node, as in `documents:ID`."""
 
-# further fields of a result that its text shows, and what separates them
+# further fields that the text of a result shows, each with the separator before it
 _MORE = {"because": "\n", "content": "\n\n", "summary": "\n\n"}
 _NODE = "a node's id, or path:line as in citations"
 
@@ -155,14 +155,14 @@ def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
 
 @tool(text=_node_text)
 def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
-    """Rewrite a summary, or add one above the first leaves among a node's children. The summarised nodes stay."""
+    """Rewrite a summary, or add a summary above the first leaves among a node's children. The summarised nodes stay."""
     node, text = _read(session, arguments.node), arguments.text
     summary = session.hive.documents.summarize(node.id, None if text is None else lambda *_: text)
     return {**_node_fields(session, summary), "summary": summary.text}
 
 
 def _read(session: Session, reference: str) -> Node:
-    """Return the node. Raises NodeNotFoundError, and ToolProblem if it belongs to the files of another task."""
+    """Return the node of a reference. Raises NodeNotFoundError, and ToolProblem for a node of another task's files."""
     node = session.hive.knowledge.locate(reference)
     if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *session.focus.attachments]):
         raise ToolProblem(f"node {node.id!r} belongs to the files of another task", location=reference)
@@ -170,7 +170,7 @@ def _read(session: Session, reference: str) -> Node:
 
 
 def _node_fields(session: Session, node: Node) -> dict[str, Any]:
-    """Return the fields that identify a node to a mind: id, block location, title, hash, citation."""
+    """Return the fields by which a mind identifies a node: id, location, title, hash, readonly, citation."""
     source = session.hive.documents.source(node.id)
     return {
         "node": node.id,

@@ -26,7 +26,7 @@ Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
 def ask_person(
     session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None
 ) -> None:
-    """Send a question to the operator, and record its Message-ID in the wait of that name, which recognises the answer by it."""
+    """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait."""
     work = session.work
     about = "" if step is None else f", step {step.step.path}"
     report = session.hive.mail.send(
@@ -174,10 +174,10 @@ def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
 
 
 def _receipts(session: Session, step: PlannedStep, references: list[str]) -> list[Receipt]:
-    """Return the receipts that the references name: of commands that the runtime ran, and of files as they are now.
+    """Return the receipts of the references: ids of the task's command receipts, or paths of files, whose digest is taken now.
 
-    Receipts that the step has already are omitted. Raises UserError for any other reference, and for a file in a step with
-    `proof: require`: the mere existence of a file is not a proof.
+    Receipts that the step already has are omitted. Raises UserError for an invalid reference, and for a file if the step has
+    `proof: require`, because the mere existence of a file is not a proof.
     """
     receipts: list[Receipt] = []
     for name in references:
@@ -204,7 +204,7 @@ def _receipts(session: Session, step: PlannedStep, references: list[str]) -> lis
 
 @tool()
 def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
-    """Report that a step cannot continue, and why. A person gets a mail; an answer to it lets the step continue."""
+    """Report that a step cannot continue, and why. A person gets a letter; an answer to the letter lets the step continue."""
     step = session.step(arguments.step)
     if session.owns(step):  # another task's owner asks for its own steps
         session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))
