@@ -158,7 +158,7 @@ class ForeignTasks:
         return True
 
     def report_outcomes(self) -> None:
-        """Report the outcomes of the tasks that have ended to their givers."""
+        """Report the outcomes of ended tasks to the hives that gave the tasks."""
         for task in [*self._tasks.values()]:
             if self._hive.tasks.listing.is_open(task.task):
                 continue

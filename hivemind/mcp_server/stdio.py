@@ -77,7 +77,7 @@ async def _write_messages(
 class MessageLines:
     """An iterator over the lines of a descriptor, without blank lines. `initial` contains bytes that were read before.
 
-    An unfinished last line is dropped, because its writer died. A line longer than LIMIT_BYTES is cut, but stays too long.
+    An unfinished last line is dropped, because its writer died. A line longer than LIMIT_BYTES is cut, but stays longer.
     """
 
     def __init__(self, file: int, initial: bytes = b"") -> None:

@@ -24,7 +24,7 @@ class HiveWatch:
     """Watches the mailboxes, the inbox, agents/ and tasks/schedule/ of a hive until it is closed.
 
     `agents_written` and `schedule_written` become True when a file in agents/ or tasks/schedule/ may have changed. The
-    reader of these flags resets them. A removed file changes only the folder's time.
+    reader of these flags resets them.
     """
 
     def __init__(self, hive: Parts) -> None:
