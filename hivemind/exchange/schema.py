@@ -13,9 +13,8 @@ from hivemind.layout import ANY
 if TYPE_CHECKING:
     from psycopg import Connection
 
-LEASE = (
-    "interval '30 seconds'"  # of a task and of a hive's place; for so long after a start of the server, no lease of a task expires
-)
+# The lease of a task and of a hive's place. For so long after a start of the server, no lease of a task expires.
+LEASE = "interval '30 seconds'"
 _ROLES = "(SELECT rolname FROM pg_roles WHERE pg_has_role(oid, 'member'))"
 _OWN_HIVES = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
 _ADDRESSED_TO_OWN = f"(place = '{ANY}' OR place IN {_OWN_HIVES})"

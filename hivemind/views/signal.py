@@ -1,6 +1,6 @@
 """Signals: remarks about a slice of the graph, with proposed calls.
 
-Read-only and deterministic. Each rule is a function that returns the signals of a slice.
+Each rule is a function that returns the signals of a slice. Rules write nothing, and the same slice has the same signals.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_pinned(card: ReasoningNode) -> bool:
 
 @lru_cache(maxsize=8192)  # many cards of one change have the same time
 def parse_time(text: str | None) -> datetime | None:
-    """Return the time in UTC, or None if the text is empty or not a time."""
+    """Parse a time and return it in UTC; None if the text is empty or not a time."""
     if not text:
         return None
     with suppress(Unreadable), boundary("time"):
@@ -50,9 +50,9 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 class SignalInput:
-    """A slice of the graph, newest cards first. Visible cards outside the slice can support or block its cards.
+    """The input of the rules: a slice of a graph, newest cards first. Other visible cards can support or block its cards.
 
-    `now` is the newest time in the slice, never the clock. `receipts` maps step ids to the steps' receipts.
+    `now` is the newest time in the slice, not the clock's time. `receipts` maps the ids of steps to their receipts.
     """
 
     def __init__(
@@ -82,23 +82,23 @@ class SignalInput:
         return [card for card in self.cards if card.kind in kinds]
 
     def supporters(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that support a card by a link, or as its evidence child, by id."""
+        """Return the nodes that support a card by a link or as its child of kind evidence, sorted by id."""
         children = {child.node_id for child in self.graph.children(node_id) if child.kind is NodeKind.EVIDENCE}
         return self._valid_nodes(children | {link.src for link in self.graph.links_to(node_id, "supports")})
 
     def blockers(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that block a card, by id."""
+        """Return the nodes that block a card, sorted by id."""
         return self._valid_nodes({link.src for link in self.graph.links_to(node_id, "blocks")})
 
     def supported(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that a card supports, by id."""
+        """Return the nodes that a card supports, sorted by id."""
         supported_ids = {link.dst for link in self.graph.links_from(node_id, "supports")}
         if self.graph.nodes[node_id].kind is NodeKind.EVIDENCE:
             supported_ids.update(parent.node_id for parent in self.graph.parents(node_id))
         return [self.graph.nodes[supported_id] for supported_id in sorted(supported_ids & self._visible)]
 
     def evidence_for(self, node_id: int) -> list[ReasoningNode]:
-        """Return the evidence that supports a card directly."""
+        """Return the nodes of kind evidence among the card's supporters."""
         return [card for card in self.supporters(node_id) if card.kind is NodeKind.EVIDENCE]
 
     def _valid_nodes(self, node_ids: set[int]) -> list[ReasoningNode]:
@@ -106,9 +106,9 @@ class SignalInput:
         return [node for node in nodes if node.active != FLUSHED and node.status not in _REFUSED_STATUSES]
 
     def evidence_score(self, card: ReasoningNode) -> int:
-        """Score evidence from 0 to 100.
+        """Score an evidence card from 0 to 100, as the sum of points for what it contains and supports.
 
-        CMD 25, LINK 25, CI 20 or local 10, linked test 20 or linked hypothesis or decision 10.
+        A CMD receipt 25, a LINK receipt 25; CI 20, or a local command 10; a test 20, or a hypothesis or decision 10.
         """
         proofs = [receipt for receipt in _receipts_on(card) if receipt.is_proof]
         has_command = any(receipt.kind == "CMD" for receipt in proofs)
@@ -120,9 +120,9 @@ class SignalInput:
         return min(100, score)
 
     def confidence(self, card: ReasoningNode, depth: int = _DEPTH, visited: frozenset[int] = frozenset()) -> float:
-        """Compute a card's confidence from 0 to 1, to a depth of three.
+        """Compute a card's confidence from 0 to 1, from its supporters and blockers to a depth of three.
 
-        (1 + Σ w·c of the supporters) / (2 + Σ w·c of supporters and blockers)
+        (1 + Σ w·c of the supporters) / (2 + Σ w·c of supporters and blockers), with weight w and confidence c
         """
         if card.kind is NodeKind.EVIDENCE:
             return self.evidence_score(card) / 100
@@ -139,7 +139,7 @@ class SignalInput:
 
 
 def command_of(card: ReasoningNode) -> str | None:
-    """Return the command in a card's meta (`run` or `command`, a text or a list), or None."""
+    """Return the command in a card's meta (`run` or `command`, a text or a list); None if it has no command."""
     for name in ("run", "command"):
         command = card.meta.get(name)
         if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
@@ -152,8 +152,8 @@ def command_of(card: ReasoningNode) -> str | None:
 def _receipts_on(card: ReasoningNode) -> list[Receipt]:
     """Return the receipts that a card contains.
 
-    They come from `receipts` in its meta, from `run` or `command` with `exit_status`, from `artifact`, `citation`,
-    `link` and `url`, and from lines of its text that begin with `CMD:` or `LINK:`.
+    Receipts are made from the card's meta (`receipts`; `run` or `command` with `exit_status`; `artifact`, `citation`,
+    `link`, `url`), and from lines of its text that begin with `CMD:` or `LINK:`.
     """
     receipts: list[Receipt] = []
     meta_field: Any = card.meta.get("receipts")
@@ -204,7 +204,7 @@ _PRIORITIES = {"high": 0, "medium": 1, "low": 2}
 
 @frozen
 class ProposedCall:
-    """A proposed action: a complete call with its kind, priority and title."""
+    """A call that a signal proposes, with a kind, a priority and a title."""
 
     kind: str
     priority: Priority
@@ -217,7 +217,7 @@ class ProposedCall:
 
 @frozen
 class Signal:
-    """A rule's remark about the cards in `refs`. `newest` is the newest seq of the task's log that it is based on."""
+    """A rule's remark about the cards in `refs`. `newest` is the newest seq among the cards and actions that led to it."""
 
     code: str
     severity: Severity
@@ -236,7 +236,7 @@ class Signal:
 
 
 def analyse(part: SignalInput, stale_after: timedelta = STALE_AFTER) -> list[Signal]:
-    """Return the signals of a slice without duplicates, by severity, newest, code, message."""
+    """Return the signals of a slice without duplicates, sorted by severity, `newest`, code and message."""
     signals = [*(signal for rule in _RULES for signal in rule(part)), *_stale_evidence(part, stale_after)]
     signals.sort(
         key=lambda signal: (_SEVERITIES[signal.severity], -signal.newest, signal.code, signal.message, signal.refs)
@@ -252,7 +252,7 @@ def _without_duplicates(signals: Iterable[Signal]) -> list[Signal]:
 
 
 def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Signal]:
-    """Return the signals of a scope without duplicates: first of the focused step, then of all cards."""
+    """Return the signals of a scope without duplicates: first signals about the step in focus, then about all cards."""
     graph = ReasoningGraph() if scope.graph is None else scope.graph.graph
     nodes, focus = scope.cards(), scope.coordinates.step
     visible = frozenset(node.node_id for node in nodes if node.active != FLUSHED)
@@ -267,7 +267,7 @@ def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Si
 
 
 def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
-    """Return the first action by priority, newest, kind, title, or None."""
+    """Return the action that comes first by priority, `newest`, kind and title; None if no signal has an action."""
     proposed = [
         (_PRIORITIES[action.priority], -signal.newest, action.kind, action.title, action)
         for signal in signals
@@ -302,7 +302,7 @@ def _about(
 
 
 def _add_card(action: str, priority: Priority, title: str, kind: str, text: str, step: str | None) -> ProposedCall:
-    """Return the action that adds a card to a step."""
+    """Return a proposed call that adds a card to a step."""
     arguments: dict[str, object] = {"kind": kind, "text": text, **({} if step is None else {"step": step})}
     return ProposedCall(action, priority, title, tool_call("add_card", arguments))
 
@@ -315,7 +315,7 @@ def _run(card: ReasoningNode, action: str, priority: Priority, title: str) -> Pr
 
 
 def _unpublished(part: SignalInput) -> Iterator[Signal]:
-    """LANE_DECISION_NOT_PUBLISHED: an unpublished decision in an agent's lane, pinned or under 14 days old; up to 8."""
+    """LANE_DECISION_NOT_PUBLISHED: up to 8 unpublished decisions in an agent's lane, pinned or under 14 days old."""
     drafts = []
     for card in part.cards_of_kinds(NodeKind.DECISION):
         time = parse_time(card.created_at)
@@ -330,7 +330,7 @@ def _unpublished(part: SignalInput) -> Iterator[Signal]:
 
 
 def _contradictions(part: SignalInput) -> Iterator[Signal]:
-    """BM1: an open hypothesis, test or decision with both supports and blocks."""
+    """BM1: an open hypothesis, test or decision that some cards support and other cards block."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.TEST, NodeKind.DECISION)):
         supports, blocks = part.supporters(card.node_id), part.blockers(card.node_id)
         if supports and blocks:
@@ -345,7 +345,7 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
-    """BM2: the weakest two evidence cards with a score under 60 that are pinned or support a pinned decision."""
+    """BM2: evidence with a score under 60 that is pinned or supports a pinned decision; the two lowest scores."""
     weak = []
     for card in part.cards_of_kinds(NodeKind.EVIDENCE):
         is_relied_on = any(
@@ -360,7 +360,7 @@ def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _low_confidence(part: SignalInput) -> Iterator[Signal]:
-    """BM3: the pinned decision with the lowest confidence, or without one the open hypothesis with the lowest."""
+    """BM3: the least confident pinned decision, or if no decision is pinned, the least confident open hypothesis."""
     pinned = list(filter(is_pinned, part.cards_of_kinds(NodeKind.DECISION)))
     candidates = [(part.confidence(node), -node.created_seq, node) for node in pinned or part.cards_of_kinds(NodeKind.HYPOTHESIS)
                   if pinned or is_open(node)]  # fmt: skip
@@ -375,7 +375,7 @@ def _low_confidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _untested(part: SignalInput) -> Iterator[Signal]:
-    """BM4: an open hypothesis without a supporting test, or with a test and no evidence."""
+    """BM4: an open hypothesis that no test supports, or that has a test but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS)):
         tests = [supporter for supporter in part.supporters(card.node_id) if supporter.kind is NodeKind.TEST]
         text = f"How would it show if {_name(card)} were wrong?"
@@ -398,7 +398,7 @@ def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
 
 
 def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
-    """BM6: an assumption that is closed and supports an open or pinned card."""
+    """BM6: an assumption that is no longer open, but supports an open or pinned card."""
     for card in part.cards:
         if "assumption" not in card.tags or card.status == "open":
             continue
@@ -417,7 +417,7 @@ def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
-    """BM7: the best-supported open hypothesis or decision has no blocker."""
+    """BM7: the most confident open hypothesis or decision with support has no blocker."""
     claims = filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.DECISION))
     supported = [card for card in claims if part.supporters(card.node_id)]
     confidences = {card.node_id: round(part.confidence(card), 9) for card in supported}
@@ -427,9 +427,7 @@ def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
     if best is not None and not part.blockers(best.node_id):
         text = f"The strongest case against {_name(best)}, and a test that would prove it wrong"
         action = _add_card("steelman", "medium", f"argue against {best.node_id}", "test", text, best.step)
-        yield _about(
-            best, "BM7_NO_COUNTER_ARGUMENT", "info", f"no counter-argument yet against {_name(best)} yet", action
-        )
+        yield _about(best, "BM7_NO_COUNTER_ARGUMENT", "info", f"no counter-argument yet against {_name(best)}", action)
 
 
 def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signal]:
@@ -468,7 +466,7 @@ def _patterns(part: SignalInput) -> Iterator[Signal]:
 
 
 def _stuck(part: SignalInput) -> Iterator[Signal]:
-    """BM10: many cards and no evidence, steps added faster than closed, no new evidence for long."""
+    """BM10: many new cards without evidence, more steps added than closed, or no new evidence in many actions."""
     last_trace = part.traces[-1] if part.traces else None
     text = "What was expected, what happened, what is the smallest thing that shows the difference?"
     action = _add_card(
@@ -493,7 +491,7 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
 
 
 def _count_additions(part: SignalInput, last: int) -> tuple[int, int]:
-    """Count the cards and the evidence that the last actions added: by trace or graph, the larger number."""
+    """Count the cards and the evidence that the last actions added, by the trace and by the graph. Return the larger counts."""
     recent = part.traces[-last:]
     new_kinds = [card.kind for card in part.cards if recent and card.created_seq >= recent[0].seq]
     evidence_count = new_kinds.count(NodeKind.EVIDENCE)
