@@ -85,7 +85,7 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
         program = _coding_agent(hive, name)
         lines.append(f"It runs {program.path} ({program.version()}): hivemind agent try {name} 'Say hello.'")
     if supervisor_lock(layout.locks).holder() is not None and mind != "mcp":
-        lines.append("The swarm that is up starts it now.")
+        lines.append("The running swarm starts the agent now.")
     return CommandOutput({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
 
 
@@ -159,7 +159,7 @@ def start(hive: Hive, name: str) -> CommandOutput:
 
     was_stopped = start_agent(hive, known_agent(hive, name))
     is_up = supervisor_lock(hive.layout.locks).holder() is not None
-    next_start = "the swarm that is up starts it now" if is_up else "hivemind up starts it"
+    next_start = "the running swarm starts it now" if is_up else "hivemind up starts it"
     return CommandOutput(
         {"name": name, "was_stopped": was_stopped},
         [f"{name}: {next_start}." if was_stopped else f"{name} was not stopped."],

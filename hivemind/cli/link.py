@@ -53,5 +53,5 @@ def unlink(hive: Hive, *, force: bool = False) -> CommandOutput:
     former_link = end_link(hive, force=force)
     return CommandOutput(
         {"name": former_link.name, "url": former_link.url},
-        [f"This hive is not linked any more; it was {former_link.name}."],
+        [f"This hive is not linked any more; its name was {former_link.name}."],
     )

@@ -153,7 +153,7 @@ def timeline(
 
     spans = spans_of(Transcript(hive.tasks.listing.read_log(id_)))
     if not spans:
-        raise UserError("no agent has worked on it yet", location=id_)
+        raise UserError("no agent has worked on the task yet", location=id_)
     if format_ == "svg":
         write_output(draw_timeline(spans, is_standalone=True), output)
         return None

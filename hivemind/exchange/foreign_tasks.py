@@ -151,7 +151,7 @@ class ForeignTasks:
                     id=task.task, **{key: value for key, value in row.head.items() if key in SENT_FIELDS},
                 )  # fmt: skip
         except UserError as problem:
-            self._report_outcome(task, "failed", f"{self._name} cannot take it: {problem}", {})
+            self._report_outcome(task, "failed", f"{self._name} cannot take the task: {problem}", {})
             return False
         crash_point("exchange.tasks.dropped")
         ring_all(self._hive)

@@ -129,7 +129,7 @@ class Letters:
             with boundary("letter of another hive", letter.base):
                 self._hive.mail.deliver(letter.name, letter.base, letter.raw, letter.giver)
         except UserError as error:
-            return f"{self._name} refused it: {error.message}"
+            return f"{self._name} refused the letter: {error.message}"
         return None
 
     def _close_rows(self, reasons: dict[int, str | None]) -> None:

@@ -95,7 +95,9 @@ class Offers:
         if omitted:
             bounds = f"the limits are {FILES_BYTES >> 20} MiB of files and {TEXT_BYTES >> 20} MiB of text"
             self._end(
-                task, is_done=False, text=f"It could not be offered to other hives, {bounds}: {', '.join(omitted)}"
+                task,
+                is_done=False,
+                text=f"The task could not be offered to other hives, {bounds}: {', '.join(omitted)}",
             )
             return
         with self._connection.transaction():

@@ -95,7 +95,9 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         raise ToolProblem(f"the command was stopped: {result.stop_reason}")
     if result.was_lost and result.stop_reason is None:
         work.count_crash()
-        remedy = f"check whether it took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
+        remedy = (
+            f"check whether the command took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
+        )
         raise Interrupted("the command was interrupted: the process that guards it was killed", remedy=remedy)
     status = _TIMED_OUT if result.stop_reason else result.exit_status
     if step is not None:

@@ -60,7 +60,7 @@ def verdict(session: Session, arguments: Verdict) -> dict[str, Any]:
     missing_points = [mask(point.strip()) for point in arguments.missing if point.strip()]
     if arguments.approved == bool(missing_points):
         raise ToolProblem(
-            "list the missing points" if not missing_points else "approve it, or list missing points, not both"
+            "list the missing points" if not missing_points else "approve the result, or list missing points, not both"
         )
     hive.tasks.active.keep(work.task, "verdict", {"approved": arguments.approved, "missing": missing_points})
     folder = work.finish(verdict_text(missing_points))

@@ -215,7 +215,7 @@ def _find_in_process(pattern: str, texts: list[tuple[str, str]], limit: int) -> 
         raise ToolProblem(f"the search can't be started ({error.strerror})") from None
     if process.returncode != 0:
         raise ToolProblem(
-            "the search took too much time or memory", location=repr(pattern), remedy="a simpler expression"
+            "the search took too much time or memory", location=repr(pattern), remedy="use a simpler expression"
         )
     answer: LineMatches | str = marshal.loads(process.stdout)  # noqa: S302 - from our own script
     if isinstance(answer, str):

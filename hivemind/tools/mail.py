@@ -88,7 +88,7 @@ def _send(session: Session, to: list[str], subject: str, body: str, **options: A
         raise disk_full_parking()
     if report.failed:
         failures = "; ".join(f"{name}: {reason}" for name, reason in report.failed.items())
-        remedy = "send it again: nobody gets it twice"
+        remedy = "send the message again: nobody gets it twice"
         if report.failed.keys() <= {*report.bounced}:
             remedy = f"there are {', '.join([HUMAN, *sorted(session.hive.agents)][:_MAX_AGENT_NAMES])}"
         raise ToolProblem(f"not delivered to {failures}", remedy=remedy)

@@ -151,7 +151,7 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     ):
         raise ToolProblem(
             f"the command of step {step.id} ended with status {command_receipts[-1].exit_status}",
-            remedy="fix that and run it again with run_command, or give up with fail_task",
+            remedy="fix the cause and run the command again with run_command, or give up with fail_task",
         )
     receipts = _receipts(session, step, arguments.evidence)
     updated_step = session.hive.steps.done(

@@ -42,7 +42,7 @@ class Readable(Protocol):
 
 @frozen
 class Scope:
-    """The state of a hive for one caller at one moment. Every view is computed from it."""
+    """The state of a hive at one moment as one caller may see it. Every view is computed from a scope."""
 
     coordinates: Coordinates
     agent_id: str | None

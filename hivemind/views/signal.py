@@ -106,9 +106,9 @@ class SignalInput:
         return [node for node in nodes if node.active != FLUSHED and node.status not in _REFUSED_STATUSES]
 
     def evidence_score(self, card: ReasoningNode) -> int:
-        """Score an evidence card from 0 to 100, as the sum of points for what it contains and supports.
+        """Score an evidence card from 0 to 100, as a sum of points.
 
-        A CMD receipt 25, a LINK receipt 25; CI 20, or a local command 10; a test 20, or a hypothesis or decision 10.
+        25 for a CMD receipt, 25 for a LINK receipt, 20 for CI (10 for a local run), 20 for a linked test (10 for other links).
         """
         proofs = [receipt for receipt in _receipts_on(card) if receipt.is_proof]
         has_command = any(receipt.kind == "CMD" for receipt in proofs)
@@ -315,7 +315,7 @@ def _run(card: ReasoningNode, action: str, priority: Priority, title: str) -> Pr
 
 
 def _unpublished(part: SignalInput) -> Iterator[Signal]:
-    """LANE_DECISION_NOT_PUBLISHED: up to 8 unpublished decisions in an agent's lane, pinned or under 14 days old."""
+    """Yield LANE_DECISION_NOT_PUBLISHED for up to 8 unpublished decisions of an agent, pinned or under 14 days old."""
     drafts = []
     for card in part.cards_of_kinds(NodeKind.DECISION):
         time = parse_time(card.created_at)
@@ -330,7 +330,7 @@ def _unpublished(part: SignalInput) -> Iterator[Signal]:
 
 
 def _contradictions(part: SignalInput) -> Iterator[Signal]:
-    """BM1: an open hypothesis, test or decision that some cards support and other cards block."""
+    """Yield BM1 for each open hypothesis, test or decision that some cards support and other cards block."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.TEST, NodeKind.DECISION)):
         supports, blocks = part.supporters(card.node_id), part.blockers(card.node_id)
         if supports and blocks:
@@ -345,7 +345,7 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
-    """BM2: evidence with a score under 60 that is pinned or supports a pinned decision; the two lowest scores."""
+    """Yield BM2 for the two weakest evidence cards with a score under 60 that are pinned or support a pinned decision."""
     weak = []
     for card in part.cards_of_kinds(NodeKind.EVIDENCE):
         is_relied_on = any(
@@ -360,7 +360,7 @@ def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _low_confidence(part: SignalInput) -> Iterator[Signal]:
-    """BM3: the least confident pinned decision, or if no decision is pinned, the least confident open hypothesis."""
+    """Yield BM3 for the least confident pinned decision, or without one for the least confident open hypothesis."""
     pinned = list(filter(is_pinned, part.cards_of_kinds(NodeKind.DECISION)))
     candidates = [(part.confidence(node), -node.created_seq, node) for node in pinned or part.cards_of_kinds(NodeKind.HYPOTHESIS)
                   if pinned or is_open(node)]  # fmt: skip
@@ -375,7 +375,7 @@ def _low_confidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _untested(part: SignalInput) -> Iterator[Signal]:
-    """BM4: an open hypothesis that no test supports, or that has a test but no evidence."""
+    """Yield BM4 for each open hypothesis that no test supports, or that has a test but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS)):
         tests = [supporter for supporter in part.supporters(card.node_id) if supporter.kind is NodeKind.TEST]
         text = f"How would it show if {_name(card)} were wrong?"
@@ -388,7 +388,7 @@ def _untested(part: SignalInput) -> Iterator[Signal]:
 
 
 def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
-    """BM5: an open test with a command and no evidence."""
+    """Yield BM5 for each open test that has a command but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.TEST)):
         command = command_of(card)
         was_run = any(receipt.text == command for receipt in part.receipts.get(card.step or "", ()))
@@ -398,7 +398,7 @@ def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
 
 
 def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
-    """BM6: an assumption that is no longer open, but supports an open or pinned card."""
+    """Yield BM6 for each assumption that is no longer open, but supports an open or pinned card."""
     for card in part.cards:
         if "assumption" not in card.tags or card.status == "open":
             continue
@@ -417,7 +417,7 @@ def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
-    """BM7: the most confident open hypothesis or decision with support has no blocker."""
+    """Yield BM7 for the supported open hypothesis or decision with the highest confidence if no card blocks it."""
     claims = filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.DECISION))
     supported = [card for card in claims if part.supporters(card.node_id)]
     confidences = {card.node_id: round(part.confidence(card), 9) for card in supported}
@@ -431,7 +431,7 @@ def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
 
 
 def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signal]:
-    """BM8: the newest evidence is older than `stale_after`, measured from the newest time in the slice."""
+    """Yield BM8 for the newest evidence if it is older than `stale_after`, measured from the newest time in the slice."""
     dated = [
         (time, card)
         for card in part.cards_of_kinds(NodeKind.EVIDENCE)
@@ -454,7 +454,7 @@ def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signa
 
 
 def _patterns(part: SignalInput) -> Iterator[Signal]:
-    """BM9: the newest open card that weighs alternatives, describes a regression, or makes a claim to try."""
+    """Yield BM9 for the newest open card that weighs alternatives, that describes a regression, or that makes a claim to try."""
     for finding, method, kinds, patterns in _PATTERNS:
         for card in filter(is_open, part.cards_of_kinds(*kinds)):
             if all(pattern.search(f"{card.title}\n{card.text}") for pattern in patterns):
@@ -466,7 +466,7 @@ def _patterns(part: SignalInput) -> Iterator[Signal]:
 
 
 def _stuck(part: SignalInput) -> Iterator[Signal]:
-    """BM10: many new cards without evidence, more steps added than closed, or no new evidence in many actions."""
+    """Yield BM10 for many new cards without evidence, more steps added than closed, or many actions without evidence."""
     last_trace = part.traces[-1] if part.traces else None
     text = "What was expected, what happened, what is the smallest thing that shows the difference?"
     action = _add_card(

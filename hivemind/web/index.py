@@ -92,7 +92,7 @@ class TaskRow:
 
 @dataclass(slots=True)
 class TokenUse:
-    """A usage: tokens, money, turns, and the tokens without a known price (`unpriced`)."""
+    """The amounts of tokens, money and turns that were used, and of tokens without a known price (`unpriced`)."""
 
     tokens: int = 0
     money: float = 0.0
@@ -307,7 +307,7 @@ class PageIndex:
         return [TaskRow(*row) for row in rows], int(total)
 
     def usage_by(self, column: str, since: float) -> dict[tuple[int, str], TokenUse]:
-        """Return the usage from the day of `since` on, by the number of the day (UTC) and by agent, task or model."""
+        """Return the usage from the day of `since` on, by the day's number (UTC) and by `column`: agent, task or model."""
         assert column in ("agent", "task", "model")
         rows = self._select(
             f"SELECT slot / {_SLOTS_PER_DAY}, {column}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
