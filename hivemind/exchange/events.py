@@ -33,7 +33,9 @@ class JournalShipper:
         last = self._hive.journal.seq
         self.problem = None
         if last < self._shipped:
-            self.problem = f"the journal ends at {last}, but {self._shipped} of its events are in the exchange: was the hive restored?"
+            self.problem = (
+                f"the journal ends at {last}, but {self._shipped} of its events are in the exchange: was it restored?"
+            )
         if last <= self._shipped:
             return False
         rows: list[tuple[str, int, str]] = []
