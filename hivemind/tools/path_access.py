@@ -69,7 +69,7 @@ def readable(session: Session, path: str) -> ToolPath:
     layout = session.hive.layout
     place = _resolve(session, path)
     place = _archived_place(layout, place) or place
-    worktree_place = _in_worktree(session, path, place)
+    worktree_place = _worktree_place(session, path, place)
     if worktree_place is not None and os.path.lexists(worktree_place.path):
         place = worktree_place
     elif session.focus.work is not None and not os.path.isabs(path) and place.names:
@@ -225,7 +225,7 @@ def writable(session: Session, path: str) -> WritableFile:
     place = _resolve(session, path)
     if any(_comparable(name) in _GIT_NAMES for name in place.names):
         raise ToolProblem("is a name that git treats as a repository, from which it may run commands", location=path)
-    worktree_place = _in_worktree(session, path, place)
+    worktree_place = _worktree_place(session, path, place)
     enclosing_roots = [root for root in _with_parents(place.path) if root in roots]
     is_explicit = worktree_place is None and (os.path.isabs(path) or enclosing_roots[0] != layout.root)
     if worktree_place is not None:
@@ -266,7 +266,7 @@ def writable(session: Session, path: str) -> WritableFile:
     return WritableFile(place, is_shared=is_explicit)
 
 
-def _in_worktree(session: Session, path: str, place: ToolPath) -> ToolPath | None:
+def _worktree_place(session: Session, path: str, place: ToolPath) -> ToolPath | None:
     """Return the path as a path in a worktree of the task; None if it is in none. A relative path is in the first worktree,
     unless its first name is a folder of the hive that does not exist in the worktree."""
     worktrees = session.worktrees

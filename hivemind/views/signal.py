@@ -279,11 +279,11 @@ def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
 # -- the rules -----------------------------------------------------------------------------------------------------
 
 
-def _name(card: ReasoningNode) -> str:
+def _card_name(card: ReasoningNode) -> str:
     return f"{card.kind.value} {card.node_id} ({truncate(card.heading, 80)})"
 
 
-def _about(
+def _signal(
     card: ReasoningNode,
     code: str,
     severity: Severity,
@@ -326,7 +326,7 @@ def _unpublished(part: SignalInput) -> Iterator[Signal]:
         call = tool_call("publish", {"card": card.node_id})
         action = ProposedCall("publish", "medium", f"publish {card.node_id}", call)
         message = f"decision {card.node_id} is in {card.lane} only"
-        yield _about(card, "LANE_DECISION_NOT_PUBLISHED", "warning", message, action)
+        yield _signal(card, "LANE_DECISION_NOT_PUBLISHED", "warning", message, action)
 
 
 def _contradictions(part: SignalInput) -> Iterator[Signal]:
@@ -334,9 +334,9 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.TEST, NodeKind.DECISION)):
         supports, blocks = part.supporters(card.node_id), part.blockers(card.node_id)
         if supports and blocks:
-            text = f"Which is right, what supports {_name(card)} or what blocks it?"
+            text = f"Which is right, what supports {_card_name(card)} or what blocks it?"
             title = f"resolve the contradiction in {card.node_id}"
-            message = f"{_name(card)} has {len(supports)} for it and {len(blocks)} against it"
+            message = f"{_card_name(card)} has {len(supports)} for it and {len(blocks)} against it"
             involved = (card, *supports, *blocks)
             yield Signal(
                 "BM1_CONTRADICTION", "high", message, tuple(node.node_id for node in involved),
@@ -356,7 +356,7 @@ def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
             weak.append((score, -card.created_seq, card))
     for score, _, card in sorted(weak, key=lambda candidate: candidate[:2])[:_WORST]:
         message = f"evidence {card.node_id} scores {score} of 100; a command, a link and a linked test make it stronger"
-        yield _about(card, "BM2_EVIDENCE_WEAK", "warning", message)
+        yield _signal(card, "BM2_EVIDENCE_WEAK", "warning", message)
 
 
 def _low_confidence(part: SignalInput) -> Iterator[Signal]:
@@ -368,23 +368,23 @@ def _low_confidence(part: SignalInput) -> Iterator[Signal]:
         return
     confidence, _, card = min(candidates, key=lambda candidate: candidate[:2])
     if confidence <= (_UNSURE_DECISION if pinned else _UNSURE_HYPOTHESIS):
-        text = f"An experiment that would show whether {_name(card)} holds"
+        text = f"An experiment that would show whether {_card_name(card)} holds"
         action = _add_card("experiment", "medium", f"try out {card.node_id}", "test", text, card.step)
-        message = f"{'pinned' if pinned else 'open'} {_name(card)} has confidence {confidence:.2f}"
-        yield _about(card, "BM3_LOW_CONFIDENCE", "warning" if pinned else "info", message, action)
+        message = f"{'pinned' if pinned else 'open'} {_card_name(card)} has confidence {confidence:.2f}"
+        yield _signal(card, "BM3_LOW_CONFIDENCE", "warning" if pinned else "info", message, action)
 
 
 def _untested(part: SignalInput) -> Iterator[Signal]:
     """Yield BM4 for each open hypothesis that no test supports, or that has a test but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS)):
         tests = [supporter for supporter in part.supporters(card.node_id) if supporter.kind is NodeKind.TEST]
-        text = f"How would it show if {_name(card)} were wrong?"
+        text = f"How would it show if {_card_name(card)} were wrong?"
         action = _add_card("add_test", "high", f"add a test for {card.node_id}", "test", text, card.step)
         if not tests:
-            yield _about(card, "BM4_HYPOTHESIS_NO_TEST", "high", f"{_name(card)} has no test", action)
+            yield _signal(card, "BM4_HYPOTHESIS_NO_TEST", "high", f"{_card_name(card)} has no test", action)
         elif not any(part.evidence_for(hypothesis_or_test.node_id) for hypothesis_or_test in (card, *tests)):
-            message = f"{_name(card)} has a test and no evidence"
-            yield _about(card, "BM4_HYPOTHESIS_NO_EVIDENCE", "warning", message, action, tests)
+            message = f"{_card_name(card)} has a test and no evidence"
+            yield _signal(card, "BM4_HYPOTHESIS_NO_EVIDENCE", "warning", message, action, tests)
 
 
 def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
@@ -394,7 +394,7 @@ def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
         was_run = any(receipt.text == command for receipt in part.receipts.get(card.step or "", ()))
         if command is not None and not was_run and not part.evidence_for(card.node_id):
             action = _run(card, "run_test", "high", f"run test {card.node_id} and keep its output as evidence")
-            yield _about(card, "BM5_RUNNABLE_TEST", "info", f"test {card.node_id} can be run: {command}", action)
+            yield _signal(card, "BM5_RUNNABLE_TEST", "info", f"test {card.node_id} can be run: {command}", action)
 
 
 def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
@@ -409,11 +409,11 @@ def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
         ]
         if dependents:
             names = ", ".join(str(dependent.node_id) for dependent in dependents)
-            text = f"Do {names} still hold, now that {_name(card)} is {card.status}?"
+            text = f"Do {names} still hold, now that {_card_name(card)} is {card.status}?"
             title = f"recheck the cards that depend on {card.node_id}"
             action = _add_card("recheck", "medium", title, "question", text, card.step)
-            message = f"the assumption {_name(card)} is {card.status} and supports {names}"
-            yield _about(card, "BM6_ASSUMPTION_CHANGED", "warning", message, action, dependents)
+            message = f"the assumption {_card_name(card)} is {card.status} and supports {names}"
+            yield _signal(card, "BM6_ASSUMPTION_CHANGED", "warning", message, action, dependents)
 
 
 def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
@@ -425,9 +425,11 @@ def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
         supported, key=lambda claim: (confidences[claim.node_id], claim.created_seq, claim.node_id), default=None
     )
     if best is not None and not part.blockers(best.node_id):
-        text = f"The strongest case against {_name(best)}, and a test that would prove it wrong"
+        text = f"The strongest case against {_card_name(best)}, and a test that would prove it wrong"
         action = _add_card("steelman", "medium", f"argue against {best.node_id}", "test", text, best.step)
-        yield _about(best, "BM7_NO_COUNTER_ARGUMENT", "info", f"no counter-argument yet against {_name(best)}", action)
+        yield _signal(
+            best, "BM7_NO_COUNTER_ARGUMENT", "info", f"no counter-argument yet against {_card_name(best)}", action
+        )
 
 
 def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signal]:
@@ -450,7 +452,7 @@ def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signa
         title = f"run the test behind evidence {card.node_id} again"
         action = _run(tests[0] if tests else card, "rerun_test", "medium", title)
         message = f"the newest evidence, {card.node_id}, is {(part.now - time).days} days old"
-        yield _about(card, "BM8_EVIDENCE_STALE", "warning", message, action)
+        yield _signal(card, "BM8_EVIDENCE_STALE", "warning", message, action)
 
 
 def _patterns(part: SignalInput) -> Iterator[Signal]:
@@ -461,7 +463,7 @@ def _patterns(part: SignalInput) -> Iterator[Signal]:
                 card_name = f"{card.kind.value} {card.node_id}"
                 action = _add_card(method.replace(" ", "_"), "low", f"{method} for {card.node_id}", "test",
                                    f"{method.capitalize()} for {card_name}", card.step)  # fmt: skip
-                yield _about(card, "BM9_PATTERN", "info", f"{card_name} {finding}: {method}", action)
+                yield _signal(card, "BM9_PATTERN", "info", f"{card_name} {finding}: {method}", action)
                 break
 
 
