@@ -267,7 +267,6 @@ def _node_count(count: int) -> str:
 
 
 def title_line(node: Node) -> str:
-    """Return a node's title on one line."""
     from hivemind.documents import title_of
 
     return one_line(title_of(node))
@@ -391,7 +390,7 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
 def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
     """Update the documents' index, and show how much of it is embedded.
 
-    Idle agents embed the rest, and a search embeds the passages that it needs. Interruptible: the next call resumes.
+    Idle agents embed the rest, and a search embeds the passages that it needs. After an interruption, call it again.
 
     arguments:
       --wait  embed all remaining passages, and show the progress

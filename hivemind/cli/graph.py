@@ -81,7 +81,7 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
         if task.state in (TaskState.DONE, TaskState.FAILED):
             raise UserError("the task has ended without a graph", location=task.id, remedy=f"see {shown}")
         raise UserError(
-            "the task has no graph yet", location=task.id, remedy=f"it gets one with its first step: {shown}"
+            "the task has no graph yet", location=task.id, remedy=f"it gets a graph with its first step: {shown}"
         )
 
     def guard(steps: Sequence[str]) -> AbstractContextManager[None]:

@@ -62,7 +62,7 @@ def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
 
 @command("lease claim", open_hive)
 def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: bool = False) -> CommandOutput:
-    """Claim a step, which prevents others from changing it.
+    """Claim the lease of a step, which prevents others from changing the step.
 
     A lease that the agent already holds does not change; `lease renew` extends it. A finished step, or a step of a
     finished task, cannot be claimed.
@@ -108,7 +108,7 @@ def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, t
 
 @command("lease release", open_hive)
 def release(hive: Hive, step: str, *, agent: str, generation: int | None = None) -> CommandOutput:
-    """Release a step.
+    """Release the lease of a step.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it

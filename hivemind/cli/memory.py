@@ -319,7 +319,7 @@ def status(hive: Hive) -> CommandOutput:
 def reindex(hive: Hive) -> CommandOutput:
     """Embed every entry that has no vector of the current model.
 
-    Needed after a change of the embedder, or if embedding has failed. Interruptible: the next call resumes.
+    Needed after a change of the embedder, or if embedding has failed. After an interruption, call it again.
 
     examples:
       hivemind memory reindex

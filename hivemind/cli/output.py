@@ -113,7 +113,7 @@ def header_line(name: str, value: object) -> str:
 
 
 def headed_text(headers: Iterable[tuple[str, object]], text: str | None) -> Iterator[str]:
-    """Yield a line for each header with a value, then an empty line and the text, if any."""
+    """Yield a line for each header that has a value, then an empty line and the text, unless it is None."""
     yield from (header_line(name, value) for name, value in headers if value)
     if text is not None:
         yield from ("", text.rstrip("\n"))

@@ -112,8 +112,8 @@ def up(
     """Start the swarm.
 
     Runs all agents under a supervisor until Ctrl-C or `hivemind down`, with a live view on a terminal.
-    With --until-idle it ends when all agents are idle: exit status 0 if every task is done, 1 if any failed, 3 if some
-    are parked (they wait for a person, a time, a provider, another task), 130 if it was ended before that.
+    With --until-idle the swarm ends when all agents are idle: exit status 0 if every task is done, 1 if any failed, 3 if
+    some are parked (they wait for a person, a time, a provider, another task), 130 if a person ended the swarm earlier.
 
     arguments:
       --until-idle  end when all work is done
@@ -316,7 +316,7 @@ def due(hive: Hive) -> CommandOutput:
     """Do all periodic work that is due, once; a running swarm does it automatically.
 
     Drops the due tasks of tasks/schedule/, notifies people of tasks that are done, failed or parked (`notify:` in
-    hive.yaml), and archives old files once a day (`retention:`). Call it from cron for a hive without a supervisor.
+    hive.yaml), and archives old files once a day (`retention:`). For a hive without a supervisor, call due from cron.
 
     examples:
       hivemind due

@@ -215,7 +215,7 @@ def _summary_record(task: TaskSummary) -> dict[str, Any]:
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Return the reason why the task failed or is not being worked on, or None."""
+    """Return the reason why the task failed or why nobody works on it; None without a reason."""
     return task.error or task.problem or task.waiting or (f"parked: {task.parked.reason}" if task.parked else None)
 
 

@@ -247,7 +247,7 @@ def _head(snapshot: Snapshot) -> str:
 
 
 def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
-    """Return a line per row, with a `!` if it needs attention."""
+    """Return a line per row, with a `!` if the row needs attention."""
     if not rows:
         return ["  no such rows"]
     cells = [

@@ -174,7 +174,7 @@ class ForeignTasks:
                 omitted = ", ".join(
                     [*files.omitted, *(["the rest of this text"] if len(text) > _MAX_RESULT_CHARS else [])]
                 )
-                text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot transferred, too large or not readable: {omitted}\n"
+                text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot transferred, because too large or not readable: {omitted}\n"
             self._report_outcome(task, outcome, text, files.contents)
 
     def _report_outcome(self, task: ForeignTask, outcome: Outcome, text: str, files: Mapping[str, bytes]) -> None:

@@ -31,7 +31,7 @@ _INBOX_LIMIT = 50
 _VIEWS = ("focus_only", "smart", "explore", "audit", "full", "snapshot")
 _TEMPLATES = {
     "hive://view/{view}": "your task in a view: " + ", ".join(_VIEWS),
-    "hive://mail/{id}": "a letter of your mailbox; it stays unread",
+    "hive://mail/{id}": "a letter of your mailbox, which stays unread",
     "hive://task/{id}": "a task: its text, and its result or error",
 }
 

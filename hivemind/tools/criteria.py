@@ -209,7 +209,7 @@ def _await_review(session: Session, state: CriteriaReview, task_id: str) -> None
             session.hive.tasks.cancel(task_id, by=session.agent, reason="the task that it reviews got more text")
         _save(session, replace(state, task=None, round=state.round - 1))
         raise ToolProblem(
-            f"the review was cancelled, because there is news: {news}", remedy="deal with it, then finish_task"
+            f"the review was cancelled, because there is news: {news}", remedy="act on the news, then finish_task"
         )
 
 

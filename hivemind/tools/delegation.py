@@ -42,7 +42,7 @@ class Subtask(Arguments):
         [], description="subtasks that must be done first: titles or numbers (from 1) in this call, or ids of tasks"
     )
     attach: list[str] = Field([], description="paths of files to attach")
-    budget: int | None = Field(None, ge=1, description="tokens that it may use of your task's budget")
+    budget: int | None = Field(None, ge=1, description="tokens of your task's budget that the subtask may use")
 
 
 class Delegate(Arguments):
@@ -73,7 +73,7 @@ class MergeWorktree(Arguments):
 @tool()
 def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     """Divide your task: create subtasks, which other agents start at once, in parallel. Returns their ids in the order of
-    `tasks`; wait_for returns their results. They end with your task. Another call adds more subtasks."""
+    `tasks`; wait_for returns their results. Subtasks end with your task. Another call adds more subtasks."""
     work, hive = session.work, session.hive
     if len(work.ancestors) >= MAX_DEPTH:
         raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", remedy="do it yourself")
@@ -101,7 +101,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
 @tool()
 def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     """Pause until `any` or `all` of these tasks are over, and get their results. A letter from a person, a question from one
-    of the tasks, or text added to your task wakes you earlier. Make it the last call of your turn."""
+    of the tasks, or text added to your task wakes you earlier. Make wait_for the last call of your turn."""
     work, hive = session.work, session.hive
     for task_id in arguments.tasks:
         if task_id not in work.task.subtasks:

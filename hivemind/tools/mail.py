@@ -202,7 +202,7 @@ def _check_thread(session: Session, cause: Message | None, subject: str, body: s
     if len(letters) < _MAX_THREAD_LETTERS:
         return
     reason = f"{_MAX_THREAD_LETTERS} letters have been written in this thread with no person in between"
-    notice = f"{reason}, so the next one, from {session.agent} to {cause.sender}, is held. Write to them to let them continue."
+    notice = f"{reason}, so the next one, from {session.agent} to {cause.sender}, is held. Write to both to let them continue."
     for to, text in ((HUMAN, f"{notice}\n\n{subject}\n\n{body}"), (cause.sender, f"{notice}\n")):
         mail.send(
             session.agent, [to], f"Held: mail between {session.agent} and {cause.sender}", text,

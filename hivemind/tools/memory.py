@@ -42,7 +42,7 @@ def check_namespace(hive: Parts, agent: str, namespace: Sequence[str]) -> Namesp
     if tuple(namespace) not in namespaces:
         raise NamespaceForbidden(
             f"{agent} may not use the namespace {list(namespace)!r}",
-            remedy=f"it has {' and '.join(json.dumps(list(permitted)) for permitted in namespaces)}",
+            remedy=f"it may use {' and '.join(json.dumps(list(permitted)) for permitted in namespaces)}",
         )
     return tuple(namespace)
 
@@ -60,7 +60,7 @@ def run_with_repair(hive: Parts, use: Callable[[], _T]) -> _T:
 
 class Remember(Arguments):
     content: str = Field(min_length=1, description="one fact, in words that will be understood later without context")
-    key: str | None = Field(None, description="a name for it; replaces the entry with that key")
+    key: str | None = Field(None, description="a name for the memory; an entry with this key is replaced")
     metadata: dict[str, Any] | None = None
     speaker: str | None = Field(None, description="the person who stated it, if not you")
     category: str | None = Field(None, description="for example preference, fact, goal, context")

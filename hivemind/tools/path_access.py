@@ -118,7 +118,7 @@ def read_bytes(session: Session, place: ToolPath, max_bytes: int = MAX_READ_BYTE
     if len(raw) > max_bytes:
         relative_path = session.hive.layout.relative(place.path)
         raise ToolProblem(
-            f"is larger than {max_bytes} bytes", location=relative_path, remedy="read_file shows it in parts"
+            f"is larger than {max_bytes} bytes", location=relative_path, remedy="read_file shows the file in parts"
         )
     return raw
 
@@ -181,8 +181,8 @@ class WritableFile:
         return os.path.lexists(self.place.path)
 
     def write(self, session: Session, text: str, like: WritableFile | None = None) -> None:
-        """Write the whole file, and create its folders. An existing file keeps its mode, within `access:`; a new file gets the
-        mode of `like`. Raises UserError."""
+        """Write the whole file, and create its folders. An existing file keeps its mode, limited by `access:` of hive.yaml; a new
+        file gets the mode of `like`. Raises UserError."""
         with self.folder(session, make=True) as (folder, name):
             mode = _mode(name, folder)
             if like is not None:
@@ -304,7 +304,7 @@ def _resolve(session: Session, path: str) -> ToolPath:
     remedy = (
         f"use {relative_path}"
         if not os.path.isabs(relative_path)
-        else "a person can add its folder under roots: in hive.yaml"
+        else "a person can add the file's folder under roots: in hive.yaml"
     )
     raise ToolProblem("is an absolute path", location=path, remedy=remedy)
 
@@ -323,7 +323,7 @@ def _refuse_links(session: Session, place: ToolPath, path: str) -> None:
 
 
 def _check_syntax(path: str) -> str:
-    """Return the path if it is well-formed. Raises ToolProblem."""
+    """Check that a path is well-formed, and return it. Raises ToolProblem."""
     excerpt = repr(path[:80])
     if not path or any(not char.isprintable() for char in path):
         raise ToolProblem("a path must not be empty or contain control characters", location=excerpt)
@@ -380,12 +380,12 @@ def _mode(name: str, folder: int) -> int:
 
 class Reserve(Arguments):
     paths: list[str] = Field(min_length=1, max_length=64, description="globs from the hive's root: knowledge/boats/**")
-    shared: bool = Field(False, description="other agents may also reserve them as shared")
+    shared: bool = Field(False, description="other agents may also reserve the paths as shared")
     reason: str = ""
 
 
 class Release(Arguments):
-    reservation: int | None = Field(None, description="its number; default: all of yours")
+    reservation: int | None = Field(None, description="the reservation's number; default: all your reservations")
 
 
 @tool()

@@ -23,7 +23,7 @@ from hivemind.tasks import TaskStep
 
 
 class MemberTasks(Protocol):
-    """The tasks of a member (MCP), which chooses its tasks itself."""
+    """The tasks of a member (MCP). A member, unlike an agent, chooses its tasks itself."""
 
     def task_runs(self) -> Collection[TaskRun]:
         """Return the tasks that the member has claimed."""
@@ -98,9 +98,9 @@ class Session:
         return self.member_tasks
 
     def step_authority(self, step: PlannedStep) -> dict[str, Any]:
-        """Return the arguments that authorise a change of a step: the agent, and the generation of its lease.
+        """Return the arguments that authorise a change of a step: the agent, and the generation of the step's lease.
 
-        Syncs the graph first: events of the journal must not refer to cards that are not on the disk.
+        Sync the graph first, because events of the journal must not refer to cards that are not on the disk.
         """
         if self.owns(step):
             self.work.trail.sync()

@@ -128,7 +128,7 @@ def note_step(session: Session, arguments: NoteStep) -> dict[str, Any]:
 
 @tool()
 def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
-    """Confirm that a step meets its criteria and passes its tests (or the other checkpoints named)."""
+    """Confirm that a step meets its criteria and passes its tests, or the checkpoints that you name."""
     step = session.step(arguments.step)
     updated_step = session.hive.steps.verify(
         step.id, checkpoints=tuple(arguments.checkpoints), **session.step_authority(step)
@@ -138,8 +138,8 @@ def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
 
 @tool()
 def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
-    """Close a step and confirm its criteria and tests. Its commands, quotes and written files are its proof; `evidence` adds
-    more."""
+    """Close a step and confirm its criteria and tests. The proof is the step's commands, quotes and written files, and your
+    `evidence`."""
     step = session.step(arguments.step)
     authority = session.step_authority(step)
     command_receipts = [receipt for receipt in step.step.command_receipts if receipt.text == step.command]
@@ -190,7 +190,7 @@ def _receipts(session: Session, step: PlannedStep, references: list[str]) -> lis
         elif step.step.proof == "require":
             raise ToolProblem(
                 "is only a file, which is not enough proof (proof: require)", location=name,
-                remedy="run a command that shows the result, quote the file with add_card, or write it with the step's id",
+                remedy="run a command that shows the result, quote the file with add_card, or write the file with the step's id",
             )  # fmt: skip
         else:
             place = readable(session, name)

@@ -141,7 +141,7 @@ class Signals(Arguments):
 
 @tool(is_read_only=True)
 def resume(session: Session, arguments: Resume) -> dict[str, Any]:
-    """See where you are: task, step and its lease, and the next call. Other views add cards and events. Begin with this."""
+    """See where you are: task, step and its lease, and the next call. Other views add cards and events. Call this first."""
     work = session.focus.work
     task = arguments.task
     if task is None and arguments.step is None and work is not None:

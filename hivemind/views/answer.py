@@ -89,7 +89,7 @@ def check_budget(budget: object) -> None:
         raise CoordinationError(
             f"{budget!r} is not a valid context_budget",
             code="INVALID_BUDGET",
-            remedy=f"pass at least {_MIN_BUDGET} characters, or leave it out",
+            remedy=f"pass at least {_MIN_BUDGET} (bytes), or no budget",
         )
 
 

@@ -146,7 +146,7 @@ def _scope(
     if view == "focus_only" and all_lanes:
         raise _invalid_view("focus_only and all_lanes exclude each other", "use view='audit' to see every lane")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise _invalid_view(f"limit must be an integer ≥ 1, not {limit!r}", "it counts cards")
+        raise _invalid_view(f"limit must be an integer ≥ 1, not {limit!r}", "the limit counts cards")
     check_budget(budget)
     return scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", since=since)
 
@@ -369,7 +369,7 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
         steps = [{"title": scope.title or task}]
         plan = call("plan_steps", {"steps": steps}, "steps.plan", task, steps, **_by(scope))
         return plan, call(
-            "fail_task", {"reason": "it cannot be planned"}, "steps.end_task", task, "failed", **_by(scope)
+            "fail_task", {"reason": "the task cannot be planned"}, "steps.end_task", task, "failed", **_by(scope)
         )
     step = next((candidate for candidate in scope.steps if candidate.status == "open"), None)
     if step is None:

@@ -30,8 +30,6 @@ class ActionOutcome:
 
 @frozen
 class Upload:
-    """An uploaded file."""
-
     name: str
     file: BinaryIO
 

@@ -245,7 +245,7 @@ class _PageApp:
             first_digest, outcome = self._outcomes[number]
         if digest != first_digest:
             raise UserError(
-                f"this form was sent before with other content: {outcome.message}", remedy="load its page again"
+                f"this form was sent before with other content: {outcome.message}", remedy="load the form's page again"
             )
         return outcome
 
