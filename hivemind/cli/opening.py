@@ -63,7 +63,7 @@ def caller(layout: Layout) -> str:
 
 
 def acting_name(hive: Hive, text: str) -> str:
-    """Return the name that a command acts for: the agent that runs the command, if an agent does, else the name `text`.
+    """Return the agent that runs the command, if an agent does, else the mailbox that `text` names.
 
     Raises UserError if an agent's command names another agent.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _view_output(view: Any) -> CommandOutput:
-    """Return a view as output: compact JSON, the form that the view's budget measures, and escaped YAML for people."""
+    """Return a view as the output of a command: compact JSON, and escaped YAML for people."""
     import json
 
     import yaml

@@ -209,7 +209,7 @@ class Offers:
         return True
 
     def delete_old(self) -> None:
-        """Delete the rows of old tasks. While a row exists, a hive that repeats a report learns that the report was accepted."""
+        """Delete the rows of old tasks. While a row exists, a hive can repeat its report of the result."""
         self._connection.execute(
             "delete from tasks where giver = %s and closed < now() - make_interval(days => %s)",
             (self._name, _RETENTION_DAYS),

@@ -121,7 +121,7 @@ class _Process:
             ring_all(self.hive)  # agents here may now claim tasks for any hive
 
     def wait(self, sockets: list[Any], seconds: float) -> None:
-        """Wait until the doorbell rings, a signal arrives, the parent ends, a socket is readable, or the time is over."""
+        """Wait for the doorbell, a signal, the parent's end, input on one of `sockets`, or the time limit."""
         sources = [self._wake_reader, self._bell, *([] if self.lifeline is None else [self.lifeline]), *sockets]
         wait_for_input(sources, max(0.0, seconds))
         self._bell.wait(0)

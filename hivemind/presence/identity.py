@@ -159,7 +159,7 @@ def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by:
 def record_heartbeat(journal: Journal, layout: Layout, name: str) -> bool:
     """Write `agent.heartbeat`, unless any agent of the hive wrote one within the last second. Return True if written.
 
-    Call this function only for an agent that holds leases: its events let leases age, and an idle hive writes no events.
+    Call this function only for an agent with leases: the events let leases age, and an idle hive writes none.
     """
     path = layout.state / "heartbeat"
     try:

@@ -60,11 +60,11 @@ class LinkedHives:
             save_record(self._path, _KIND, _VERSION, {**current, "at": datetime.now(UTC).isoformat()}, durable=False)
 
     def unsent_count(self) -> int:
-        """Return the number of unsent letters to other hives. Read only file names, which is quick."""
+        """Return the number of unsent letters to other hives. Read only file names."""
         return _count(self._outbox)
 
     def foreign_task_count(self) -> int:
-        """Return the number of other hives' tasks that this hive works on. Read only file names, which is quick."""
+        """Return the number of other hives' tasks that this hive works on. Read only file names."""
         return _count(self._link.parent / "tasks")
 
     def _read(self) -> dict[str, Any]:

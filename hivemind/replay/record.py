@@ -182,7 +182,7 @@ class RecordedMind:
 
 
 class RecordedFailure(ToolProblem):
-    """A tool call that failed in the log. `result` is the call's recorded result, which a failed call may have, too."""
+    """A tool call that failed in the log. `result` is its recorded result, which a failed call may have, too."""
 
     def __init__(self, message: str, result: Mapping[str, Any]) -> None:
         super().__init__(message)

@@ -23,7 +23,7 @@ from hivemind.tasks import TaskStep
 
 
 class MemberTasks(Protocol):
-    """The tasks of a member (MCP). A member, unlike an agent, chooses its tasks itself."""
+    """The tasks of a member (MCP). A member chooses its tasks itself."""
 
     def task_runs(self) -> Collection[TaskRun]:
         """Return the tasks that the member has claimed."""

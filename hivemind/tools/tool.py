@@ -128,7 +128,7 @@ class Tool:
         return {"name": self.name, "description": self.description, "inputSchema": _parameters(self.arguments)}
 
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
-        """Check the arguments and use the tool. If a dead agent's lease or reservation prevents it, release that, and try again.
+        """Check the arguments and use the tool. If a dead agent's lease or reservation is in the way, release it and try again.
 
         Raises ToolProblem for wrong arguments and errors of the operating system, and the tool's own errors.
         """

@@ -34,7 +34,7 @@ class CapsuleLocation(TypedDict, total=False):
 
 
 class Capsule(TypedDict):
-    """The caller's location, the most important signals as reasons, and the next calls, with all their arguments."""
+    """The caller's location, the most important signals, and the next calls with all arguments."""
 
     where: CapsuleLocation
     why: list[dict[str, str]]

@@ -50,7 +50,7 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 class SignalInput:
-    """The input of the rules: a slice of a graph, newest cards first. Other visible cards can support or block its cards.
+    """A slice of a graph, newest cards first. Visible cards outside the slice can support or block its cards.
 
     `now` is the newest time in the slice, not the clock's time. `receipts` maps the ids of steps to their receipts.
     """

@@ -45,7 +45,7 @@ class IndexProblem(UserError):
 
 
 class IndexDamaged(IndexProblem):
-    """The index's file is damaged. The damaged file is set aside, and the index is built again."""
+    """The index's file is damaged. It is set aside, and the index is built again."""
 
 
 _SCHEMA = Schema(

@@ -37,8 +37,6 @@ def masked_text(text: object) -> str:
 
 
 class PageRenderer:
-    """Renders pages from templates."""
-
     def __init__(self) -> None:
         self._env = Environment(
             loader=FileSystemLoader(WEB_FOLDER / "templates"),

@@ -187,7 +187,6 @@ class SnapshotWatch:
                 self._listeners.remove(on_change)
 
     def close(self) -> None:
-        """Stop watching."""
         self.is_closing = True
         if self._watcher is not None:
             self._watcher.close()

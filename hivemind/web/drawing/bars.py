@@ -56,7 +56,7 @@ def budget_parts(preview: Preview) -> list[tuple[str, int]]:
 
 
 def sparkline(heights: Sequence[int], unit: str) -> Shape:
-    """Draw a bar for each number. A zero is a thin line. The title is the sum and the `unit`."""
+    """Draw a bar for each number. A zero is a thin line."""
     highest = max(heights, default=0)
     bars = [
         element(
