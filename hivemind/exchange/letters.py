@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Letters:
-    """Sends and receives one hive's letters to and from other hives.
+    """Exchanges letters between one hive and the other linked hives.
 
     Each method handles a limited batch, and returns True if there may be more. A batch that was interrupted can be repeated.
     """

@@ -239,7 +239,7 @@ class Offers:
 
 
 class _RemoteLanes:
-    """The lanes of the inbox for tasks whose `where:` allows another hive, or whose agent or role only another hive has."""
+    """The groups of waiting tasks (lanes) that another hive may take, by `where:` or because no agent here may claim them."""
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._hive, self._name = hive, name

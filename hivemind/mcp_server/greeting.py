@@ -97,7 +97,7 @@ def greet(
 
 
 def _receive(greeting: Greeting, input_fd: int, seconds: float) -> None:
-    """Read bytes until they end with a line's end, or until none arrive for `seconds`."""
+    """Read bytes up to the end of a line, or until no bytes arrive for `seconds`."""
     while len(greeting.received) < _CHUNK and select.select([input_fd], [], [], seconds)[0]:
         data = os.read(input_fd, _CHUNK)
         greeting.received += data

@@ -183,7 +183,7 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
 def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
     """Describe a tool's refusal for the client: a code, a message, and suggested calls of the client's `tools`.
 
-    The suggestions come from the error; without any, they are those tools in the remedy that need no arguments.
+    An error without suggested calls suggests the tools that its remedy names, unless they need arguments.
     """
     mind_error = for_mind(error, tools)
     tool_names = re.findall(r"\w+", getattr(mind_error, "remedy", None) or "")

@@ -20,7 +20,7 @@ class Heartbeat:
     thread calls `beat` until the limit. After the limit the thread stops, and the supervisor considers the agent hung.
     `beat` and the code after `busy()` never run at the same time.
 
-    The first `busy()` block starts the thread. It ends if it wakes up outside a block, so an idle agent has no thread.
+    A `busy()` block starts the thread, which ends when it wakes up outside a block: an idle agent has no thread.
     """
 
     def __init__(self, beat: Callable[[], None], interval_s: float) -> None:

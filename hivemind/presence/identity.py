@@ -68,7 +68,7 @@ def hold_lock(lock: Lock, layout: Layout, refusal: str, mend: str, **record: obj
 
 
 def abandon_locks(layout: Layout) -> None:
-    """Clear the locks held on other machines, which a person has declared dead. A holder that lives ends when it notices."""
+    """Clear the locks of other machines, which a person has declared dead. A holder that still lives then ends itself."""
     for path in layout.locks.glob("*.lock"):
         Lock(path).clear_foreign_holder()
 

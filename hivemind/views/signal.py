@@ -493,7 +493,7 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
 
 
 def _count_additions(part: SignalInput, last: int) -> tuple[int, int]:
-    """Count the cards and the evidence that the last actions added, by the trace and by the graph. Return the larger counts."""
+    """Return the numbers of cards and of evidence that the last actions added, by the trace or the graph: the larger."""
     recent = part.traces[-last:]
     new_kinds = [card.kind for card in part.cards if recent and card.created_seq >= recent[0].seq]
     evidence_count = new_kinds.count(NodeKind.EVIDENCE)

@@ -216,7 +216,7 @@ def _card(card: ReasoningNode) -> _Record:
 
 
 def _events(scope: Scope, view: str) -> list[_Record]:
-    """Return the events of the task, or if the view is limited to the focused step, of that step."""
+    """Return the task's events; in a view of one step, only the events of the focused step."""
     focus = scope.coordinates.step if scope.explicit_step or view == "focus_only" else None
     return [event.as_dict() for event in scope.events if focus is None or event.payload.get("step_id") == focus]
 

@@ -66,7 +66,7 @@ def draw_graph(
 
 
 def _find_drafts(graph: ReasoningGraph) -> dict[int, int]:
-    """Return the draft's id for the id of each published copy."""
+    """Map the id of each published copy to the id of its draft."""
     draft_ids: dict[int, int] = {}
     for number, node in graph.nodes.items():
         origin = node.meta.get("origin")
@@ -77,7 +77,7 @@ def _find_drafts(graph: ReasoningGraph) -> dict[int, int]:
 
 
 def _find_parents(graph: ReasoningGraph, draft_ids: dict[int, int]) -> dict[int, int | None]:
-    """Return for each drawn node, in the order of the graph, the node below which it is drawn; None for a root."""
+    """Map each drawn node, in the order of the graph, to the node below which it is drawn; a root to None."""
     drawn_ids = {draft_ids.get(node.node_id, node.node_id) for node in graph.drawn_nodes()}
     parents: dict[int, int | None] = {}
     for number in graph.in_order():
