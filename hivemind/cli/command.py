@@ -237,7 +237,7 @@ class Parser(argparse.ArgumentParser):
             self._is_intermixing = False
 
     def parse_command_line(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse all arguments. For an unknown argument, let the command's parser report the most similar option."""
+        """Parse all arguments. An unknown argument ends the program with an error that suggests the most similar option."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             parser: Parser = getattr(arguments, "parser", self)

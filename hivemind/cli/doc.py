@@ -67,7 +67,7 @@ def import_(hive: Hive, path: list[str]) -> CommandOutput:
 
 
 def _files(paths: Iterable[str], failures: list[str]) -> Iterator[str]:
-    """Yield the paths of files, and all files below folders. Append a message to `failures` for each missing path."""
+    """Yield each path of a file, and all files below each path of a folder. Add a message to `failures` for missing paths."""
     from hivemind.documents import files_below
 
     for path in paths:
@@ -390,7 +390,7 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
 def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
     """Update the documents' index, and show how much of it is embedded.
 
-    Idle agents embed the rest, and a search embeds the passages that it needs. After an interruption, call it again.
+    Idle agents embed the rest, and a search embeds the passages that it needs. If interrupted, call doc index again.
 
     arguments:
       --wait  embed all remaining passages, and show the progress

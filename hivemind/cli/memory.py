@@ -319,7 +319,7 @@ def status(hive: Hive) -> CommandOutput:
 def reindex(hive: Hive) -> CommandOutput:
     """Embed every entry that has no vector of the current model.
 
-    Needed after a change of the embedder, or if embedding has failed. After an interruption, call it again.
+    Needed after a change of the embedder, or if embedding has failed. If interrupted, call reindex again.
 
     examples:
       hivemind memory reindex
