@@ -330,8 +330,8 @@ class Lander:
         """Start a check. Red counts at once for a batch, which blames nobody, and for a task of a red batch, which was red before."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
         confirms = len(landing.tasks) == 1 and not self._suspects.get(leg.target.root)
-        outcome = self._red_verdicts.get(tree) if commit == leg.new else None  # its batch, of which the others have landed
-        outcome = outcome or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
+        verdict = self._red_verdicts.get(tree) if commit == leg.new else None  # of its batch, of which the others have landed
+        outcome = verdict or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
         if isinstance(outcome, RunningCheck):
             landing.check = outcome
         else:
