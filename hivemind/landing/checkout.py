@@ -1,6 +1,9 @@
 
 from __future__ import annotations
+
 import subprocess
+
+
 class TargetMoved(Exception): ...
 class TargetBusy(Exception):
     paths = frozenset()

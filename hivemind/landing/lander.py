@@ -243,7 +243,8 @@ class Lander:
             return hold.reason
         settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
         if settings.sign == "wait" and target.signs_commits:
-            return f"your git signs commits in {target.root}, and hivemind cannot: merge {branch.branch} yourself, or set sign: off"
+            remedy = f"merge {branch.branch} yourself, or set sign: off"
+            return f"your git signs commits in {target.root}, and hivemind cannot: {remedy}"
         if queued.entry.approved or branch.landed:
             return None
         if settings.land == "ask":
@@ -327,7 +328,7 @@ class Lander:
         self._move(landing)
 
     def _start_check(self, landing: _Landing, leg: _Leg, commit: str, log: Path, *, again: bool = False) -> None:
-        """Start a check. Red counts at once for a batch, which blames nobody, and for a task of a red batch, which was red before."""
+        """Start a check. Red counts at once for a batch, which blames nobody, and for a task that was in a red batch."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
         confirms = len(landing.tasks) == 1 and not self._suspects.get(leg.target.root)
         verdict = self._red_verdicts.get(tree) if commit == leg.new else None  # of its batch, of which the others have landed
@@ -441,7 +442,9 @@ class Lander:
     def _resume_move(self, queued: QueuedTask) -> None:
         for branch in queued.entry.branches:
             target = Target.of(self._hive, Path(branch.root), branch.target)
-            assert branch.old is not None and branch.new is not None and branch.commit is not None
+            assert branch.old is not None
+            assert branch.new is not None
+            assert branch.commit
             if target.move is None and not target.contains(branch.commit):  # nothing has moved
                 self._queue.change(queued, state="queued", reason="")
                 return

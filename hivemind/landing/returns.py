@@ -1,4 +1,4 @@
-"""Returns: the words with which a task that cannot land goes back to its agent, and the questions that only a person can answer."""
+"""Returns: the words with which a task that cannot land goes back to its agent, and the questions to a person."""
 
 from __future__ import annotations
 
