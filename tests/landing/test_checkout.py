@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -9,14 +10,17 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hivemind import fs
 from hivemind.errors import HivemindError
 from hivemind.fs import crash
 from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_of, checkout_signature, move_target
+from hivemind.taskrun.git import lock_worktrees
 from tests.fs.small_disk import fill, small_disk
 from tests.landing.repo import Repo
 
@@ -46,11 +50,13 @@ class Landing:
         if record is None:
             self.record.unlink(missing_ok=True)
         else:
-            self.record.write_text(json.dumps(record))
+            fs.write(self.record, json.dumps(record).encode())
 
     def move(self, repo: Repo | None = None) -> tuple[str, ...]:
-        saved = json.loads(self.record.read_text()) if self.record.exists() else None
-        return move_target((repo or self.repo).repository, "main", self.old, self.new, saved, self.save)
+        with lock_worktrees(self.record.with_name("lock")) as hold:
+            saved = json.loads(self.record.read_text()) if self.record.exists() else None
+            repository = replace((repo or self.repo).repository, hold=hold)
+            return move_target(repository, "main", self.old, self.new, saved, self.save)
 
     def assert_landed(self, status: str = "") -> None:
         """The checkout is at the new commit with the person's changes, and nothing of the landing is left in the git folder."""
@@ -82,9 +88,10 @@ def landing(repo: Repo, tmp_path: Path) -> Landing:
 def forked(work: Callable[[], object], point: str = "") -> int:
     """Start `work` in a process, which dies at a crash point. Return its id."""
     child = os.fork()
+    with contextlib.suppress(OSError):
+        os.setpgid(child, child)
     if child:
         return child
-    os.setpgid(0, 0)
     status = 1
     try:
         crash._remaining_passes = crash._armed_points(point)
@@ -438,36 +445,35 @@ RACES = {
 def test_the_person_works_while_branches_land(repo: Repo, race: str) -> None:
     """Land eight commits while the person's git works in a loop, and the lander is killed at random."""
     repo.git("branch", "side")
-    loop = f"n=0; while [ ! -e {repo.path}/.git/over ]; do n=$((n+1)); {RACES[race]}; done"
+    loop = f"n=0; while [ ! -e {repo.path}/.git/over ]; do n=$((n+1)); {RACES[race]}; sleep 0.15; done"
     person = subprocess.Popen(["sh", "-c", loop], cwd=repo.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     record = repo.path.parent / "record"
     dice, landed, deadline = random.Random(race), [], time.monotonic() + 60
     try:
         for number in range(8):
             while number not in landed and time.monotonic() < deadline:
-                old = repo.git("rev-parse", "main")
-                with_file = subprocess.run(
-                    ["git", "-C", repo.path, "cat-file", "-e", f"{old}:landed{number}"], capture_output=True
-                )  # fmt: skip
-                if with_file.returncode == 0 and not record.exists():
-                    landed.append(number)
-                    break
-                new = landed_commit(repo, old, number)
                 landing = Landing.__new__(Landing)
-                landing.repo, landing.record, landing.old, landing.new = repo, record, old, new
+                landing.repo, landing.record = repo, record
+                if record.exists():
+                    saved = json.loads(record.read_text())
+                    landing.old, landing.new = saved["old"], saved["new"]
+                else:
+                    landing.old = repo.git("rev-parse", "main")
+                    if f"landed{number}" in repo.git("ls-tree", "--name-only", landing.old).splitlines():
+                        landed.append(number)
+                        break
+                    landing.new = landed_commit(repo, landing.old, number)
                 child = forked(landing.move)
                 if dice.random() < 0.5:
                     time.sleep(dice.random() * 0.2)
-                    os.killpg(child, signal.SIGKILL)
+                    (os.killpg if dice.random() < 0.5 else os.kill)(
+                        child, signal.SIGKILL
+                    )  # git goes on in the second case
                 ended(child)
     finally:
         (repo.path / ".git/over").touch()
         person.wait()
-    landing.record = record
-    if record.exists():
-        saved = json.loads(record.read_text())
-        landing.old, landing.new = saved["old"], saved["new"]
-        landing.move()
+    assert not record.exists()
     assert landed == list(range(8))
     subprocess.run(["git", "-C", repo.path, "rebase", "--abort"], capture_output=True)
     repo.git("checkout", "-q", "main")
