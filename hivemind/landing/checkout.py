@@ -1,4 +1,4 @@
-"""The move of a target branch, together with the checkout of the person who has it checked out.
+"""The move of a target branch, together with the files and the index of the checkout where it is checked out.
 
 The index, the files and the branch change under that checkout's own `index.lock`, so no git of the person builds a commit on a
 stale index. A move that was killed is finished by the next one. Only a fast-forward that git allows changes the checkout.
@@ -26,7 +26,7 @@ _ACTIVITIES = {
     "REVERT_HEAD": "a revert", "BISECT_START": "a bisect",
 }  # fmt: skip
 _DETACHED_BRANCH = ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START")
-"""Files that name the branch to which git returns from a detached HEAD."""
+"""Files with the branch to which git returns from a detached HEAD."""
 _SIGNED = ("HEAD", "index", "index.lock", *_ACTIVITIES)
 _REFUSED_PATH = re.compile(r"(?:Entry|file|Updating) '(.+?)' (?:not uptodate|would)")
 _TRIES, _PAUSE_S = 5, 0.05
@@ -35,7 +35,7 @@ _GITLINK, _LINK = "160000", "120000"
 
 
 class TargetMoved(UserError):
-    """The target is at another commit than the landing began from; it has to begin again."""
+    """The target is at another commit than the landing began from; the landing begins again."""
 
 
 class TargetBusy(UserError):
@@ -72,7 +72,7 @@ def checkouts(repository: Repository) -> Iterator[Checkout]:
 
 
 def checkout_of(repository: Repository, branch: str) -> Checkout | None:
-    """Return the checkout that has the branch checked out; None if there is none. Raises TargetBusy."""
+    """Return the checkout where a branch is checked out; None for none. Raises TargetBusy."""
     match = None
     for checkout in checkouts(repository):
         is_current = _text(checkout.git / "HEAD") == f"ref: refs/heads/{branch}"
@@ -101,7 +101,7 @@ def move_target(
     repository: Repository, branch: str, old: str, new: str, saved: Mapping[str, Any] | None,
     save: Callable[[dict[str, Any] | None], object],
 ) -> tuple[str, ...]:  # fmt: skip
-    """Move a branch from the commit `old` to `new`, with the checkout that has it checked out.
+    """Move a branch from the commit `old` to `new`, together with the checkout where it is checked out.
 
     `save` keeps a record while a checkout changes; after a kill, `saved` is that record. Returns the paths that a person changed
     in the meantime: they are left as they are. `repository.hold` must keep a second move from beginning while git still works for
@@ -237,7 +237,7 @@ class _Move:
         return blocking_file
 
     def resume(self) -> tuple[str, ...] | None:
-        """Finish a move that was killed; None if the branch had not moved yet, and nothing has changed. Raises TargetBusy."""
+        """Finish a move that was killed; None if it had not moved the branch yet. Raises TargetBusy."""
         tip = self.repository.commit_of(f"refs/heads/{self.branch}")
         has_moved = tip is not None and tip != self.old and self._contains_new(tip)
         if not self.checkout.git.is_dir():
@@ -275,7 +275,7 @@ class _Move:
         self._git("diff-files", "--quiet", statuses=(0, 1))
         os.replace(self._next_index, self._index)
         fs.crash_point("landing.checkout.renamed")
-        # `git commit` reads the index before it takes the lock: let those that have read the old index find the lock.
+        # `git commit` reads the index before it takes the lock: a git that has read the old index must still find the lock.
         time.sleep(time.monotonic() - start_s + _PAUSE_S)
         self.release()
         fs.crash_point("landing.checkout.released")
@@ -365,7 +365,7 @@ def _paths(output: bytes) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    """Return a small file of git's without its last newline; nothing if it cannot be read."""
+    """Return a small file of git's without its last newline; an empty text if it cannot be read."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return os.fsdecode(file.read(1 << 16)).rstrip("\n")
     return ""
