@@ -139,7 +139,8 @@ def merge(
     """Merge the commit `tip` into the commit `onto`, without moving a branch. The task's branch began at `base`.
 
     `squash` makes one commit, `rebase` one for each commit of the branch that changes something. A branch that has merge commits,
-    or can only be merged as a whole, is merged in any case. If `onto` has all changes already, the commit is `onto`. Raises UserError.
+    or can only be merged as a whole, is merged in any case. If `onto` has all changes already, the commit is `onto`. Raises
+    UserError.
     """
     identity = _with_committer(identity, committer)
     with _objects_of(repository) as objects:
@@ -192,8 +193,9 @@ def unresolved(
 def revert(
     repository: Repository, landed: str, onto: str, identity: Mapping[str, str], message: str, before: str | None = None
 ) -> Merge:
-    """Undo a landed commit on the commit `onto`. `before` is the target's commit before the landing, if that was several commits;
-    a merge commit is undone against its first parent. If `onto` has none of its changes any more, the commit is `onto`. Raises UserError."""
+    """Undo a landed commit on the commit `onto`. A merge commit is undone against its first parent. `before` is the target's
+    commit before the landing, if that was several commits. If `onto` has none of its changes any more, the commit is `onto`.
+    Raises UserError."""
     with _objects_of(repository) as objects:
         undone = _pick(objects, landed, onto, before or f"{landed}^1")
         if undone.conflicts:

@@ -484,7 +484,7 @@ def take_over(repo: Repo, tmp_path: Path, *messages: str) -> str | None:
     for message in messages:
         agent.raw("commit", "-q", "--allow-empty", "--cleanup=verbatim", "-F", "-", stdin=message.encode())
     tip = agent.git("rev-parse", "HEAD")
-    words = ["git", "-C", agent.path, "pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
+    words = ["git", "-C", str(agent.path), "pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
