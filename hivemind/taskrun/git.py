@@ -78,13 +78,15 @@ class Repository:
 
     def output(
         self, *words: str | Path, environment: Mapping[str, str] = MappingProxyType({}), stdin: bytes = b"",
-        statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S,
+        statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S, checkout: Path | None = None,
     ) -> tuple[int, bytes]:  # fmt: skip
-        """Run git and return its status and its output as bytes. Raises UserError, OSError for a full disk."""
-        argv = ["git", "-C", os.fspath(self.common), *(os.fspath(word) for word in words)]
+        """Run git and return its status and its output as bytes; in a person's checkout with all settings of that person, except
+        for hooks. Raises UserError, OSError for a full disk."""
+        argv = ["git", "-C", os.fspath(checkout or self.common), *(os.fspath(word) for word in words)]
+        own_environment = {"GIT_CONFIG_NOSYSTEM": "0"} if checkout else self._environment
         try:
             process = subprocess.run(
-                argv, env=git_environment({**self._environment, **environment}), input=stdin, capture_output=True,
+                argv, env=git_environment({**own_environment, **environment}), input=stdin, capture_output=True,
                 timeout=limit_s, check=False, pass_fds=() if self.hold is None else (self.hold,),
             )  # fmt: skip
         except FileNotFoundError:
