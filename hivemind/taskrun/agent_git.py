@@ -32,13 +32,12 @@ _BROKEN, _MERGE_UNDER_WAY = 9, 10
 _FILL = "git read-tree --reset -u HEAD"
 _TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _SWITCH = """
-git update-index -q --refresh || :
 if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi
 git read-tree --reset -u HEAD
 git clean -ffdq
 """
-"""Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. Fails
-for an index with entries that hide changes (`assume-unchanged`, `skip-worktree`)."""
+"""Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. The
+commit of what was left over has refreshed the index. Fails if entries of it hide changes (`assume-unchanged`, `skip-worktree`)."""
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
 git rev-parse --quiet --verify HEAD^0 > /dev/null || exit {_BROKEN}
