@@ -1,10 +1,10 @@
 """Worktrees: each agent has its own checkout of each git repository that hive.yaml lists with `worktree: true`, and keeps it from
 task to task.
 
-A worktree is made when a task first needs it. The note next to it (`PATH.json`) says which task's work is in it; the record in the
-task says which worktree, branch and base the task has. What a task leaves is committed to its branch before another task's files
-come in, so a successor can finish whatever was interrupted. The lock of an agent's worktrees is held while git runs in the person's
-repository; the git process holds it too.
+A worktree is made when a task first needs it. The note next to it (`PATH.json`) says which task's work is in it; the record in
+the task says which worktree, branch and base the task has. What a task leaves is committed to its branch before another task's
+files come in, so a successor can finish whatever was interrupted. The lock of an agent's worktrees is held while git runs in the
+person's repository; the git process holds it too.
 """
 
 from __future__ import annotations
