@@ -41,7 +41,7 @@ ESCAPES = {
     "verdicts": "mkdir -p {folder}/verdicts; for f in {folder}/verdicts/*; do echo x > $f; done; rm -rf {folder}/verdicts/*",
     "the log": "echo forged > {top}/landing.log; : > /proc/self/fd/1; rm -f {top}/landing.log; truncate -s 0 /dev/stdout",
     "the index": "echo x > {folder}/index; rm -f {folder}/emptied {folder}/setup",
-    "links out of the tree": "ln -s {app} a; echo x > a/boat; ln -sf {app}/boat boat; echo x > boat; ln -s {folder} f; rm -rf f/*",
+    "links outside": "ln -s {app} a; echo x > a/boat; ln -sf {app}/boat boat; echo x > boat; ln -s {folder} f; rm -rf f/*",
     "a repository that is the person's": "rm -rf .git; ln -s {app}/.git .git; git update-ref -d refs/heads/main; git gc -q",
     "the person's objects": """
         for folder in $(cat .git/objects/info/alternates); do echo x > $folder/x; rm -rf $folder/??; chmod 777 $folder; done""",
@@ -135,7 +135,6 @@ def test_the_next_check_has_only_the_files_of_its_commit(
     assert set(os.listdir(space.tree)) == {".git", ".gitignore", "boat", "oar", "sails"} | kept
     assert os.listdir(space.tree / "sails/sub") == ["fore"]
     assert not ran.exists()
-    assert {path: before[path] for path in after}.keys() <= before.keys()
     assert person.git("status", "--porcelain") == ""
 
 
