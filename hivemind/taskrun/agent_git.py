@@ -34,7 +34,7 @@ _FILL = "git read-tree --reset -u HEAD"
 _SWITCH = """
 problems=$({
     git reset -q --hard "$1" && {
-        XX
+        find . -path ./.git -prune -o ! -type d -name .gitignore -printf '%P\\0' -o '(' -type p -o -type s ')' -exec rm -f {} +
         git ls-files -z -- ':(glob)**/.gitignore'
     } | sort -z | uniq -zu | xargs -0 -r rm -rf -- &&
     git clean -q -ffd

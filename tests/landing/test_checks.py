@@ -73,13 +73,15 @@ def person(tmp_path: Path) -> Person:
     return Person(tmp_path)
 
 
-def files_of(space: CheckSpace) -> dict[str, str]:
-    return {
-        os.path.relpath(os.path.join(folder, name), space.tree): Path(folder, name).read_text()
-        for folder, folders, names in os.walk(space.tree)
-        if folders.count(".git") == 0 or not folders.remove(".git")
-        for name in names
-    }
+def files_of(space: CheckSpace, *skipped: str) -> dict[str, str]:
+    """The files of the worktree, without its repository and the skipped folders at its top."""
+    files = {}
+    for folder, folders, names in os.walk(space.tree):
+        if folder == str(space.tree):
+            folders[:] = [name for name in folders if name not in (".git", *skipped)]
+        for path in (Path(folder, name) for name in names):
+            files[str(path.relative_to(space.tree))] = path.read_text()
+    return files
 
 
 # The worktree
