@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hivemind import fs
 from hivemind.landing import checks
 from hivemind.landing.checks import RunningCheck, Verdict
 from hivemind.taskrun.box import is_boxed
@@ -18,8 +20,10 @@ needs_box = pytest.mark.skipif(not is_boxed(), reason="bubblewrap does not run h
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Person:
-    return Person(tmp_path)
+def person(tmp_path: Path) -> Iterator[Person]:
+    person = Person(tmp_path)
+    yield person
+    fs.remove_tree(person.folder)  # pytest cannot remove a path of 5,000 levels
 
 
 def digests(top: Path, *skipped: Path) -> dict[str, str]:
