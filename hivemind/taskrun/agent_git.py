@@ -37,11 +37,13 @@ problems=$({
         find . -path ./.git -prune -o ! -type d -name .gitignore -printf '%P\\0' -o '(' -type p -o -type s ')' -exec rm -f {} +
         git ls-files -z -- ':(glob)**/.gitignore'
     } | sort -z | uniq -zu | xargs -0 -r rm -rf -- &&
+    git ls-tree -rdz "$1" | grep -z ^040000 | cut -zf 2- | sed -z 's|$|/.git|' | xargs -0 -r rm -rf -- &&
     git clean -q -ffd
 } 2>&1) && [ -z "$problems" ] || { echo "fatal: $problems" >&2; exit 1; }
 """
 """Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
-does not count: it is listed once. Git overlooks FIFOs and sockets. A warning is a failure: git skips what it cannot read."""
+does not count: it is listed once. Git overlooks FIFOs, sockets, and repositories in tracked folders. A warning is a failure: git
+skips what it cannot read."""
 _TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
