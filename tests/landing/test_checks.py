@@ -79,7 +79,7 @@ def files_of(space: CheckSpace, *skipped: str) -> dict[str, str]:
     for folder, folders, names in os.walk(space.tree):
         if folder == str(space.tree):
             folders[:] = [name for name in folders if name not in (".git", *skipped)]
-        for path in (Path(folder, name) for name in names):
+        for path in filter(Path.is_file, (Path(folder, name) for name in names)):
             files[str(path.relative_to(space.tree))] = path.read_text()
     return files
 
