@@ -1,4 +1,4 @@
-"""Add, list, show, retry, cancel, merge and replay tasks, read their conversations, and add to them.
+"""Add, list, show, compare, retry, cancel and replay tasks, read their conversations, and add to them.
 
 A task is a file: dropping one into tasks/inbox/ has the same effect as `task add`.
 
@@ -426,18 +426,21 @@ def _move_tasks(hive: Hive, ids: list[str], move: Callable[[str], Path], message
     return CommandOutput(record, lines, error=error)
 
 
-@command("task merge", open_hive)
-def merge(hive: Hive, ids: list[str], *, json: bool) -> None:
-    """Merge the branches of finished tasks into the branches that they started from.
+@command("task diff", open_read_only)
+def diff(hive: Hive, id_: str, *, stat: bool = False) -> CommandOutput:
+    """Show what a task has changed in git repositories, also after it has landed.
 
     arguments:
       TASK  the task's id
+      --stat  only the files, with the number of changed lines
 
     examples:
-      hivemind task merge what-is-a-lease
+      hivemind task diff what-is-a-lease --stat
     """
-    from hivemind.taskrun.worktree import merge_task
+    from hivemind.landing.changes import branch_diffs
 
-    for task_id in ids:  # report each merge at once: a later one may be refused
-        merge_lines = merge_task(hive, task_id)
-        CommandOutput({"id": task_id, "merged": merge_lines}, merge_lines).show(json)
+    diffs = [*branch_diffs(hive, hive.tasks.get(id_), *(["--stat"] if stat else []))]
+    if not any(text for _, text in diffs):
+        return CommandOutput([], [f"{id_} has changed nothing in a repository."])
+    lines = (line for branch, text in diffs for line in (f"# {branch}", *text.split("\n")))
+    return CommandOutput([{"branch": branch, "diff": text} for branch, text in diffs], lines)

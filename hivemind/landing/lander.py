@@ -19,8 +19,9 @@ from hivemind.fs import crash_point, make_folder
 from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target
 from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
 from hivemind.landing.endings import close_landed, close_task
-from hivemind.landing.merging import landing_message, merge
+from hivemind.landing.merging import landing_message, merge, revert_message
 from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.reverts import REVERT
 from hivemind.landing.returns import Returns
 from hivemind.landing.target import Target
 from hivemind.layout import LANDING
@@ -106,6 +107,11 @@ class Lander:
     def checks(self) -> list[RunningCheck]:
         """The checks that run, for `wait_for_input`."""
         return [landing.check for landing in self._landings if landing.check is not None]
+
+    @property
+    def checked_ids(self) -> list[str]:
+        """The tasks whose merged result is being checked."""
+        return [queued.id for landing in self._landings if landing.check is not None for queued in landing.tasks]
 
     @property
     def is_busy(self) -> bool:
@@ -280,6 +286,8 @@ class Lander:
             branch = replace(branch, tip=tip)
         reviewer = (queued.task.kept.get("criteria") or {}).get("approved")
         message = landing_message(queued.task.title, queued.id, entry.agent, tip, reviewer)
+        if entry.reverts is not None:
+            message = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts)
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = merge(
             target.repository, leg.new, tip, branch.base, target.settings.how, message, author, committer=_LANDER

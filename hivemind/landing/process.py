@@ -11,6 +11,7 @@ from hivemind.coordination import JournalState
 from hivemind.fs import Doorbell, HeldLock
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.lander import Lander
+from hivemind.landing.reverts import claim_reverts
 from hivemind.layout import LANDING
 from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name
 from hivemind.presence.parts import Parts
@@ -49,8 +50,9 @@ def run_landing(hive: Parts, lifeline: int | None = None, *, is_done: Callable[[
             while not wait_for_input(ends, 0):
                 check_hive_exists(lock, hive.layout)
                 status.beat()
+                claim_reverts(hive)
                 lander.step()
-                status.update(state="working" if lander.is_busy else "idle")
+                status.update(state="working" if lander.is_busy else "idle", task=" ".join(lander.checked_ids) or None)
                 if is_done(lander):
                     break
                 timeout = min(lander.remaining_s, _BEAT_S if lander.is_busy else hive.config.hang_after / 3)
