@@ -14,7 +14,6 @@ from hivemind.cli.output import table_lines
 from hivemind.cli.text import age, one_line
 from hivemind.errors import UserError
 from hivemind.layout import LANDING
-from hivemind.outcome import PARKED
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("task", "state", "for", "into", "agent", "why")
 _LOOK_S = 1.0
+_WAITS = 3  # the exit status, as of `up --until-idle`
 _Mode = Annotated[bool, Arg(exclusive_group="mode")]
 _State = Literal["landed", "returned", "waits", "cancelled", "queued"]
 
@@ -160,7 +160,7 @@ def _landing_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
     states = {state for state, _ in outcomes.values()}
     lines = [f"{task_id}: {state}{f', {one_line(text)}' if text else ''}" for task_id, (state, text) in outcomes.items()]
     record = [{"id": task_id, "state": state, "why": text} for task_id, (state, text) in outcomes.items()]
-    status = 1 if states & {"returned", "cancelled"} else PARKED if states & {"waits", "queued"} else 0
+    status = 1 if states & {"returned", "cancelled"} else _WAITS if states & {"waits", "queued"} else 0
     return CommandOutput(record, lines, status)
 
 

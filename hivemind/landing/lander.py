@@ -8,9 +8,12 @@ have, so it can be killed at any moment (docs/design/landing.md).
 from __future__ import annotations
 
 import logging
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from hivemind.coordination import JournalState
@@ -99,9 +102,10 @@ class Lander:
         self._landings: list[_Landing] = []
         self._suspects: dict[Path, list[str]] = {}
         """The tasks of a red batch by root, in order: at least one of them is to blame."""
+        self._red_trees: set[str] = set()
         self._check_s: dict[Path, float] = {}
         self._waits: dict[str, _Wait] = {}
-        self._is_resumed = False
+        self._is_resumed = self._has_ended_one = False
 
     @property
     def checks(self) -> list[RunningCheck]:
@@ -122,8 +126,7 @@ class Lander:
     def remaining_s(self) -> float:
         """Seconds until the lander must look again without an event; may be infinite."""
         now = time.monotonic()
-        looks = [wait.again - now for wait in self._waits.values()]
-        return max(0.0, min([*looks, *(check.remaining_s for check in self.checks)], default=float("inf")))
+        return max(0.0, min((wait.again - now for wait in self._waits.values()), default=float("inf")))
 
     def close(self) -> None:
         """Stop the checks. The next lander runs them again."""
@@ -134,12 +137,17 @@ class Lander:
     # one step
 
     def step(self) -> None:
-        """Go on with every landing that can go on, and begin those that can begin."""
-        queue = self._queue.read()
+        """Go on with every landing that can go on, and begin those that can begin, until all wait for a check or a change."""
         if not self._is_resumed:
             self._settle_ended()
-            self._resume_moves(queue)
-            self._is_resumed, queue = True, self._queue.read()
+            self._resume_moves(self._queue.read())
+            self._is_resumed = True
+        self._has_ended_one = True
+        while self._has_ended_one:
+            self._has_ended_one = False
+            self._go_on(self._queue.read())
+
+    def _go_on(self, queue: Sequence[QueuedTask]) -> None:
         by_id = {queued.id: queued for queued in queue}
         self._waits = {task_id: wait for task_id, wait in self._waits.items() if task_id in by_id}
         for landing in [*self._landings]:
@@ -147,15 +155,16 @@ class Lander:
                 self._drop(landing)
             elif landing.check is not None and (verdict := landing.check.poll()) is not None:
                 landing.check = None
-                self._guarded(landing.tasks, lambda landing=landing, verdict=verdict: self._take_verdict(landing, verdict))
+                _copy_log(landing.tasks)
+                self._guarded(landing.tasks, partial(self._take_verdict, landing, verdict))
         for queued in queue:
             if not any(queued.id == other.id for landing in self._landings for other in landing.tasks):
-                self._guarded([queued], lambda queued=queued: self._begin(queued, queue))
+                self._guarded([queued], partial(self._begin, queued, queue))
 
-    def _guarded(self, tasks: Sequence[QueuedTask], action: object) -> None:
+    def _guarded(self, tasks: Sequence[QueuedTask], action: Callable[[], None]) -> None:
         """Call `action`. An error lets its tasks wait with the reason, and stops no other task."""
         try:
-            action()  # type: ignore[operator]
+            action()
         except TaskMoved:
             self._forget(tasks)
         except (HivemindError, OSError) as error:
@@ -171,9 +180,11 @@ class Lander:
                 self._drop(landing)
 
     def _drop(self, landing: _Landing) -> None:
+        """End a landing. Others may begin in its place."""
         if landing.check is not None:
             landing.check.stop()
         self._landings.remove(landing)
+        self._has_ended_one = True
 
     # beginning a landing
 
@@ -211,7 +222,7 @@ class Lander:
             self._fill(legs[0], queued, queue)
         self._landings.append(landing)
         for picked in landing.tasks:
-            self._queue.change(picked, "landing.started", state="queued", reason="")
+            self._queue.change(picked, "landing.started", state="queued", reason="", again=False)
         self._check_next(landing)
 
     def _is_taken(self, target: Target) -> bool:
@@ -315,14 +326,20 @@ class Lander:
             if not leg.target.settings.check or leg.new == leg.old:
                 leg.is_green = True
                 continue
-            log = landing.tasks[0].task.path / LOG
-            outcome = self._space(leg.target).start(leg.new, log)
-            if isinstance(outcome, RunningCheck):
-                landing.check = outcome
-                return
-            self._take_verdict(landing, outcome)
+            again = any(queued.entry.again for queued in landing.tasks)
+            self._start_check(landing, leg, leg.new, landing.tasks[0].task.path / LOG, again=again)
             return
         self._move(landing)
+
+    def _start_check(self, landing: _Landing, leg: _Leg, commit: str, log: Path, *, again: bool = False) -> None:
+        """Start a check. A red batch is not run once more: it blames nobody, and its parts are checked next."""
+        tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
+        confirms = len(landing.tasks) == 1 and tree not in self._red_trees
+        outcome = self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
+        if isinstance(outcome, RunningCheck):
+            landing.check = outcome
+        else:
+            self._take_verdict(landing, outcome)
 
     def _take_verdict(self, landing: _Landing, verdict: Verdict) -> None:
         leg = landing.leg
@@ -336,26 +353,23 @@ class Lander:
             leg.is_green = True
             self._check_next(landing)
         elif verdict.outcome == "failed_to_run":
-            self._landings.remove(landing)
+            self._drop(landing)
             for queued in landing.tasks:
                 self._wait(queued, f"its check could not run: {verdict.reason}", retry_s=_RETRY_S)
         elif len(ids) > 1:
             self._suspects[root] = ids
-            self._landings.remove(landing)
+            self._red_trees.add(verdict.tree)
+            self._drop(landing)
         else:
             landing.blames = verdict
-            outcome = self._space(leg.target).start(leg.old, leg.target.folder / LOG)
-            if isinstance(outcome, RunningCheck):
-                landing.check = outcome
-            else:
-                self._blame(landing, leg, outcome)
+            self._start_check(landing, leg, leg.old, leg.target.folder / LOG)
 
     def _blame(self, landing: _Landing, leg: _Leg, verdict: Verdict) -> None:
         """Send a task back whose check is red, unless the target's own commit is red too: then the target is held."""
         queued, branch, _ = leg.picks[0]
         root, blames = leg.target.root, landing.blames
         assert blames is not None
-        self._landings.remove(landing)
+        self._drop(landing)
         if verdict.outcome == "green":
             self._suspects.pop(root, None)
             self._returns.red(queued, leg.target, branch, blames)
@@ -369,7 +383,7 @@ class Lander:
 
     def _move(self, landing: _Landing) -> None:
         """Move the targets to the checked commits, and end the tasks. The records say first what will be where."""
-        self._landings.remove(landing)
+        self._drop(landing)
         tasks = []
         for at, queued in enumerate(landing.tasks):
             branches = tuple(
@@ -425,7 +439,7 @@ class Lander:
         """Go on with the moves that a killed lander had begun."""
         moving = [queued for queued in queue if queued.entry.state == "moving"]
         for queued in moving:
-            self._guarded([queued], lambda queued=queued: self._resume_move(queued))
+            self._guarded([queued], partial(self._resume_move, queued))
 
     def _resume_move(self, queued: QueuedTask) -> None:
         for branch in queued.entry.branches:
@@ -437,6 +451,14 @@ class Lander:
             if target.move is not None and not self._move_target([queued], target, branch.old, branch.new):
                 return
         close_landed(self._hive, self._queue, queued, queued.entry.branches)
+
+
+def _copy_log(tasks: Sequence[QueuedTask]) -> None:
+    """Give each task of a batch the output of the check, which the first one has."""
+    first = tasks[0].task.path / LOG
+    for queued in tasks[1:]:
+        with suppress(OSError):
+            shutil.copyfile(first, queued.task.path / LOG)
 
 
 def _has_news(queued: QueuedTask) -> bool:

@@ -112,6 +112,7 @@ class Target:
 
     def note_landed(self, task_id: str, commit: str) -> None:
         """Note which task a landed commit is of, for people and for the words of a conflict."""
+        make_folder(self.folder)
         Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append({"task": task_id, "commit": commit})
 
     def landed(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,16 @@ _COMMIT_S, _CHECKOUT_S = 50.0, 600.0  # a commit must end before the supervisor 
 _MAX_PRINTED, _MAX_LINE = 1 << 16, 200
 _BROKEN, _MERGE_UNDER_WAY = 9, 10
 _FILL = "git read-tree --reset -u HEAD"
+_SWITCH = """
+problems=$({
+    git read-tree --reset -u "$1" &&
+    git ls-files -z --others -- ':(glob)**/.gitignore' | xargs -0 -r rm -f -- &&
+    find . -path ./.git -prune -o -type p -exec rm -f {} + -o -type s -exec rm -f {} + &&
+    git clean -q -ffd
+} 2>&1) && [ -z "$problems" ] || { echo "fatal: $problems" >&2; exit 1; }
+"""
+"""Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
+does not count, and git overlooks FIFOs and sockets. A warning is a failure: git skips what it cannot read."""
 _TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
@@ -95,6 +106,40 @@ class Worktree:
         Raises GitProblem, OSError.
         """
         is_new = not self.path.exists()
+        self._place_git(repository, tip, identity)
+        with self._run_inside(_FILL if is_new else _TAKE_UP, limit_s=_CHECKOUT_S):
+            pass
+
+    def switch(self, repository: Repository, commit: str, index: Path) -> bool:
+        """Bring a worktree without a branch to a commit, and give it a new repository. What the commit's ignore files name stays,
+        whatever else programs have left there goes. Returns False if the worktree had to be filled from nothing.
+
+        `index` is the path of a copy of the index, where those programs cannot write; without it git would read every file.
+        Raises GitProblem, OSError.
+        """
+        is_kept = True
+        try:
+            self._place_git(repository, commit, {})
+            os.replace(
+                index, self.path / ".git/index"
+            )  # after a kill there is no copy, so nothing half done is trusted
+            with self._run_inside(_SWITCH, commit, limit_s=_CHECKOUT_S):
+                pass
+        except (GitProblem, OSError):
+            is_kept = False
+            index.unlink(missing_ok=True)
+            fs.remove_tree(self.path)
+            self.make_git(repository, commit, {})
+        fs.crash_point("worktree.switched")
+        copy = index.with_name(f"{index.name}.new")
+        shutil.copy2(
+            self.path / ".git/index", copy, follow_symlinks=False
+        )  # its time tells git which files to read again
+        os.replace(copy, index)
+        return is_kept
+
+    def _place_git(self, repository: Repository, tip: str, identity: Mapping[str, str]) -> None:
+        """Create a new repository in the worktree, in place of any other. Raises GitProblem, OSError."""
         staging, top = self.path.with_name(".making"), self.path.parent
         fs.remove_tree(staging)
         kind = "sha256" if len(tip) == 64 else "sha1"
@@ -107,8 +152,6 @@ class Worktree:
         fs.remove_tree(self.path / ".git")
         os.rename(folder, self.path / ".git")
         fs.remove_tree(staging)
-        with self._run_inside(_FILL if is_new else _TAKE_UP, limit_s=_CHECKOUT_S):
-            pass
 
     def _repository_files(
         self, repository: Repository, folder: Path, tip: str, identity: Mapping[str, str]

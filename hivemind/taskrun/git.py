@@ -39,6 +39,8 @@ _MAX_PACK_BYTES, _MAX_OBJECTS, _MAX_BYTES, _MAX_LISTING = 1 << 29, 1 << 20, 1 <<
 """Limits of one take-over: bytes of the pack, its objects, their unpacked bytes, bytes of the list of changes."""
 _MAX_CPU_S, _MAX_ALLOCATED = 20, "512m"  # for that list; by git, at once
 _GITLINK = "160000"
+_FIND_TRAILER = f"""ulimit -t {_MAX_CPU_S}
+git rev-list --format=%b "$1" --not --all | grep -Eaiq '^hive-[a-z0-9-]*[[:blank:]]*:'"""
 
 
 class GitProblem(UserError):
@@ -73,6 +75,25 @@ class Repository:
         """Run git and return its output without the final newline. `identity` is the author of commits. Raises UserError, OSError
         for a full disk."""
         return run_git(["-C", self.common, *words], {**self._environment, **identity}, self.hold, stdin)
+
+    def output(
+        self, *words: str | Path, environment: Mapping[str, str] = MappingProxyType({}), stdin: bytes = b"",
+        statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S,
+    ) -> tuple[int, bytes]:  # fmt: skip
+        """Run git and return its status and its output as bytes. Raises UserError, OSError for a full disk."""
+        argv = ["git", "-C", os.fspath(self.common), *(os.fspath(word) for word in words)]
+        try:
+            process = subprocess.run(
+                argv, env=git_environment({**self._environment, **environment}), input=stdin, capture_output=True,
+                timeout=limit_s, check=False, pass_fds=() if self.hold is None else (self.hold,),
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise UserError("git is not installed", remedy=_REMEDY) from None
+        except subprocess.TimeoutExpired:
+            raise GitProblem(f"git {words[0]} did not end in {limit_s:g} s", location=self.root) from None
+        if process.returncode not in statuses:
+            raise problem_of(str(words[0]), process.stderr.decode("utf-8", "replace"), process.returncode, self.root)
+        return process.returncode, process.stdout
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -184,6 +205,22 @@ class Repository:
             if len(raw) > MAX_PATH or max(map(len, raw.split(b"/"))) > MAX_NAME:
                 message = f"a path is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path"
                 raise GitProblem(message, location=path[:80], remedy="take it out of your commits")
+        if quarantine.has_hive_trailer(commit):
+            message, remedy = (
+                "a commit message has a Hive-* trailer",
+                "take the Hive-* trailers out of your commit messages",
+            )
+            raise GitProblem(message, location=commit, remedy=remedy)
+
+    def has_hive_trailer(self, commit: str) -> bool:
+        """Check whether a new commit's message has a line like `Hive-Task: …` below its subject, which only the runtime may
+        write."""
+        argv, hold = ["sh", "-c", _FIND_TRAILER, "sh", commit], () if self.hold is None else (self.hold,)
+        process = subprocess.run(
+            argv, env=git_environment(self._environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, cwd=self.common, timeout=_LIMIT_S, check=False, pass_fds=hold,
+        )  # fmt: skip
+        return process.returncode != 1
 
     def changes(self, commits: str) -> list[str]:
         """List the changes of each commit, for a merge those against all parents: modes and path in turn. Time and length of the

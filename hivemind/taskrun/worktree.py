@@ -175,6 +175,14 @@ class Worktrees:
                 repository.move(target, after, before, f"merge {source}")
         return [_merge_line(source, target, before, after), *(f"edit the marks in {path}" for path in conflicts)]
 
+    def take_in(self, root: Path, old: str, new: str) -> None:
+        """Move the task's branch of a root from one commit to another: its files first, or its next commit would undo the move."""
+        worktree = next(worktree for worktree in self.ready() if worktree.root == root)
+        with lock_worktrees(self._top) as hold:
+            worktree.forward(old, new)
+            fs.crash_point("worktree.merging")
+            replace(worktree.repository, hold=hold).move(str(worktree.branch), new, old, "a subtask has landed")
+
     def catch_up(self) -> tuple[Worktree, ...]:
         """Return the worktrees, after updating in the git of each the branch that it will be merged into."""
         worktrees = self.ready()

@@ -1,0 +1,330 @@
+"""Merges without a checkout: merge commits, their conflicts, and reverts.
+
+Git merges here in an empty git folder that borrows the person's objects. It reads no settings of the person, and of the
+attributes only the target's `/.gitattributes`: no branch can name a program that a merge runs. `merge=union` and `merge=binary`
+work; files whose attributes name a program are merged as text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Literal
+
+from hivemind.frozen import frozen
+from hivemind.masking import mask, strip_controls
+from hivemind.taskrun.git import Repository, git_identity
+
+COMMITTER = git_identity("hivemind", "hivemind@localhost")
+"""The committer of every commit that landing makes."""
+_KINDS = {
+    "contents": "changed in both", "binary": "binary, changed in both", "file/directory": "a file in one, a folder in the other",
+    "modify/delete": "deleted in one, changed in the other", "rename/delete": "renamed in one, deleted in the other",
+    "rename/rename": "renamed in both", "distinct modes": "of another type in each", "submodule": "submodule, changed in both",
+    "directory rename suggested": "added to a folder that the other renamed",
+    "file location": "added to a folder that the other renamed",
+}  # fmt: skip
+_CONFLICT = re.compile(r"CONFLICT \((.+)\)")
+_TARGET_STAGE, _TIP_STAGE = "2", "3"
+_EPOCH = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+_CONFIG = """[core]
+repositoryFormatVersion = {version}
+bare = true
+[merge]
+renameLimit = 1000
+conflictStyle = merge
+[extensions]
+{extension}"""
+_MERGE_S = 60
+_MAX_SUBJECT = 72
+
+How = Literal["merge", "squash", "rebase"]
+
+
+@frozen
+class Conflict:
+    """A path that git could not merge. If `is_marked`, the merged tree's file has conflict marks; `target` and `tip` are the
+    versions of the two sides as `MODE BLOB`, None where a side has no such file."""
+
+    path: str
+    is_marked: bool
+    kind: str
+    target: str | None
+    tip: str | None
+
+
+@frozen
+class Merge:
+    """A merge: its commit, or None and the conflicts. `tree` has the marks then."""
+
+    commit: str | None
+    tree: str
+    conflicts: tuple[Conflict, ...] = ()
+
+
+@frozen
+class _Objects:
+    """Git on a repository's objects, without anybody's settings."""
+
+    repository: Repository
+
+    def git(self, *words: str, stdin: bytes = b"", identity: Mapping[str, str] = MappingProxyType({})) -> str:
+        return os.fsdecode(self.run(*words, stdin=stdin, identity=identity)[1]).strip()
+
+    def run(
+        self, *words: str, stdin: bytes = b"", identity: Mapping[str, str] = MappingProxyType({}),
+        statuses: tuple[int, ...] = (0,),
+    ) -> tuple[int, bytes]:  # fmt: skip
+        environment = {"GIT_CONFIG_GLOBAL": os.devnull, **identity}
+        return self.repository.output(*words, stdin=stdin, environment=environment, statuses=statuses, limit_s=_MERGE_S)
+
+    def tree(self, commit: str) -> str:
+        return self.git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+
+    def commit(self, tree: str, parents: Collection[str], message: str, identity: Mapping[str, str]) -> str:
+        words = [word for parent in parents for word in ("-p", parent)]
+        return self.git("commit-tree", tree, *words, stdin=os.fsencode(message), identity=identity)
+
+    def has_commits(self, *words: str) -> bool:
+        return bool(self.git("rev-list", "--max-count=1", *words))
+
+    def contents(self, revision: str, paths: Collection[str]) -> dict[str, bytes]:
+        """Return the files of a commit or tree at these paths, except those that it does not have."""
+        names = [os.fsencode(f"{revision}:{path}") for path in paths]
+        _, output = self.run("cat-file", "--batch", "-z", stdin=b"".join(name + b"\0" for name in names))
+        files, start = {}, 0
+        for path, name in zip(paths, names, strict=True):
+            absent = name + b" missing\n"
+            if output.startswith(absent, start):
+                start += len(absent)
+                continue
+            end = output.index(b"\n", start)
+            kind, size = output[start:end].split(b" ")[1:]
+            if kind == b"blob":
+                files[path] = output[end + 1 : end + 1 + int(size)]
+            start = end + int(size) + 2
+        return files
+
+
+@contextlib.contextmanager
+def _objects_of(repository: Repository, *, keeps_new: bool = True) -> Iterator[_Objects]:
+    """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are thrown away."""
+    is_sha256 = repository.git("rev-parse", "--show-object-format") == "sha256"
+    extension = "objectFormat = sha256" if is_sha256 else ""
+    with TemporaryDirectory(prefix="hivemind-merge-") as name:
+        folder, objects = Path(name), repository.common / "objects"
+        for subfolder in ("refs", "info"):
+            (folder / subfolder).mkdir()
+        (folder / "HEAD").write_text("ref: refs/heads/none\n")
+        (folder / "config").write_text(_CONFIG.format(version=int(is_sha256), extension=extension))
+        (folder / "shallow").symlink_to(repository.common / "shallow")
+        if keeps_new:
+            (folder / "objects").symlink_to(objects)
+        else:
+            (folder / "objects/info").mkdir(parents=True)
+            (folder / "objects/info/alternates").write_bytes(os.fsencode(f"{objects}\n"))
+        yield _Objects(replace(repository, common=folder, incoming=None))
+
+
+def merge(
+    repository: Repository, onto: str, tip: str, base: str, how: How, message: str, identity: Mapping[str, str],
+    committer: Mapping[str, str] = COMMITTER,
+) -> Merge:  # fmt: skip
+    """Merge the commit `tip`, whose branch began at `base`, into the commit `onto`, without moving a branch.
+
+    `squash` makes one commit, `rebase` one for each commit of the branch that changes something. A branch that has merge commits,
+    or can only be merged as a whole, is merged in any case. If nothing is to be merged, the commit is `onto`. Raises UserError.
+    """
+    identity = _with_committer(identity, committer)
+    with _objects_of(repository) as objects:
+        if not objects.has_commits(tip, f"^{onto}"):
+            return Merge(onto, objects.tree(onto))
+        merged = _merge_trees(objects, onto, tip)
+        if merged.conflicts:
+            return merged
+        if how == "rebase" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
+            commits = objects.git("rev-list", "--reverse", "--topo-order", tip, f"^{onto}", f"^{base}").split()
+            rebased = _rebase(objects, onto, commits, message, identity)
+            if rebased is not None:
+                return rebased
+        if how == "squash" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
+            return _commit_on(objects, onto, merged.tree, message, identity)
+        return replace(merged, commit=objects.commit(merged.tree, (onto, tip), message, identity))
+
+
+def conflict_commit(
+    repository: Repository, tip: str, target_tip: str, merged: Merge, identity: Mapping[str, str]
+) -> str:
+    """Return a commit on the branch at `tip` whose tree has the conflict marks of its merge into `target_tip`. It never lands."""
+    message = f"Conflicts with {target_tip[:12]}"
+    with _objects_of(repository) as objects:
+        return objects.commit(merged.tree, (tip, target_tip), message, _with_committer(identity))
+
+
+def unresolved(
+    repository: Repository, tip: str, merge_commit: str, paths: Collection[str], resolved: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the paths that in `tip` still have the conflicts of `merge_commit`, which `conflict_commit` made.
+
+    A line with this merge's label is a mark wherever the agent has moved it, and `=======` is one if the file has more of them
+    than the two sides. A path without marks is resolved when the agent has changed it. `resolved` names further paths; it cannot
+    excuse a line with a label.
+    """
+    with _objects_of(repository, keeps_new=False) as objects:
+        branch, target = objects.git("rev-parse", f"{merge_commit}^1", f"{merge_commit}^2").split()
+        _, output = objects.run("diff-tree", "-r", "-z", "--no-renames", "--name-only", merge_commit, tip)
+        changed_paths = {os.fsdecode(path) for path in output.split(b"\0") if path}
+        labels = _labels(target, branch)
+        before, after = (objects.contents(merge_commit, sorted(paths)), objects.contents(tip, sorted(changed_paths)))
+        labelled_paths = {path for path, content in after.items() if labels.search(content)}
+        labelled_paths |= {path for path in paths if path not in changed_paths and labels.search(before.get(path, b""))}
+        divided_paths = {path for path in paths if _has_divider(labels, before.get(path, b""), after.get(path, b""))}
+        untouched_paths = {path for path in paths if path not in changed_paths}
+    return tuple(sorted(labelled_paths | (divided_paths | untouched_paths) - set(resolved)))
+
+
+def revert(
+    repository: Repository, landed: str, onto: str, identity: Mapping[str, str], message: str, before: str | None = None
+) -> Merge:
+    """Undo a landed commit on the commit `onto`. `before` is the target's commit before the landing, if that was several commits;
+    a merge commit is undone against its first parent. If nothing is left to undo, the commit is `onto`. Raises UserError."""
+    with _objects_of(repository) as objects:
+        undone = _pick(objects, landed, onto, before or f"{landed}^1")
+        if undone.conflicts:
+            return undone
+        return _commit_on(objects, onto, undone.tree, message, _with_committer(identity))
+
+
+def overlaps(repository: Repository, tip_a: str, tip_b: str) -> tuple[str, ...]:
+    """Return the paths in which two commits conflict. Leaves no objects in the repository."""
+    with _objects_of(repository, keeps_new=False) as objects:
+        return tuple(conflict.path for conflict in _merge_trees(objects, tip_a, tip_b).conflicts)
+
+
+def landing_message(title: str, task: str, agent: str, tip: str, reviewer: str | None = None) -> str:
+    """Return the message of a landed commit: the task's title as the subject, and trailers that git reads as exactly these."""
+    trailers = {"Hive-Task": task, "Hive-Agent": agent, "Hive-Tip": tip, "Reviewed-by": reviewer}
+    return _message(_subject(title) or task, trailers)
+
+
+def revert_message(title: str, landed: str) -> str:
+    """Return the message of a commit that undoes a landed one."""
+    return _message(f"Revert: {_subject(title)}"[:_MAX_SUBJECT].rstrip(), {"Hive-Reverts": landed})
+
+
+def _message(subject: str, trailers: Mapping[str, str | None]) -> str:
+    lines = [f"{name}: {_line(text)}" for name, text in trailers.items() if text]
+    return "\n".join((subject, "", *lines, ""))
+
+
+def _line(text: str) -> str:
+    return " ".join(strip_controls(mask(text)).split())
+
+
+def _subject(title: str) -> str:
+    """Return a title as a commit's subject. A leading `---` would end the message for git's parser, `#` is a comment."""
+    subject = _line(title).lstrip("-#> ")
+    return subject if len(subject) <= _MAX_SUBJECT else f"{subject[: _MAX_SUBJECT - 1].rstrip()}…"
+
+
+def _with_committer(identity: Mapping[str, str], committer: Mapping[str, str] = COMMITTER) -> dict[str, str]:
+    return {**identity, **{name: text for name, text in committer.items() if name.startswith("GIT_COMMITTER_")}}
+
+
+def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
+    """Merge two commits. Git says by its status whether they conflict: some conflicts have no path in its list."""
+    attributes = objects.contents(onto, [".gitattributes"]).get(".gitattributes", b"")
+    (objects.repository.common / "info/attributes").write_bytes(attributes)
+    has_conflicts, output = objects.run("merge-tree", "--write-tree", "-z", onto, tip, statuses=(0, 1))
+    tree, *fields = os.fsdecode(output).split("\0")
+    if not has_conflicts:
+        return Merge(None, tree)
+    versions: dict[str, dict[str, str]] = {}
+    section_end = fields.index("")
+    for field in fields[:section_end]:
+        version, path = field.split("\t", 1)
+        versions.setdefault(path, {})[version[-1]] = version[:-2]
+    kinds: dict[str, str] = {}
+    reader = iter(fields[section_end + 1 :])
+    while (count := next(reader, "")).isdecimal():  # git's advice about submodules comes last
+        paths, name, _ = [next(reader) for _ in range(int(count))], next(reader), next(reader)
+        if match := _CONFLICT.match(name):
+            kind = _KINDS.get(match[1], match[1])
+            for path in paths:
+                kinds.setdefault(path, _KINDS["submodule"] if "submodule" in kind else kind)
+    # Both sides have moved or deleted a path that is only in stage 1: the conflict is at the other paths.
+    conflict_paths = [path for path in versions if versions[path].keys() & {_TARGET_STAGE, _TIP_STAGE}] or list(kinds)
+    labels, contents = _labels(onto, tip), objects.contents(tree, conflict_paths)
+    return Merge(None, tree, tuple(
+        Conflict(
+            path, labels.search(contents.get(path, b"")) is not None, kinds.get(path, _KINDS["contents"]),
+            versions.get(path, {}).get(_TARGET_STAGE), versions.get(path, {}).get(_TIP_STAGE),
+        ) for path in conflict_paths
+    ))  # fmt: skip
+
+
+def _labels(target: str, tip: str) -> re.Pattern[bytes]:
+    """Match the first and last line of a conflict: git writes the commits into them, and for a renamed file its path."""
+    ends = rb"(?:<+ %b|>+ %b)(?::[^\n]*)?\r?$"
+    return re.compile(rb"^" + ends % (target.encode(), tip.encode()), re.MULTILINE)
+
+
+def _has_divider(labels: re.Pattern[bytes], merged: bytes, content: bytes) -> bool:
+    """Check whether a file has more `=======` lines than the two sides of its conflicts."""
+    marks = labels.findall(merged)
+    if not marks:
+        return False
+    width = len(marks[0]) - len(marks[0].lstrip(marks[0][:1]))
+    divider = re.compile(rb"^={%d}\r?$" % width, re.MULTILINE)
+    return len(divider.findall(content)) > len(divider.findall(merged)) - len(marks) // 2
+
+
+def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
+    """Apply the changes from `base` to `tip` to `onto`: merge two commits whose only common ancestor has the tree of `base`."""
+    identity = {**COMMITTER, **_EPOCH}
+    root = objects.commit(objects.tree(base), (), "base", identity)
+    sides = (objects.commit(objects.tree(commit), (root,), "side", identity) for commit in (onto, tip))
+    return _merge_trees(objects, *sides)
+
+
+def _commit_on(objects: _Objects, onto: str, tree: str, message: str, identity: Mapping[str, str]) -> Merge:
+    """Commit a tree on `onto`, unless it is the same tree."""
+    if tree == objects.tree(onto):
+        return Merge(onto, tree)
+    return Merge(objects.commit(tree, (onto,), message, identity), tree)
+
+
+def _rebase(
+    objects: _Objects, onto: str, commits: Collection[str], message: str, identity: Mapping[str, str]
+) -> Merge | None:
+    """Pick commits one after another; None if one conflicts, or has no parent. The last has the trailers of `message`."""
+    tree, picks = objects.tree(onto), []
+    for commit in commits:
+        if not objects.git("rev-list", "--min-parents=1", "--max-count=1", commit):
+            return None
+        picked = _pick(objects, f"{commit}^1", tree, commit)
+        if picked.conflicts:
+            return None
+        if picked.tree != tree:
+            tree = picked.tree
+            picks.append((commit, tree))
+    committer = os.fsencode(objects.git("var", "GIT_COMMITTER_IDENT", identity=identity))
+    trailers, parent = os.fsencode(message.rstrip("\n").rpartition("\n\n")[2]), onto
+    for commit, pick_tree in picks:
+        _, raw = objects.run("cat-file", "commit", commit)
+        header, _, text = raw.partition(b"\n\n")
+        lines = header.split(b"\n")
+        author = next(line for line in lines if line.startswith(b"author "))
+        encoding = [line for line in lines if line.startswith(b"encoding ")]
+        if commit == picks[-1][0]:
+            text = b"\n\n".join((text.strip(b"\n") or b"(no message)", trailers)) + b"\n"
+        links = [b"tree " + pick_tree.encode(), b"parent " + parent.encode()]
+        raw = b"\n".join((*links, author, b"committer " + committer, *encoding, b"", text))
+        parent = objects.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw)
+    return Merge(parent, tree)

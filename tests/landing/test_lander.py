@@ -1,0 +1,150 @@
+"""Finished work comes into the branch that people use: in order, checked as merged, and once."""
+
+from __future__ import annotations
+
+import pytest
+
+from hivemind import Hive
+from tests.landing.conftest import FINISH, writes
+
+
+def test_a_finished_task_is_done_when_its_work_is_in_the_target(harbour):
+    harbour.work("mast", mast="a mast\n")
+    assert harbour.state("mast") == "active"
+    assert harbour.reason("mast") == "waits to land"
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    commit = harbour.repo.git("rev-parse", "main")
+    assert f"Landed in `main` of {harbour.repo.path}: {commit}" in harbour.result("mast")
+    assert (harbour.repo.path / "mast").read_text() == "a mast\n"
+    assert harbour.repo.git("status", "--porcelain") == ""
+    assert harbour.repo.branches() == ["main"]
+    assert harbour.repo.git("for-each-ref", "refs/hivemind") == ""
+    assert harbour.events() == [("queued", "mast"), ("started", "mast"), ("landed", "mast")]
+    assert Hive.open(harbour.root).tasks.get("mast").owner == "ada"
+
+
+def test_a_task_without_commits_is_done_at_once(harbour):
+    harbour.work("look")
+    assert harbour.state("look") == "done"
+    assert harbour.events() == []
+
+
+def test_what_depends_on_a_task_waits_until_that_has_landed(harbour):
+    harbour.work("mast", mast="a mast\n")
+    harbour.crew.drop("---\ndependencies: [mast]\n---\nSet sail.\n", "sail.md")
+    assert not harbour.agent().cycle()
+    harbour.land()
+    harbour.turn(("read_file", {"path": "mast"}))
+    assert harbour.state("sail") == "active"
+
+
+def test_by_default_a_person_says_when_work_lands(harbour):
+    harbour.configure(land="ask")
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    assert harbour.reason("mast") == "waits for you: hivemind land mast"
+    assert harbour.repo.git("log", "--oneline", "main").count("\n") == 0
+
+
+def test_red_work_goes_back_to_its_agent_with_the_output_and_lands_when_it_is_mended(harbour):
+    harbour.configure(check="grep -q oak mast || { echo the mast is not of oak; exit 1; }")
+    harbour.repo.commit(mast="oak\n")
+    harbour.work("paint", mast="painted\n")
+    harbour.land()
+    assert harbour.state("paint") == "inbox"
+    said = Hive.open(harbour.root).tasks.get("paint").said[-1].text
+    assert "the mast is not of oak" in said
+    harbour.turn(*writes(mast="painted oak\n"), *FINISH)
+    harbour.land()
+    assert harbour.state("paint") == "done"
+    assert harbour.repo.show("main", "mast") == "painted oak"
+    assert [word for word, _ in harbour.events()] == ["queued", "started", "returned", "queued", "started", "landed"]
+
+
+def test_a_conflict_goes_back_with_marks_and_with_what_the_other_side_set_out_to_do(harbour):
+    harbour.work("red", by="ada", boat="a red boat\n")
+    harbour.agent("bob")
+    harbour.crew.drop("---\nassignee: bob\n---\nDo blue.\n", "blue.md")
+    harbour.turn(*writes(boat="a blue boat\n"), by="bob")
+    harbour.land()
+    assert harbour.state("red") == "done"
+    harbour.turn(*FINISH, by="bob")
+    harbour.land()
+    assert harbour.state("blue") == "inbox"
+    text = Hive.open(harbour.root).tasks.get("blue").said[-1].text
+    assert "* boat" in text
+    assert "Do red." in text
+    harbour.turn(("read_file", {"path": "boat"}), *FINISH, by="bob")
+    assert harbour.state("blue") == "active", "the marks are still there"
+    assert "<<<<<<<" in harbour.repo.show("hive/blue", "boat")
+    harbour.turn(*writes(boat="a violet boat\n"), *FINISH, by="bob")
+    harbour.land()
+    assert harbour.state("blue") == "done"
+    assert harbour.repo.show("main", "boat") == "a violet boat"
+
+
+def test_a_target_that_is_red_itself_blames_no_task(harbour):
+    harbour.configure(check="! test -e broken")
+    harbour.work("mast", mast="a mast\n")
+    harbour.repo.commit(broken="yes\n")
+    harbour.land()
+    assert harbour.state("mast") == "active"
+    assert harbour.reason("mast") == "main itself fails: ! test -e broken"
+    harbour.repo.git("rm", "-q", "broken")
+    harbour.repo.git("commit", "-qm", "Mended")
+    harbour.land()
+    assert harbour.state("mast") == "done"
+
+
+@pytest.mark.parametrize("bad", [0, 3, 4, 7])
+def test_of_eight_with_one_bad_seven_land_with_at_most_five_checks(harbour, bad):
+    count = harbour.root.parent / "count"
+    harbour.configure(check=f"echo x >> {count}; ! test -e bad", check_box="none")
+    for number in range(8):
+        name = "bad" if number == bad else f"part{number}"
+        harbour.work(f"task{number}", **{name: "x\n"})
+    Hive.open(harbour.root)
+    harbour.land()
+    states = [harbour.state(f"task{number}") for number in range(8)]
+    assert states == ["inbox" if number == bad else "done" for number in range(8)]
+    assert count.read_text().count("x") <= 5 + 1, "one more for the target itself, which no task may be blamed for"
+
+
+def test_text_that_is_added_to_a_finished_task_brings_it_back_to_its_agent(harbour):
+    harbour.configure(land="ask")
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    Hive.open(harbour.root).tasks.say("mast", "Of oak, please.")
+    harbour.land()
+    assert harbour.state("mast") == "inbox"
+    harbour.turn(*writes(mast="an oak mast\n"), *FINISH)
+    assert harbour.state("mast") == "active"
+
+
+def test_a_cancelled_task_leaves_the_queue_and_keeps_its_branch(harbour):
+    harbour.configure(land="ask")
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    Hive.open(harbour.root).tasks.cancel("mast")
+    harbour.land()
+    assert harbour.state("mast") == "failed"
+    assert harbour.repo.show("hive/mast", "mast") == "a mast"
+
+
+def test_a_subtask_lands_in_its_parents_branch_between_two_turns(harbour):
+    harbour.agent("bob")
+    harbour.crew.drop("---\nassignee: ada\n---\nBuild.\n", "build.md")
+    harbour.turn(*writes(hull="a hull\n"), ("delegate", {"tasks": [{"text": "A mast.", "to": "bob"}]}))
+    task = Hive.open(harbour.root).tasks.get("build").subtasks[0]
+    harbour.turn(("wait_for", {"tasks": [task]}))
+    harbour.turn(*writes(mast="a mast\n"), *FINISH, by="bob")
+    assert harbour.state(task) == "active"
+    harbour.turn(("read_file", {"path": "mast"}))
+    assert harbour.state(task) == "done"
+    assert harbour.repo.show("hive/build", "mast") == "a mast"
+    harbour.turn(*FINISH)
+    harbour.land()
+    assert harbour.state("build") == "done"
+    assert harbour.repo.show("main", "mast") == "a mast"
+    assert harbour.repo.show("main", "hull") == "a hull"
