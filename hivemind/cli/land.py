@@ -171,8 +171,9 @@ def _outcome(hive: Hive, task_id: str) -> tuple[_State, str]:
     task = hive.tasks.get(task_id)
     entry = LandingEntry.of(task.kept)
     if task.state in ("done", "failed") or entry is None:
-        commits = [f"{branch.target} has {str(branch.commit)[:12]}" for branch in () if entry is None else entry.branches]
-        return ("landed", ", ".join(commits)) if task.state == "done" else ("cancelled", "")
+        branches = () if entry is None else entry.branches
+        commits = ", ".join(f"{branch.target} has {str(branch.commit)[:12]}" for branch in branches if branch.landed)
+        return ("landed", commits) if task.state == "done" else ("cancelled", "")
     if entry.state == "returned":
         reasons = [addition.text.partition("\n")[0] for addition in task.said if addition.by == LANDING]
         return "returned", reasons[-1] if reasons else "somebody has added to it"

@@ -191,6 +191,8 @@ class Lander:
     def _begin(self, queued: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Begin the landing of a task, together with others that wait for the same target."""
         entry = queued.entry
+        if not queued.task.path.is_dir():  # it has landed in this step
+            return
         if entry.state == "returned":  # a killed lander had sent it back
             self._queue.release(queued)
             return

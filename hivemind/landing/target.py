@@ -18,7 +18,7 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.target import read_target, root_folder
+from hivemind.taskrun.target import checked_out_branch, read_target, root_folder
 
 _MAX_OTHERS = 10
 _HOLD, _MOVE, _VERSION = "landing hold", "landing move", 1
@@ -65,9 +65,10 @@ class Target:
 
     @classmethod
     def at(cls, layout: Layout, root: Path, settings: RootConfig) -> Target:
-        """Return the target of a root as it is recorded, for people. Raises UserError."""
-        folder = root_folder(layout, root)
-        return cls(root, settings.branch or read_target(folder) or "", settings, Repository.at(root), folder)
+        """Return the target of a root, without recording it. Raises UserError."""
+        folder, repository = root_folder(layout, root), Repository.at(root)
+        branch = settings.branch or read_target(folder) or checked_out_branch(repository)
+        return cls(root, branch or "HEAD", settings, repository, folder)
 
     @property
     def ref(self) -> str:

@@ -33,9 +33,8 @@ def target_branch(hive: Parts, root: Path) -> str | None:
     recorded_branch = read_target(path.parent)
     if recorded_branch is None:
         repository = Repository.at(root)
-        try:
-            branch = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
-        except GitProblem:
+        branch = checked_out_branch(repository)
+        if branch is None:
             return None
         if hive.layout.read_only or repository.commit_of(f"refs/heads/{branch}") is None:
             return branch
@@ -44,6 +43,13 @@ def target_branch(hive: Parts, root: Path) -> str | None:
             fs.create(path, as_line({"kind": _KIND, "version": _VERSION, "branch": branch}))
         recorded_branch = read_target(path.parent) or branch
     return recorded_branch
+
+
+def checked_out_branch(repository: Repository) -> str | None:
+    """Return the branch that is checked out; None on a detached HEAD."""
+    with contextlib.suppress(GitProblem):
+        return repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
+    return None
 
 
 def read_target(folder: Path) -> str | None:
