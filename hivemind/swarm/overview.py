@@ -161,8 +161,8 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     states = [state for task in active if (state := landing_state(task)) is not None]
     if not roots and not states:
         return None
-    lands = states.count("lands")
-    notes = [f"{lands} lands" if lands == 1 else f"{lands} land", f"{len(states) - lands} wait{'s' * (len(states) - lands == 1)}"]
+    counts = {"land": states.count("lands"), "wait": len(states) - states.count("lands")}
+    notes = [f"{number} {verb}{'s' if number == 1 else ''}" for verb, number in counts.items() if number]
     if (deaths := agent_problems(hive.layout.locks).get(LANDING)) is not None:
         notes.append(f"its process {deaths}")
     notes += [f"{root} is held: {hold.reason}" for root, hold in Target.held(hive.config, hive.layout).items()]
@@ -171,7 +171,7 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
             notes.append(f"the check of {root} runs without a box: bubblewrap does not run here")
         if settings.sign == "off" and _signs_commits(hive.layout, root, settings, int(time.monotonic() // _MINUTE_S)):
             notes.append(f"your git signs commits in {root}, landings are not signed (sign: off)")
-    return "; ".join(notes)
+    return "; ".join(notes) or "nothing is to land"
 
 
 @lru_cache(64)

@@ -34,6 +34,11 @@ def ask(harbour: Harbour, **settings: object) -> None:
     harbour.land()
 
 
+def recorded(harbour: Harbour) -> list[object]:
+    """The changes of records."""
+    return [event for event in Hive.look(harbour.root).journal.events() if event.kind == "task.recorded"]
+
+
 def test_what_waits_for_a_person_is_listed_and_lands_when_it_is_named(harbour, run):
     ask(harbour)
     [row] = run("land", "--json").json["queue"]
@@ -81,7 +86,9 @@ def test_while_the_swarm_lands_the_command_waits_for_it_and_says_what_is_being_c
     ask(harbour, check=f"cat {gate}", check_box="none")
     lander = program.Program(("land", "mast"), stdout=-1, text=True)  # the first command lands by itself
     until(lambda: run("land", "--json").json["queue"][0]["state"] == "checked")
+    before = len(recorded(harbour))
     other = program.Program(("land", "mast"), stdout=-1, text=True)
+    until(lambda: len(recorded(harbour)) > before)
     gate.write_text("")
     assert lander.wait(60) == 0
     assert other.wait(60) == 0
