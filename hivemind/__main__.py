@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command in this process's arguments; returns its exit status. Refuses systems other than Linux."""
+    """Run the command in this process's arguments and return its exit status. Refuse to run on systems other than Linux."""
     if not sys.platform.startswith("linux"):  # before imports that exist only on Linux
         print(f"hivemind: runs on Linux only, and this is {sys.platform}", file=sys.stderr)  # noqa: T201
         return 2

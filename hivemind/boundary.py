@@ -1,9 +1,9 @@
-"""The boundary around the reading of an input: an error there sets only that input aside.
+"""The boundary around the reading of an input: an error inside sets only that input aside.
 
-Inputs are texts that others wrote: a task, a letter, a line of a log, a record, a configuration file, a cache, a document, a
-request. `with boundary("letter", path):` around the reading turns every exception that the input causes into one `Unreadable`.
-The caller then sets the input aside with the reason. Errors of the machine pass through unchanged: a full disk must not condemn
-a letter.
+Inputs are texts that others wrote: a task, a letter, a line of a log, a record, a configuration file, a cache, a
+document, a request. `with boundary("letter", path):` around the reading turns every exception that the input causes
+into one `Unreadable`. The caller then sets the input aside with the reason. Errors of the machine pass through
+unchanged: a full disk must not condemn a letter.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _MACHINE_ERRORS = frozenset(
 
 
 class Unreadable(UserError):
-    """An input that cannot be read; the message says why. Its reader sets it aside and continues."""
+    """An input that cannot be read, with the reason as its message. The reader sets the input aside and continues."""
 
 
 class boundary:  # noqa: N801 - reads as a word; a generator function would cost five times as much, a tenth of a claim
-    """Turn exceptions from reading one input into `Unreadable`, which names the input.
+    """Turn exceptions while an input is read into `Unreadable`, which names the input.
 
-    HivemindErrors pass through, and OSErrors that do not depend on the input (disk full, read-only, too many open files, out of
-    memory, file gone). `kind` is the kind of input, `location` identifies it.
+    HivemindErrors pass through, and so do OSErrors that do not depend on the input (disk full, read-only, too many open
+    files, out of memory, file gone). `kind` is the kind of input, `location` identifies it.
     """
 
     __slots__ = ("_kind", "_mend", "_where")
@@ -70,7 +70,7 @@ class boundary:  # noqa: N801 - reads as a word; a generator function would cost
 def as_dataclass(
     kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None
 ) -> _T:
-    """Validate a JSON object as a dataclass (a list for a tuple); returns the instance. Raises Unreadable."""
+    """Validate a JSON object as a dataclass (a list for a tuple) and return the instance. Raises Unreadable."""
     with boundary(description, location, remedy=remedy):
         try:
             instance: _T = _adapter(kind).validate_python(fields)
@@ -100,7 +100,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def read_input(path: str | os.PathLike[str], max_bytes: int | None = None) -> bytes:
-    """Read a regular file. Never waits for the writer of a FIFO, and never opens a device.
+    """Read a regular file. Never wait for the writer of a FIFO, and never open a device.
 
     Raises Unreadable for anything but a regular file and for a file over `max_bytes`, and OSError.
     """

@@ -20,7 +20,7 @@ from hivemind.outcome import Outcome
 from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
 
 GROUP_FOLDER_MODE = 0o2770
-"""The mode of a folder that a group shares: new files in it belong to the group too."""
+"""The mode of a folder that a group shares: new files in the folder belong to the group too."""
 
 RESERVED_NAMES = {
     HUMAN: "the operator's name",
@@ -87,19 +87,20 @@ class TokenBudget(StrictModel):
 
 
 class TaskTokenBudget(TokenBudget):
-    """`tokens: null` removes the bound; omitting it does not."""
+    """The budget of a task. `tokens: null` removes the default bound; leaving it out does not."""
 
     tokens: int | None = Field(5_000_000, ge=0)
 
 
 class DayTokenBudget(TokenBudget):
-    """`tokens: null` removes the bound; omitting it does not."""
+    """The budget of a day. `tokens: null` removes the default bound; leaving it out does not."""
 
     tokens: int | None = Field(50_000_000, ge=0)
 
 
 class BudgetConfig(StrictModel):
-    """The budget of an agent, for a task with its subtasks and per day, in tokens and money (the currency of its price list)."""
+    """The budget of an agent, for each task with its subtasks and for each day, in tokens and in money (the currency of
+    `prices`)."""
 
     task: TaskTokenBudget = TaskTokenBudget.model_construct()
     day: TokenBudget = TokenBudget.model_construct()
@@ -116,7 +117,7 @@ def _or_default(value: Any) -> Any:
 
 
 class EmbedderConfig(StrictModel):
-    """An endpoint for OpenAI's embeddings requests; the environment variable `key_env` has the key."""
+    """An endpoint for OpenAI's embeddings requests. The environment variable `key_env` has the endpoint's key."""
 
     url: str = Field(pattern=r"^https?://[^/\s]")
     model: str = Field(min_length=1)
@@ -125,15 +126,17 @@ class EmbedderConfig(StrictModel):
 
 
 class MailConfig(StrictModel):
-    """The treatment of a letter from an unknown address: show it to a person, bounce it, or let an agent answer it. Letters to
-    such an address stay in the mailbox `human`, since the hive sends no mail to the outside."""
+    """The treatment of a letter from an unknown address: show it to a person, bounce it, or let an agent answer it.
+    Letters that agents send to an unknown address stay in the mailbox `human`, because the hive sends no mail to the
+    outside."""
 
     unknown_sender: Literal["needs_you", "bounce", "answer"] = "needs_you"
 
 
 class PriceConfig(StrictModel):
-    """The prices of a million tokens: `in` for sent tokens, `out` for answers, `cached` for sent tokens read from the provider's
-    cache (default: a tenth of `in`), `written` for tokens written to that cache (default: a quarter more than `in`)."""
+    """The prices of a million tokens: `in` for sent tokens, `out` for answers, `cached` for sent tokens read from the
+    provider's cache (default: a tenth of `in`), `written` for tokens written to that cache (default: a quarter more
+    than `in`)."""
 
     tokens_in: float = Field(alias="in", ge=0, allow_inf_nan=False)
     tokens_out: float = Field(alias="out", ge=0, allow_inf_nan=False)
@@ -145,7 +148,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def _as_seconds(value: Any) -> Any:
-    """Convert `10m` to 600.0 and `never` to None; return a number unchanged."""
+    """Convert `10m` to 600.0 and `never` to None. Return a number unchanged."""
     if value == "never":
         return None
     if isinstance(value, str):
@@ -159,15 +162,15 @@ _Seconds = Annotated[float | None, BeforeValidator(_as_seconds)]
 
 
 class WebhookConfig(StrictModel):
-    """A webhook that gets a POST request for each notification, signed as in Standard Webhooks with the secret in the environment
-    variable `secret_env`."""
+    """A webhook that gets a POST request for each notice, signed as in Standard Webhooks with the secret in the
+    environment variable `secret_env`."""
 
     url: str = Field(pattern=r"^https?://[^/\s]")
     secret_env: str | None = None
 
 
 class NotifyConfig(StrictModel):
-    """The events of people's tasks that cause a notification, and the ways to send it: a letter to `human`, a program, a
+    """The events of people's tasks that cause a notice, and the ways to send it: a letter to `human`, a program, a
     webhook."""
 
     events: Annotated[tuple[Outcome, ...], BeforeValidator(_as_list)] = ("failed",)
@@ -177,13 +180,14 @@ class NotifyConfig(StrictModel):
 
 
 class McpConfig(StrictModel):
-    """Settings of members (MCP). `return_after`: seconds after which the tasks of an absent member are returned; None: never."""
+    """Settings of members (MCP). The tasks of an absent member return to the inbox after `return_after` seconds; None:
+    never."""
 
     return_after: _Seconds = Field(600.0, ge=0)
 
 
 class RetentionConfig(StrictModel):
-    """The age of tasks, mail and journal segments after which they are archived: seconds, or `90d`; None: never."""
+    """The age at which tasks, mail and journal segments are archived: seconds, or `90d`; None: never."""
 
     tasks: _Seconds = Field(None, ge=0)
     mail: _Seconds = Field(None, ge=0)
@@ -227,12 +231,12 @@ class AgentConfig(StrictModel):
 
     @property
     def outside(self) -> bool:
-        """True for `mind: mcp`: a member, whose mind is a program outside that connects with `hivemind mcp`."""
+        """True for `mind: mcp`: the agent is a member, whose mind is a program outside that connects with `hivemind mcp`."""
         return self.mind == "mcp"
 
     @property
     def runs_program(self) -> bool:
-        """True for `mind: {agent: …}`: a coding agent that the hive runs."""
+        """True for `mind: {agent: …}`: the mind is a coding agent that the hive runs."""
         return "agent" in self.mind if isinstance(self.mind, dict) else self.mind.split(":")[0].strip() == "agent"
 
     @field_validator("role")
@@ -289,7 +293,8 @@ class HiveConfig(StrictModel):
         return self.durability == "full"
 
     def set_umask(self) -> None:
-        """Set this process's umask from `access`: only these users can access files that it and its children create from now on.
+        """Set this process's umask from `access`: only these users can access files that the process and its children
+        create later.
 
         The umask covers all files: databases, mail, logs, and files that commands write.
         """
@@ -327,8 +332,8 @@ class HiveConfig(StrictModel):
         return {path: root for path, root in pairs if root.worktree}
 
     def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
-        """Return the roots that a sandbox shows, and whether each is writable; None hides the hive if a root contains it. Roots
-        in the hive's protected folders are not shown."""
+        """Return the roots that a sandbox shows, and whether each is writable. If a root contains the hive, the hive
+        has None and is hidden. Roots in the hive's protected folders are not shown."""
         hidden_folders = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
         writable = self.writable_folders(layout)
         folders: dict[Path, bool | None] = {
@@ -339,9 +344,10 @@ class HiveConfig(StrictModel):
         return {**folders, layout.root: None} if any(path in layout.root.parents for path in folders) else folders
 
     def writable_folders(self, layout: Layout) -> dict[Path, bool]:
-        """Return which folders are writable; for a path the innermost folder decides.
+        """Return folders, each with True if it is writable. For a path, the innermost of them decides.
 
-        The hive is not writable, except `knowledge/`. A root that is listed twice is writable only if both entries say so.
+        The hive is not writable, except `knowledge/`. A root that is listed twice is writable only if both entries say
+        so.
         """
         folders = {layout.root: False, layout.knowledge: True}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
@@ -375,8 +381,9 @@ class _Defaults(StrictModel):
 
 @frozen
 class Agents(Collection[str]):
-    """The names of all agents of a hive. `configs` are their settings, sorted by name; the file `r` with `replicas: 3` is `r-1`,
-    `r-2`, `r-3`. `problems` are the errors of unreadable files, by file name without extension; these agents are set aside."""
+    """The names of all agents of a hive. `configs` are their settings, sorted by name; the file `r` with `replicas: 3`
+    is for `r-1`, `r-2`, `r-3`. `problems` are the errors of unreadable files, by file name without extension; these
+    agents are set aside."""
 
     configs: dict[str, AgentConfig] = field(default_factory=dict)
     problems: dict[str, UserError] = field(default_factory=dict)
@@ -396,14 +403,15 @@ class Agents(Collection[str]):
         return sum(1 for _ in self)
 
     def problem_of(self, name: str) -> UserError | None:
-        """Return why an agent, or its group of replicas, is set aside; None if it is not."""
+        """Return the error for which an agent, or its group of replicas, is set aside, or None."""
         return None if name in self.configs else self.problems.get(name) or self.problems.get(name.rpartition("-")[0])
 
     def roles(self) -> dict[str, str | None]:
         return {name: self.configs[name].role if name in self.configs else None for name in self}
 
     def get(self, name: str, options: str = "") -> AgentConfig:
-        """Return the agent's settings. Raises UserError if it is set aside or unknown, with the way to add it."""
+        """Return the agent's settings. Raises UserError if it is set aside, or unknown (then with the command that adds
+        it)."""
         config = self.configs.get(name)
         if config is not None:
             return config
@@ -416,7 +424,7 @@ class Agents(Collection[str]):
 
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
-    """Load agents/, each file on its own: an unreadable file only sets its agent aside."""
+    """Load the files in agents/, each on its own: an unreadable file only sets its agent aside."""
     agents = Agents()
     for path in sorted(layout.agents.glob("*.y*ml")):
         if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
@@ -430,7 +438,7 @@ def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
 
 
 def check_agent_name(text: object) -> str:
-    """Return the normalised name of an agent, like `check_name`. Raises UserError for reserved names too."""
+    """Return the normalised name of an agent, as `check_name` does. Raises UserError for reserved names too."""
     name = check_name(text, "agent name")
     if name in RESERVED_NAMES:
         raise UserError(f"{name!r} is {RESERVED_NAMES[name]}", remedy="choose another")
@@ -452,7 +460,8 @@ def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> di
 
 
 def key_location(layout: Layout, name: str, key: str) -> str:
-    """Return the file and line of an agent's key: in its own file, its group's file, or the defaults in hive.yaml."""
+    """Return the file and line in which an agent's key is set: the agent's file, its group's file, or the defaults in
+    hive.yaml."""
     group = name.rpartition("-")[0] or name
     for stem in (name, group):
         for path in (layout.agents / f"{stem}.yaml", layout.agents / f"{stem}.yml"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 FAILED, WRONG_USE = 1, 2
-"""Exit statuses: the work failed; a person must correct something first."""
+"""The exit statuses if the work failed, and if a person must correct something first."""
 
 _REMEDIES = {
     errno.EROFS: "mount it for writing, or work in a copy",
@@ -40,11 +40,11 @@ class UserError(HivemindError):
 
 
 class UnknownVersion(UserError):
-    """A record of another version. It is refused and kept, never interpreted or deleted."""
+    """A record of another version. The record is refused and kept, never interpreted or deleted."""
 
 
 def exit_line(error: Exception) -> tuple[str, int]:
-    """Return the line that a person sees for an error that ended a process, and the exit status."""
+    """Return the line that a person sees for an error that ended a process, and the exit status of the process."""
     if isinstance(error, HivemindError):
         return str(error), WRONG_USE if isinstance(error, UserError) else FAILED
     if isinstance(error, OSError):
@@ -62,7 +62,8 @@ def system_error(error: OSError) -> str:
 def is_disk_full(error: BaseException | None) -> bool:
     """Check whether an error was caused, directly or not, by a full disk or quota.
 
-    A full disk only causes a pause: it does not count as a failed try of a letter, task or step, and is reported as "disk full".
+    A full disk only causes a pause: it does not count as a failed try of a letter, task or step, and is reported as
+    "disk full".
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:  # an error that was raised again can be among its own causes
@@ -77,7 +78,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def remedy_of(error: OSError) -> str | None:
-    """Return what a person can do about an error of the operating system; None if that is unknown."""
+    """Return what a person can do about an error of the operating system, or None if that is unknown."""
     return _REMEDIES.get(error.errno or 0)
 
 

@@ -27,7 +27,7 @@ Path = tuple[str | int, ...]
 
 
 class StrictModel(BaseModel):
-    """A model that refuses unknown keys. Its validator is built at the first validation; so defaults are made with
+    """A model that refuses unknown keys. Its validator is built at the first validation, so defaults are made with
     `model_construct`, which needs none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -35,14 +35,14 @@ class StrictModel(BaseModel):
 
 @frozen
 class ParsedText:
-    """A YAML mapping with the 1-based line in its file of each value."""
+    """A YAML mapping, with the line of each value in its file (counted from 1)."""
 
     values: dict[str, Any]
     lines: dict[Path, int]
     location: str
 
     def line(self, path: Path) -> int:
-        """Return the line of the value at `path`, or of the innermost value around it."""
+        """Return the line of the value at `path`, or of the innermost value that contains `path`."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
@@ -50,9 +50,10 @@ class ParsedText:
 
 
 def split(text: str) -> tuple[str | None, str, int]:
-    """Split a text into front matter (or None), body, and the 1-based line where the body begins.
+    """Split a text into front matter (or None), body, and the line at which the body begins (counted from 1).
 
-    Front matter is between a first line `---` and the next line `---` or `...`. Without the second there is no front matter.
+    Front matter is between a first line `---` and the next line `---` or `...`. If that next line is missing, there is
+    no front matter.
     """
     start = _FENCE.match(text)
     end = _END.search(text, start.end()) if start else None
@@ -64,8 +65,8 @@ def split(text: str) -> tuple[str | None, str, int]:
 def parse(text: str, location: object, first_line: int = 1) -> ParsedText:
     """Parse a YAML mapping with the lines of its values. Raises UserError with file and line.
 
-    `first_line` is the line of the file where `text` begins (2 for front matter). Refused are anything but a mapping, repeated
-    keys, aliases (a few bytes can expand to gigabytes), more than 64 levels, more than 256 KiB.
+    `first_line` is the line of the file at which `text` begins (2 for front matter). The parser refuses anything but a
+    mapping, repeated keys, aliases (a few bytes can expand to gigabytes), more than 64 levels, and more than 256 KiB.
     """
     location_text = str(location)
     if len(text) > MAX_BYTES:
@@ -144,8 +145,8 @@ def _repeated_keys(node: yaml.Node) -> Iterator[tuple[int, str]]:
 
 
 def validate(model: type[_M], document: ParsedText) -> _M:
-    """Validate the values as a pydantic model. Raises UserError with file, line, key, and the most similar key for an unknown
-    one."""
+    """Validate the values as a pydantic model. Raises UserError with file, line and key; for an unknown key, with the
+    most similar known key."""
     with boundary("mapping", document.location):
         try:
             return model.model_validate(document.values)
@@ -166,7 +167,7 @@ def _refusal(model: type[BaseModel], document: ParsedText, first: ErrorDetails) 
 
 
 def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:
-    """Return a hint for an unknown key: the key that it belongs under, the most similar known key, or all known keys."""
+    """Return a hint for an unknown key: the key under which it belongs, the most similar known key, or all known keys."""
     known_keys = _keys(model, path[:-1])
     if parents := [name for name in known_keys if path[-1] in _keys(model, (*path[:-1], name))]:
         return f"it belongs under {parents[0]}:"
@@ -175,7 +176,7 @@ def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:
 
 
 def _keys(model: type[BaseModel], path: Path) -> list[str]:
-    """Return the keys that the model knows at `path`."""
+    """Return the keys that the model allows at `path`."""
     model_at_path: Any = model
     for part in path:
         field = model_at_path.model_fields.get(str(part)) if _is_model(model_at_path) else None

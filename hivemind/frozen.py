@@ -16,10 +16,12 @@ def frozen(cls: type[T], /) -> type[T]: ...
 def frozen(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] | Callable[[type[T]], type[T]]:
-    """Make a dataclass with slots that is compared and hashed by its values. The type checker forbids changes of its fields.
+    """Make a class a dataclass with slots that is compared and hashed by its values. The type checker forbids changes
+    of its fields.
 
-    `@dataclass(frozen=True)` compiles six functions for each class, which took a quarter of the time of `hivemind status`, and
-    calls a function for each field of a new object. This decorator compiles one function, which sets the fields directly.
+    `@dataclass(frozen=True)` compiles six functions for each class, which took a quarter of the time of `hivemind
+    status`, and calls a function for each field of a new object. This decorator compiles one function, which sets the
+    fields directly.
     """
 
     def make(cls: type[T]) -> type[T]:

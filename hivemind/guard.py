@@ -1,16 +1,16 @@
 """The guard host and its guards: they run programs and end everything that a program leaves behind.
 
-A script, started by `hivemind.guarded` with `-I -S`. It does not import hivemind, and its environment is empty, so no program can
-read a secret in `/proc/$PPID/environ`. The host passes each program to an idle guard, or forks a new guard. Host and guards are
-subreapers (PR_SET_CHILD_SUBREAPER): they become parents of orphaned processes below them. If one of them is killed, the other
-kills all processes below the guard, in any session or group. Only a program that kills both at the same moment leaves processes
-running; a sandbox prevents that too.
+`hivemind.guarded` starts this script with `-I -S`. It does not import hivemind, and its environment is empty, so no
+program can read a secret in `/proc/$PPID/environ`. The host passes each program to an idle guard, or forks a new guard.
+Host and guards are subreapers (PR_SET_CHILD_SUBREAPER): they become parents of orphaned processes below them. If host
+or guard is killed, the other kills all processes below the guard, in any session or group. Only a program that kills
+both at one moment leaves processes running; a sandbox prevents that too.
 
-The host gets a program as a packet with five descriptors: a line (a stream socket), the folder, three streams. The order, the
-program's words, environment and limits, comes through the line. A byte on the line asks the program's group to end, and a
-second later everything is killed. When the caller's end of the line closes, everything is killed at once. After the last
-process of the program has ended, the guard sends the exit status in four bytes, or, if the status is lost, the line closes. The
-host ends when no process can send it orders any more.
+The host gets a program as a packet with five descriptors: a line (a stream socket), the folder, three streams. The
+order (the program's words, environment and limits) comes through the line. A byte on the line asks the program's group
+to end, and a second later everything is killed. When the caller's end of the line closes, everything is killed at once.
+After the last process of the program has ended, the guard sends the exit status in four bytes, or, if the status is
+lost, the line closes. The host ends when no process can send it orders any more.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _library() -> ctypes.CDLL:
 
 
 class _Guard:
-    """The host's state of a guard: the socket for orders, and the line and deadline of its current program."""
+    """The host's record of a guard: the socket for orders, and the socket to the caller (`line`) and deadline of its
+    program."""
 
     def __init__(self, orders: socket.socket) -> None:
         self.orders = orders
@@ -66,7 +67,7 @@ class _Guard:
         self.deadline: float | None = None
 
     def pass_on(self, descriptors: list[int]) -> bool:
-        """Pass a program on if the guard is idle; returns False if it is busy or was killed."""
+        """Pass a program to the guard if the guard is idle. Return False if it is busy or was killed."""
         if self.line is not None:
             return False
         try:
@@ -77,7 +78,7 @@ class _Guard:
         return True
 
     def close_line(self) -> None:
-        """Close the line of the program after its end."""
+        """Close the socket to the program's caller after the program's end."""
         if self.line is not None:
             os.close(self.line)
         self.line = self.deadline = None
@@ -168,7 +169,6 @@ class _Host:
         return guard
 
     def _forget_ended(self) -> None:
-        """Remove the guards that have ended."""
         for pid, _ in _reap():
             guard = self._guards.pop(pid, None)
             if guard is not None:
@@ -177,8 +177,8 @@ class _Host:
                     self._orphaned_lines.append(guard.line)
 
     def _clean_up(self) -> None:
-        """End guards past their deadline and surplus idle ones, and kill the orphans of killed guards: children that are not
-        guards."""
+        """Kill guards past their deadline, end surplus idle guards, and kill the orphans of killed guards: children
+        that are not guards."""
         for pid, guard in self._guards.items():
             if guard.deadline is not None and guard.deadline <= time.monotonic():
                 _kill(pid, signal.SIGKILL)
@@ -196,7 +196,7 @@ class _Host:
 
 
 def _has_finished(orders: socket.socket) -> bool:
-    """Check whether a guard reports that its program has ended completely; False if the guard is gone."""
+    """Check whether a guard reports that its program has ended completely. Return False if the guard is gone."""
     try:
         return bool(orders.recv(1))
     except ConnectionError:
@@ -204,7 +204,7 @@ def _has_finished(orders: socket.socket) -> bool:
 
 
 def _serve_as_guard(orders: socket.socket) -> NoReturn:
-    """Run the programs from the host, one after the other, until the host is gone."""
+    """Run programs that the host passes on, one after the other, until the host is gone."""
     try:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         wake, _ = _child_pipe()
@@ -225,7 +225,7 @@ def _serve_as_guard(orders: socket.socket) -> NoReturn:
 
 
 def _guard(line: int, files: list[int], orders: socket.socket, wake: int) -> None:
-    """Run the program whose order comes through the line; returns when all its processes have ended."""
+    """Run the program whose order comes through the socket `line`. Return when all its processes have ended."""
     order = _read_order(line)
     program = None if order is None else _start(order, files)
     for descriptor in files:  # a stream must close when the program closes it
@@ -247,7 +247,7 @@ def _is_hung_up(orders: socket.socket) -> bool:
 
 
 def _read_order(line: int) -> _Order | None:
-    """Read the order from the line; returns None if the caller ended before it was complete."""
+    """Read a program's order from the socket `line`. Return None if the caller ended before the order was complete."""
     message = b""
     while len(message) < 8 or len(message) < 8 + int.from_bytes(message[:8], "big"):
         try:
@@ -262,7 +262,7 @@ def _read_order(line: int) -> _Order | None:
 
 
 def _child_pipe() -> tuple[int, int]:
-    """Return a pipe that becomes readable when a child ends: reading and writing end."""
+    """Return the reading and the writing end of a pipe that becomes readable when a child ends."""
     wake, wake_end = os.pipe()
     os.set_blocking(wake_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -271,8 +271,8 @@ def _child_pipe() -> tuple[int, int]:
 
 
 def _start(order: _Order, files: list[int]) -> int:
-    """Start the program in a new session; returns its pid, which is also its group. The program is searched before the fork,
-    since a child copies every page that it touches."""
+    """Start the program in a new session. Return its pid, which is also its group. The program is looked up before the
+    fork, because a child copies every page that it touches."""
     words, environment, cpu_s, memory_bytes = order
     folder, *streams = files
     path = _find_program(words[0], environment, folder)
@@ -335,8 +335,8 @@ def _print_error(stream: int, program: bytes, error: Exception) -> None:
 
 
 def _wait_for(program: int, line: int, host: int, wake: int) -> int | None:
-    """Wait for the program; returns its status. Returns None a second after it was asked to end, and at once when its caller or
-    the host is gone."""
+    """Wait for the program and return its status. Return None a second after the program was asked to end, and at once
+    when the caller or the host is gone."""
     poll = select.poll()
     for descriptor in (wake, line):
         poll.register(descriptor, select.POLLIN)
@@ -359,7 +359,7 @@ def _wait_for(program: int, line: int, host: int, wake: int) -> int | None:
 
 
 def _reap() -> list[tuple[int, int]]:
-    """Reap the children that have ended; returns their pids and statuses."""
+    """Reap the children that have ended. Return their pids and statuses."""
     children = []
     with contextlib.suppress(ChildProcessError):
         while (child := os.waitpid(-1, os.WNOHANG))[0]:
@@ -368,8 +368,8 @@ def _reap() -> list[tuple[int, int]]:
 
 
 def _end_all_below(group: int) -> None:
-    """Kill the group and all children, until none is left. Only direct children are killed, since their pids cannot have been
-    reused; the children of a killed child become direct children."""
+    """Kill the group and all children, until none is left. Only direct children are killed, because their pids cannot
+    have been reused. The children of a killed child become direct children."""
     _kill(group, signal.SIGKILL)
     wait = os.WNOHANG
     while True:
@@ -389,7 +389,7 @@ def _children() -> list[int]:
 
 
 def _kill(target: int, number: int) -> bool:
-    """Signal a process, or a group by its negative number; returns False if that is not permitted."""
+    """Signal a process, or a group by its negative number. Return False if that is not permitted."""
     try:
         os.kill(target, number)
     except ProcessLookupError:

@@ -18,7 +18,7 @@ from typing import IO
 from hivemind import guard
 
 _END_S = 5.0
-"""The longest wait for the processes of a killed program: a process that hangs in a dead file system cannot be killed."""
+"""The longest wait for the end of a killed program: a process that hangs in a dead file system cannot be killed."""
 _PYTHON_VARIABLES = ("LD_LIBRARY_PATH",)  # some builds of Python need it to start
 _FOLDER = os.O_DIRECTORY | os.O_PATH
 _ENDING = b"\0"
@@ -32,9 +32,10 @@ def bare_environment() -> dict[str, str]:
 
 
 def start_host() -> None:
-    """Start a guard host (`hivemind.guard`) for this process and its forks; it ends with the last of them.
+    """Start a guard host (`hivemind.guard`) for this process and its forks. The host ends when the last of these
+    processes ends.
 
-    If there is none, the first program starts it.
+    If nobody has called this, the first program starts the host.
     """
     global _host
     own_end, host_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -48,7 +49,7 @@ def start_host() -> None:
 
 
 def _order(descriptors: Sequence[int]) -> None:
-    """Send a program to the host; replace a host that is gone. Raises OSError."""
+    """Send a program to the host. Replace the host if it is gone. Raises OSError."""
     with _starting:
         if _host is not None:
             with contextlib.suppress(ConnectionError):
@@ -66,7 +67,8 @@ def _send(host: int, descriptors: Sequence[int]) -> None:
 
 
 class GuardedCommand:
-    """A running program. Leaving the block ends it with everything that it started: SIGTERM, a second of grace, SIGKILL.
+    """A running program. At the end of the `with` block, the program and everything that it started are ended: SIGTERM,
+    a second of grace, SIGKILL.
 
     When this process dies, even by kill -9, a guard (`hivemind.guard`) kills the program at once.
     """
@@ -83,8 +85,8 @@ class GuardedCommand:
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
     ) -> None:
-        """Start the program. `environment` defaults to this process's, `stdin` to an empty input, `stdout` to a pipe that
-        `output` reads, `stderr` to `stdout`. Raises OSError."""
+        """Start the program. `environment` defaults to this process's environment, `stdin` to an empty input, `stdout`
+        to a pipe that `output` reads, `stderr` to `stdout`. Raises OSError."""
         words = [os.fsencode(word) for word in program]
         variables = os.environ if environment is None else environment
         order = (
@@ -117,7 +119,8 @@ class GuardedCommand:
         return self._line.fileno()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait until all its processes have ended; returns the exit status, negative for a signal, or None after the timeout."""
+        """Wait until all the program's processes have ended. Return the exit status, negative for a signal, or None
+        after the timeout."""
         if self.returncode is None:
             self._line.settimeout(timeout_s)
             status = b""

@@ -1,6 +1,6 @@
 """`Hive.open` and `Hive.init`: the parts of a hive, put together for the command line, the page, MCP and agents.
 
-The package of a part is imported at the first access, so a command loads only what it uses.
+The package of a part is imported at the first access to the part, so a command loads only what it uses.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Hive:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Hive:
-        """Open the hive in the folder `path`, and create missing folders. Sets this process's umask (`access:`).
+        """Open the hive in the folder `path`, and create its missing folders. Set this process's umask (`access:`).
 
-        Raises UserError if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked, ProjectGuardMismatch) if the
-        hive's state belongs to another workspace or project.
+        Raises UserError if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked, ProjectGuardMismatch)
+        if the hive's state belongs to another workspace or project.
         """
         layout = Layout.at(path)
         hive = cls(layout, load_hive(layout))
@@ -71,7 +71,7 @@ class Hive:
 
     @classmethod
     def look(cls, path: str | os.PathLike[str]) -> Hive:
-        """Open the hive in the folder `path` read-only: a backup, a read-only disk, another person's project.
+        """Open the hive in the folder `path` read-only, for example a backup or another person's project.
 
         Raises UserError if hive.yaml is missing or invalid.
         """
@@ -85,9 +85,9 @@ class Hive:
         replacements: Mapping[str, str] | None = None,
         workspace: str | None = None,
     ) -> Hive:
-        """Create a hive in the folder `path` (created if missing) and open it; existing files stay unchanged. `replacements` maps
-        paths to texts in place of the template's files; then only their agents are created. `workspace` replaces the one in
-        hive.yaml.
+        """Create a hive in the folder `path` (created if missing) and open it. Existing files stay unchanged.
+        `replacements` maps paths to texts in place of the template's files; the template's agents are then not created.
+        `workspace` replaces the one in hive.yaml.
 
         Raises UserError if `path` is a hive already.
         """
@@ -107,7 +107,8 @@ class Hive:
 
     @property
     def agent_files(self) -> Agents:
-        """The agents, with the errors of agents that are set aside. An agent whose file was readable earlier is not set aside."""
+        """The agents, with the errors of agents that are set aside. An agent whose file was readable earlier is not set
+        aside."""
         try:
             folder_time = self.layout.agents.stat().st_mtime_ns
         except FileNotFoundError:  # missing in a copy, or moved away: keep the known agents
@@ -118,7 +119,7 @@ class Hive:
         return self._agents
 
     def read_agents(self) -> Agents:
-        """Read agents/ now and return the result; `agent_files` includes it from then on."""
+        """Read agents/ now and return the agents; `agent_files` includes them from then on."""
         agents = load_agents(self.layout, self.config)
         self._agents = Agents({**self._agents.configs, **agents.configs}, agents.problems)
         for agent in self._agents.configs.values():
@@ -126,12 +127,12 @@ class Hive:
         return agents
 
     def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None:
-        """Keep the old settings of agents with unusable new files."""
+        """Keep the old settings `configs`, because the new files of these agents cannot be used."""
         self._agents = Agents({**self._agents.configs, **configs}, self._agents.problems)
 
     @property
     def _is_persistent(self) -> bool:
-        """True if indexes can be saved; otherwise they are built in memory each time."""
+        """True if indexes can be saved. Otherwise they are built in memory each time."""
         return not self.layout.read_only or os.access(self.layout.state, os.W_OK)
 
     @cached_property
@@ -193,7 +194,7 @@ class Hive:
 
     @cached_property
     def embedder(self) -> Embedder | None:
-        """The embedder from hive.yaml, or from `$HIVEMIND_EMBEDDER`, which takes precedence; None for full-text search only.
+        """The embedder from `$HIVEMIND_EMBEDDER`, or else from hive.yaml; None if texts are searched by words only.
 
         It starts and loads at the first text. Raises UserError for an embedder that is unknown or not installed.
         """

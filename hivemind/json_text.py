@@ -1,4 +1,5 @@
-"""Find JSON in a model's answer, which may be fenced, surrounded by prose or cut off; refuse values that no log can hold."""
+"""Find JSON in a model's answer, which may be fenced, surrounded by prose or cut off, and refuse values that no log can
+hold."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ _START = re.compile(r"[\[{]")
 _MAX_TRIES = 50  # brackets in prose that are tried as the beginning of JSON
 
 MAX_DEPTH = 64
-"""The most levels of nested lists and objects. Tools need only a few, and recursive functions walk them."""
+"""The most levels of nested lists and objects. Tools need only a few, and recursive functions walk all levels."""
 
 
 def fault_of(value: Any) -> str | None:
-    """Return why a JSON value cannot be used, for the mind that wrote it: too deeply nested, lone surrogates, NaN or infinity.
-    Returns None for a good value."""
+    """Return why a JSON value cannot be used, for the mind that wrote it: too deeply nested, lone surrogates, NaN or
+    infinity. Return None for a good value."""
     level, depth = [value], 0
     while level:
         next_level: list[Any] = []
@@ -47,10 +48,10 @@ def without_surrogates(text: str) -> str:
 
 
 def find_json(text: str) -> Any:
-    """Find the JSON value in a text: the whole text, the content of a fence, or the first object or list in prose.
+    """Return the JSON value in a text: the whole text, the content of a fence, or the first object or list in prose.
 
-    Truncated JSON is never completed: half an order may be another order. Raises Unreadable with a reason for the model, also for
-    a value that is nested too deeply or contains a lone surrogate.
+    Truncated JSON is never completed: half an order may be another order. Raises Unreadable, with a reason for the
+    model, if there is no value, or if it is nested too deeply or contains a lone surrogate.
     """
     with boundary("JSON value", "the answer"):
         document = _find(text)
@@ -76,7 +77,8 @@ def _find(text: str) -> Any:
 
 
 def _find_in_prose(text: str) -> tuple[Any] | None:
-    """Return the first object or list in a text, or None. Raises Unreadable if it is cut off: its inner values are only parts."""
+    """Return the first object or list in a text, or None. Raises Unreadable if the value is cut off: its inner values
+    are only parts."""
     decoder = json.JSONDecoder()
     position = 0
     for _ in range(_MAX_TRIES):
@@ -93,7 +95,7 @@ def _find_in_prose(text: str) -> tuple[Any] | None:
 
 
 def schema_fault(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Return the first error of a value against a JSON Schema, with its path, or None if it is valid."""
+    """Return the first error of a value against a JSON Schema, with the error's path, or None if the value is valid."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 

@@ -23,7 +23,7 @@ process that brings finished branches into the branches of people; it owns a tas
 ANY = "any"
 """The value of `where:` in a task that any linked hive may take; no hive may have this name."""
 MONTH = re.compile(r"\d{4}-\d{2}")
-"""The name of an archive's folder for a month."""
+"""The name of the folder for one month in an archive."""
 
 
 class _Path:
@@ -77,7 +77,7 @@ class Layout:
     stopped = _Path(".hive/stopped")  # stopped agents: an empty file each, until `agent start`
     doorbells = _Path(".hive/doorbells")
     logs = _Path(".hive/logs")
-    reading = _Path(".hive/reading")  # the input that each process reads: shows which one killed a process
+    reading = _Path(".hive/reading")  # the input that each process reads: shows which input killed a process
     aside = _Path(".hive/aside")  # damaged or misplaced files, a folder per day
     backups = _Path(".hive/backups")  # the last two backups of each database with original data
     mail_key = _Path(".hive/mail.key")  # the key with which the runtime seals its messages
@@ -105,7 +105,7 @@ class Layout:
         return self.state / "agents" / check_name(agent, "agent name")
 
     def send_records(self, sender: str) -> Path:
-        """Return the record of one sender's sends that had a given Message-ID or failed for a recipient."""
+        """Return the file that records a sender's letters that had a given Message-ID or failed for a recipient."""
         return self.state / "sends" / check_name(sender, "sender")
 
     def folders(self) -> tuple[Path, ...]:
@@ -121,7 +121,7 @@ class Layout:
         return not {*self.folders(), self.worktrees}.isdisjoint((path, *path.parents))
 
     def relative(self, path: str | os.PathLike[str]) -> str:
-        """Return `path` relative to the hive, with `/`; a path outside the hive is returned unchanged."""
+        """Return `path` relative to the hive, with `/`. Return a path outside the hive unchanged."""
         text = os.fspath(path)
         root = os.fspath(self.root)
         if text == root:
@@ -130,7 +130,7 @@ class Layout:
 
 
 def month_of(seconds: float) -> str:
-    """Return the archive's month in UTC for a time in seconds since 1970: `2026-11`."""
+    """Return the name of the archive's month for a time in seconds since 1970, in UTC: `2026-11`."""
     return f"{datetime.fromtimestamp(min(max(0.0, seconds), 2.0**37), UTC):%Y-%m}"
 
 
@@ -151,8 +151,9 @@ def find_hive(
 ) -> Layout:
     """Find the hive to work in, as git finds a repository.
 
-    `explicit` (`--hive`) comes first, then `$HIVEMIND_HIVE`, then the nearest ancestor of `start` with a hive.yaml. A hive.yaml
-    in a folder of another hive does not count, since agents write there. Raises UserError if there is none.
+    `explicit` (`--hive`) comes first, then `$HIVEMIND_HIVE`, then the nearest ancestor of `start` with a hive.yaml. A
+    hive.yaml in a folder of another hive is ignored, because agents write to such folders. Raises UserError if no hive
+    is found.
     """
     name = explicit or (os.environ if environ is None else environ).get("HIVEMIND_HIVE")
     if name:

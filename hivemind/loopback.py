@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def listen_on(port: int) -> socket.socket:
-    """Return a socket that listens on 127.0.0.1 at `port` (0: any free port). Raises UserError if it is in use."""
+    """Return a socket that listens on 127.0.0.1 at `port` (0: any free port). Raises UserError if the port is in use."""
     # With the protocol given, asyncio disables Nagle's algorithm, which would delay each answer by 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -47,7 +47,7 @@ def listen_on(port: int) -> socket.socket:
 
 
 def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
-    """Return the settings of a server that bounds its connections in number and time."""
+    """Return the settings of a server that bounds the number of its connections and their time."""
     return uvicorn.Config(
         app, http=_Connection, ws="none", backlog=_BACKLOG, log_level="error", access_log=False, server_header=False,
         timeout_graceful_shutdown=1, lifespan="on" if lifespan else "off",
@@ -55,8 +55,9 @@ def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
 
 
 class _Connection(H11Protocol):
-    """One connection. Anybody can open one without a token. So it is closed after ten seconds without a complete request head. If
-    there are too many connections, the one that waits longest for its head is closed at once."""
+    """One connection. Anybody can open a connection without a token. So it is closed after ten seconds without a
+    complete request head. If there are too many connections, the one that has waited longest for its head is closed at
+    once."""
 
     _headless: ClassVar[
         dict[asyncio.Transport, asyncio.TimerHandle]
@@ -100,8 +101,8 @@ def _max_connections() -> int:
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """Read the body of a request, and stop when it is longer than `limit` bytes, independent of the announced length. Returns
-    None if the client disconnected."""
+    """Read the body of a request. Stop when it is longer than `limit` bytes, whatever length was announced. Return None
+    if the client disconnected."""
     body = bytearray()
     while len(body) <= limit:
         message = await receive()
@@ -114,7 +115,7 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` function that replays the body that was read, and then continues with `receive`."""
+    """Return a `receive` function that first replays the body that was read, and then continues with `receive`."""
     unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -124,7 +125,6 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Send a complete response."""
     all_headers = [(b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,12 +1,13 @@
-"""Mask secrets before a text is written to a log, a mail, a memory, a graph or a result; remove control characters before a
-person sees a text.
+"""Mask secrets before a text is written to a log, a mail, a memory, a graph or a result. Remove control characters
+before a person sees a text.
 
-Secrets are texts in the known formats of API keys, and the values of environment variables with names like `API_KEY`. `mask`
-keeps the number of lines and does not change masked text again, so a quote of a masked text keeps its place. Most texts have no
-secrets and are only scanned for runs of letters as long as a key.
+Secrets are texts in the known formats of API keys, and the values of environment variables with names like `API_KEY`.
+`mask` keeps the number of lines and does not change masked text again, so a quote of a masked text keeps its place.
+Most texts have no secrets and are only scanned for runs of letters as long as a key.
 
-A value that is a lower-case word or a number is masked only as a separate word, not inside a longer word, a path or an id. It is
-not masked in JSON keys and in fields that name objects (`_NAME_FIELDS`): a password that equals a task's id must not break them.
+A value that is a lower-case word or a number is masked only as a separate word, not inside a longer word, a path or an
+id. It is not masked in JSON keys and in fields that name objects (`_NAME_FIELDS`): a password that equals a task's id
+must not break those references.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _KEY_BODY = (
 )
 _IN_KEY = re.compile(_KEY_BODY)
 _PRIVATE_KEY = re.compile(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_KEY_BODY}")
-"""The end marker is optional: a key that was cut off is a secret too."""
+"""A private key. The end marker is optional, because a key that was cut off is a secret too."""
 # The group `kept` is not secret and stays.
 _BEARER = re.compile(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
 _IN_ADDRESS = re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
@@ -71,8 +72,8 @@ _FORMS: tuple[tuple[str, str], ...] = (
     ("hf_", r"hf_[A-Za-z0-9]{30,}"),
     ("eyJ", r"eyJ[A-Za-z0-9_-]{12,2048}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"),
 )
-"""Each format with its first characters, which are searched first. Each starts with a run of at least `_RUN` letters, digits, _
-and -. After a letter or digit (`task-`) it is part of a word."""
+"""The first characters of each format, which are searched first, and the format. Each starts with a run of at least
+`_RUN` letters, digits, _ and -. After a letter or digit (`task-`) it is part of a word."""
 _MAX_BUFFER = 65_536
 _MIN_BUFFER = 16_384
 _STEP = 1_021
@@ -94,14 +95,14 @@ def is_secret_name(name: str) -> bool:
 
 
 def keep_secret(name: str) -> None:
-    """Mask the value of this environment variable from now on: a person's settings say that it is a key."""
+    """From now on, mask the value of the environment variable `name`, because a person's settings say that it is a key."""
     if name not in _declared_names:
         _declared_names.add(name)
         _values.cache_clear()
 
 
 def keep_secrets(environ: Mapping[str, str]) -> None:
-    """Mask from now on the secrets in another environment, which an agent's file sets for its commands."""
+    """From now on, mask the secrets in another environment, which an agent's file sets for the agent's commands."""
     secrets = {(name, value) for name, value in environ.items() if is_secret_name(name)}
     if not secrets <= _agent_secrets:
         _agent_secrets.update(secrets)
@@ -127,7 +128,8 @@ def strip_controls(text: str) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Escape these characters in the strings of a JSON (or TOML) text, without changing its meaning."""
+    """Escape control characters and direction overrides in the strings of a JSON (or TOML) text, without changing its
+    meaning."""
     return text if text.isprintable() else _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -142,7 +144,7 @@ class Masker:
         self._in_key = False
 
     def feed(self, text: str) -> str:
-        """Add a part; returns the masked text that is complete."""
+        """Add a part of the text. Return the masked text that is complete by now."""
         self._buffer += text
         end = self._complete_lines_end()
         return self._release(self._end_inside_line() if len(self._buffer) - end > _MAX_BUFFER else end)
@@ -157,7 +159,8 @@ class Masker:
         return text
 
     def _complete_lines_end(self) -> int:
-        """Return the last line end in the buffer that is not inside a multi-line value, complete or not."""
+        """Return the last line end in the buffer that is not inside a multi-line secret, even one that is not complete
+        yet."""
         end = self._buffer.rfind("\n") + 1
         multiline_values = [value for value in _values()[0] if "\n" in value]
         while (
@@ -167,14 +170,15 @@ class Masker:
         return end
 
     def _value_start(self, end: int, value: str) -> int:
-        """Return the start of a value that spans `end`, possibly cut off at the end of the buffer; -1 if there is none."""
+        """Return the start of the secret `value` if it spans the position `end`, else -1. The buffer may end inside the
+        secret."""
         at = self._buffer.find(value[0], max(0, end - len(value) + 1), end)
         while at >= 0 and not value.startswith(self._buffer[at : at + len(value)]):
             at = self._buffer.find(value[0], at + 1, end)
         return at
 
     def _end_inside_line(self) -> int:
-        """Return a position where the buffer can be split without changing the masked text."""
+        """Return a position at which the buffer can be split without changing the masked text."""
         text, last = self._buffer, len(self._buffer) - max([_MIN_BUFFER, *(len(value) for value in _values()[0])])
         masked_text = _mask_part(text, words=True, inside=self._in_key)[0]
         for end in range(last, 0, -_STEP):
@@ -185,7 +189,7 @@ class Masker:
 
 
 def mask_values(value: _T) -> _T:
-    """Mask every text in a JSON value. A value without secrets is returned itself, which is the usual case."""
+    """Mask every text in a JSON value. A value without secrets, the usual case, is returned unchanged."""
     if isinstance(value, str):
         return mask(value)  # type: ignore[return-value]
     text = _ENCODER.encode(value)
@@ -214,7 +218,8 @@ def _mask_nested(value: Any, *, words: bool) -> Any:
 
 
 def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
-    """Mask a part of a text. `inside` says whether it starts inside a private key, the returned flag whether it ends in one."""
+    """Mask a part of a text. `inside` says that the part starts inside a private key, the returned flag that it ends
+    inside one."""
     values, plain = _values()
     for value in values:
         if value in text:
@@ -234,7 +239,7 @@ def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
 
 
 def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
-    """Mask private keys. `inside` says whether the text starts inside one, the returned flag whether it ends in one."""
+    """Mask private keys. `inside` says that the text starts inside a key, the returned flag that it ends inside one."""
     if not inside and "-----BEGIN " not in text:
         return text, False
     parts, at = [], 0
@@ -249,7 +254,7 @@ def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
 
 
 def _forms_in(text: str) -> Iterator[str]:
-    """Yield the formats whose first characters occur in the long runs of letters of the text."""
+    """Yield the formats whose first characters occur in the text, in a run that is long enough for a key."""
     raw = text.encode("utf-8", "surrogatepass")
     shape = raw.translate(_LETTERS)
     start = shape.find(_RUN)
@@ -286,8 +291,9 @@ _Plain = tuple[str, re.Pattern[str]]
 
 @cache
 def _values() -> tuple[tuple[str, ...], tuple[_Plain, ...]]:
-    """Return the secrets in the environment of this process and of agents' files: first those that are masked anywhere, longest
-    first, with their JSON forms; then the plain words, which are masked only as separate words."""
+    """Return the secrets in the environment of this process and of agents' files. First come the secrets that are
+    masked anywhere, longest first, with their JSON forms, then the plain words, which are masked only as separate
+    words."""
     values: set[str] = set()
     plain: set[str] = set()
     for name, value in [*((name, os.environ[name]) for name in secret_names()), *_agent_secrets]:
@@ -311,5 +317,6 @@ def _word_pattern(word: str) -> re.Pattern[str]:
 
 
 def _is_file(value: str) -> bool:
-    """Check for the path of an existing file: a variable may name a key's file, but a key may also begin with a slash."""
+    """Check whether a value is the path of an existing file. A variable may name a key's file, but a key may also begin
+    with a slash."""
     return value.startswith(("/", "~")) and os.path.exists(os.path.expanduser(value))

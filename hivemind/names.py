@@ -21,7 +21,8 @@ def is_name(text: str) -> bool:
 def check_name(text: object, description: str = "name") -> str:
     """Return the name, trimmed and in lower case: 1 to 64 characters, first a letter or digit, then `A-Z a-z 0-9 . _ -`.
 
-    Raises UserError for anything else (`..`, a path separator, an absolute path, an empty text, a value that is not a text).
+    Raises UserError for any other value (`..`, a path separator, an absolute path, an empty text, a value that is not a
+    text).
     """
     name = text.strip().lower() if isinstance(text, str) else ""
     if _NAME.fullmatch(name) is None or ".." in name:
@@ -34,7 +35,8 @@ def check_name(text: object, description: str = "name") -> str:
 
 
 def check_maker(text: str) -> str:
-    """Return the normalised maker of a task: a name, or `name@hive` of a linked hive. Raises UserError for anything else."""
+    """Return the normalised maker of a task: a name, or `name@hive` of a linked hive. Raises UserError for any other
+    text."""
     name, at, hive = text.partition("@")
     return check_name(name, "agent name") + (f"@{check_name(hive, 'name of a hive')}" if at else "")
 
@@ -53,6 +55,7 @@ def address(name: str, workspace: str) -> str:
 
 
 def local_part(text: str) -> str:
-    """Return the agent's name in `name`, `name@workspace` or `Name <name@workspace>`. Raises UserError if there is none."""
+    """Return the agent's name from `name`, `name@workspace` or `Name <name@workspace>`. Raises UserError if the text
+    has none."""
     match = _ADDRESS.fullmatch(text.strip())
     return check_name(match.group(1) if match else text, "agent or address")

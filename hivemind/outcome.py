@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 Outcome: TypeAlias = Literal["done", "failed", "parked"]
-"""A task that is done or failed is over; a parked one waits, and continues."""
+"""The outcome of a task. A done or failed task is over; a parked task waits, and continues later."""
 
 ENDED: tuple[Outcome, ...] = ("done", "failed")
-"""The outcomes of a task that is over, which are also the names of the folders in which these tasks are."""
+"""The outcomes of a task that is over. The folders with such tasks have the same names."""
 
 OUTCOME_FILES: Mapping[str, str] = {"done": "result.md", "failed": "error.md", "parked": "task.md"}
-"""The file in a task's folder that a person reads to learn more."""
+"""The file in a task's folder that tells a person more about the outcome."""

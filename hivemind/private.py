@@ -1,8 +1,8 @@
 """Hide the API keys in a process's environment from the programs that it runs.
 
-A command runs as the same user as its agent, and may read `/proc/PID/environ`, the environment with which the agent was started,
-and `/proc/PID/mem`, its memory. So an agent's process overwrites the first and closes the second. Without keys in the environment
-the process stays open, so it can be debugged as usual.
+A command runs as the same user as its agent, and may read `/proc/PID/environ`, the environment with which the agent was
+started, and `/proc/PID/mem`, the agent's memory. So an agent's process overwrites its environ file and closes its
+memory. Without keys in the environment the process stays open, so it can be debugged as usual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENV_START, _ENV_END = 47, 48  # fields after the name in /proc/self/stat; see p
 def keep_keys_private() -> None:
     """Hide the keys in this process and its forks. `os.environ` stays unchanged.
 
-    Programs that it starts get the environment that they are given, and are readable again.
+    Programs that the process starts get the environment that they are given, and are readable again.
     """
     names = secret_names()
     if names:
@@ -27,7 +27,7 @@ def keep_keys_private() -> None:
 
 
 def _overwrite(names: set[bytes]) -> None:
-    """Overwrite the values of these variables in /proc/self/environ by asterisks, if there is a /proc."""
+    """Overwrite the values of the variables `names` in /proc/self/environ by asterisks, if there is a /proc."""
     import ctypes
 
     try:

@@ -1,7 +1,7 @@
 """`sandbox: bwrap`: run a command without network that sees only the system's programs, its work folder and the roots.
 
-Bubblewrap creates namespaces with only an empty loopback interface, separate processes that die with the command, an empty /tmp,
-and read-only system folders. The task's records are next to the work folder, and not visible.
+Bubblewrap creates namespaces with only an empty loopback interface, separate processes that die with the command, an
+empty /tmp, and read-only system folders. The task's records are next to the work folder, and not visible.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ def sandbox_command(
         mounts += ["--setenv", "HOME", os.fspath(home)]
     # Inner folders come after outer ones.
     for path, is_writable in sorted({**_folders_between(roots), **roots, work_folder: True}.items()):
-        # By descriptor: another folder may have its name by now.
+        # By descriptor: another folder may have the work folder's name by now.
         source = "." if path == work_folder else os.fspath(path)
         mount = ("--tmpfs",) if is_writable is None else ("--bind-try" if is_writable else "--ro-bind-try", source)
         mounts += [*mount, os.fspath(path)]
-    return [*_BWRAP, *_read_only(argv[0]), *mounts, "--chdir", os.fspath(start or work_folder), "--", *argv]
+    return [*_BWRAP, *_system_mounts(argv[0]), *mounts, "--chdir", os.fspath(start or work_folder), "--", *argv]
 
 
 def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
-    """Return the folders between a writable root and a read-only root inside it. Each needs its own mount: otherwise a command
-    could rename it, and move the read-only root to a writable place."""
+    """Return the folders between a writable root and a read-only root inside it. Each needs its own mount: otherwise a
+    command could rename the folder, and move the read-only root to a writable place."""
     folders: dict[Path, bool] = {}
     for path, is_writable in roots.items():
         outer = next((parent for parent in path.parents if parent in roots), None)
@@ -95,7 +95,7 @@ def check_sandbox() -> None:
     remedy = "install bubblewrap, or set sandbox: none in the agent's file"
     if shutil.which("bwrap") is None:
         raise UserError("sandbox: bwrap is not installed here", remedy=remedy)
-    trial = [*_BWRAP, *_read_only("true"), "--", "true"]
+    trial = [*_BWRAP, *_system_mounts("true"), "--", "true"]
     try:
         process = subprocess.run(trial, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
     except subprocess.TimeoutExpired:
@@ -108,8 +108,9 @@ def check_sandbox() -> None:
         )
 
 
-def _read_only(program: str) -> Iterator[str]:
-    """Yield the mount options for the system's folders, this process's Python, and the program if it is elsewhere."""
+def _system_mounts(program: str) -> Iterator[str]:
+    """Yield the mount options for the system's folders, this process's Python, and the program if it is in another
+    folder."""
     for name in _SYSTEM:
         if os.path.islink(name):
             yield from ("--symlink", os.readlink(name), name)

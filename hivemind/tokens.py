@@ -1,4 +1,4 @@
-"""Count tokens with tiktoken and vocabularies that ship with the package; never downloads."""
+"""Count tokens with tiktoken and the vocabularies that ship with the package. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_ENCODING = "cl100k_base"
 MIN_CONTEXT = 1000
 """The smallest allowed context budget: room for the capsule and a task of a few lines, without a tool."""
-# Longer pieces are counted in parts, since byte-pair merging is quadratic in the length of an unbroken run.
+# Longer texts are counted in parts, since byte-pair merging is quadratic in the length of an unbroken run.
 _MAX_PIECE = 65_536
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,8 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
 
 
 class TokenCounter:
-    """Counts the tokens of a text in one encoding. Callable. Cheap to create: the vocabulary is loaded at first use."""
+    """Counts the tokens of a text in one encoding, when it is called. Creating it is cheap: the vocabulary is loaded at
+    first use."""
 
     __slots__ = ("encoding",)
 
@@ -78,16 +79,16 @@ class TokenCounter:
 
     @property
     def is_exact(self) -> bool:
-        """False if the encoding does not ship with the package, so counts are estimates."""
+        """False if the encoding does not ship with the package, and the counts are estimates."""
         return self.encoding in _SHIPPED
 
     def warm(self) -> TokenCounter:
-        """Load the vocabulary now, in a process that will fork."""
+        """Load the vocabulary now, in a process that will fork. Return the counter itself."""
         _encoding(self.encoding)
         return self
 
     def __call__(self, text: str) -> int:
-        """Return the number of tokens of `text`. Special tokens in it count as plain text."""
+        """Return the number of tokens in `text`. Special tokens in the text count as plain text."""
         encoding = _encoding(self.encoding)
         if encoding is None:
             return estimate_tokens(text)
@@ -101,4 +102,4 @@ class TokenCounter:
 
 
 count_tokens = TokenCounter()
-"""Counts tokens in the default encoding, cl100k_base: `count_tokens("hello world") == 2`."""
+"""The token counter for the default encoding, cl100k_base: `count_tokens("hello world") == 2`."""

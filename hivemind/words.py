@@ -1,4 +1,4 @@
-"""Stop words and generic words of questions; durations and values in words."""
+"""Stop words, generic words of questions, and functions that put durations and values into words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MAX_CHARS = 60
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: `12 s`, `5 min`, `3 h`, `9 d`. Larger units are used from two on; negative durations become `0 s`."""
+    """Format a duration in the largest unit that fits twice: `12 s`, `5 min`, `3 h`, `9 d`. Less than 0 becomes `0 s`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
@@ -14,7 +14,7 @@ def duration(seconds: float) -> str:
 
 
 def short_repr(value: object) -> str:
-    """Format a value for a sentence, at most 60 characters."""
+    """Format a value for a sentence, in at most 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # an integer with thousands of digits
@@ -23,7 +23,7 @@ def short_repr(value: object) -> str:
 
 
 def truncate(text: str, max_chars: int) -> str:
-    """Return the text, cut to at most `max_chars` characters; an ellipsis marks the cut."""
+    """Return the text, cut to at most `max_chars` characters. An ellipsis marks the cut."""
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
@@ -46,7 +46,7 @@ STOP_WORDS = frozenset(
     yourselves zu zum zur über
     """.split()  # noqa: SIM905 - a list of words, not of literals
 )
-"""Words that occur in every text, and are never searched."""
+"""Words that occur in every text and are never searched."""
 
 GENERIC_WORDS = frozenset(
     """
@@ -62,4 +62,4 @@ GENERIC_WORDS = frozenset(
     used useful user uses using usual usually value want way ways whole work working works
     """.split()  # noqa: SIM905 - a list of words, not of literals
 )
-"""Words that occur in questions about any subject, and have a low weight."""
+"""Words that occur in questions about any subject and have a low weight in search."""

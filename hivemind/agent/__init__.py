@@ -1,1 +1,1 @@
-"""An agent: its cycle and what each step of it needs."""
+"""An agent: its cycle, and the parts that the steps of the cycle use."""

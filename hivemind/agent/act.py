@@ -17,6 +17,7 @@ from hivemind.errors import HivemindError, is_disk_full
 from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.taskrun.conversation import INTERRUPTED, Conversation
 from hivemind.taskrun.waits import Parking, disk_full_parking
+from hivemind.taskrun.worktree import WorktreeProblem
 from hivemind.tools import TOOLS, Session
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.tool import for_mind
@@ -25,9 +26,8 @@ _MAX_THREADS = 8
 _NOT_REPEATABLE = frozenset(
     {"add_task", "apply_patch", "doc_append", "doc_note", "doc_update", "edit_file", "note_step", "run_command"}
 )
-"""Tools that an interrupted call must not repeat. The others only read, or recognise a repeated call by its id or
-content.
-"""
+"""Tools that may not be called again after an interruption. All other tools only read, or recognise a repeated call by
+its id or content."""
 _SHOWN_CHARS = 500
 _SHOWN_ITEMS = 20
 _log = logging.getLogger(__name__)
@@ -41,10 +41,10 @@ def act(
     read_files: ReadFiles,
     open_calls: set[str],
 ) -> None:
-    """Take the step's lease and make the calls of the thought.
+    """Take the step's lease and make the calls of the turn's thought.
 
-    Fill in the turn's results, its parking and, by rule, its problem. For a mind that reads, each result is appended
-    to the conversation at once. `open_calls` has the ids of the calls without a result that this process asked for.
+    Set the turn's results and parking. With a `window`, append each result to the conversation at once; without one,
+    set the turn's problem. `open_calls` has the ids of the calls that this process asked for and that have no result.
     Raises Parking if another agent holds the step.
     """
     thought = turn.thought
@@ -81,17 +81,17 @@ def act(
 
 
 def _command_problem(results: Sequence[ToolResult]) -> str | None:
-    """Return the problem of a turn by rule with a failed last command."""
+    """Return the problem of a turn if its last command failed, else None."""
     status = results[-1].value.get("exit_status") if results else None
     return None if status in (None, 0) else f"the command ended with status {status}"
 
 
 def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) -> None:
-    """Ask the operator whether a task that does not end should continue. The question blocks its step."""
+    """Ask the operator whether to continue a task that does not come to an end. The question blocks the task's step."""
     step = session.focus.step
-    talk.add_news(f"{reason} The operator is asked whether it shall go on.")
+    talk.add_news(f"{reason} The operator is asked whether the task shall go on.")
     if step is None:
-        turn.parking = Parking(f"{reason} hivemind task say {session.focus.id} TEXT lets it go on.")
+        turn.parking = Parking(f"{reason} hivemind task say {session.focus.id} TEXT lets the task go on.")
         return
     try:
         TOOLS["block_step"].call(session, {"step": step.id, "reason": f"{reason} Shall it go on?"})
@@ -102,12 +102,12 @@ def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) 
 def make_calls(
     session: Session, thought: Thought, limit_chars: int, report: Callable[[ToolResult], object]
 ) -> Parking | None:
-    """Make the calls of a thought, and `report` each result at once. Adjacent calls that only read files run in
+    """Make the calls of a thought in order and `report` each result at once. Adjacent calls that only read files run in
     parallel.
 
-    A failed call does not stop the others, unless the thought is chained. After a call that ended the task or handed
-    it over, the others are skipped, and their results say so. Return the parking if a call has to wait; that call and
-    those after it have no result yet.
+    A failed call stops only a chained thought. After a call that ended the task or handed it over, the next calls are
+    skipped, and their results say so. If a call must wait, return its Parking; that call and those after it have no
+    result yet.
     """
     tools = session.tools
 
@@ -145,7 +145,7 @@ def _make_timed(session: Session, call: ToolCall, limit: int) -> ToolResult:
 
 
 def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
-    """Make one call. Raises Parking."""
+    """Make one call. Raises Parking, WorktreeProblem."""
     work, tools = session.focus.work, session.tools
     if work is not None and (work.is_ended or work.handed_to):
         return ToolResult.failure(call, f"skipped: the task {'is over' if work.is_ended else 'was handed over'}")
@@ -158,7 +158,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
         return ToolResult.failure(call, f"refused: {lease_problem}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
-    except Parking:
+    except (Parking, WorktreeProblem):
         raise
     except Exception as error:  # the boundary of a tool: its faults are logged and reported to the mind
         if is_disk_full(error):
@@ -171,7 +171,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
 
 
 def small_values_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the small values of a result, for programs. The mind reads the result's text."""
+    """Return the small values of a result, for programs to use. A mind reads the result's text instead."""
     small_values: dict[str, Any] = {}
     for key, value in result.items():
         if isinstance(value, list):

@@ -12,7 +12,7 @@ from hivemind.outcome import ENDED
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, disk_full_parking
-from hivemind.taskrun.worktree import put_away_ended
+from hivemind.taskrun.worktree import put_down_ended
 from hivemind.tasks import Task, TaskMoved
 
 MAX_TROUBLE = 3
@@ -30,7 +30,7 @@ class ActiveTasks:
         self._parked: dict[str, ParkedRest] = {}
         self._problem_counts: dict[str, int] = {}
         self._closed: dict[str, tuple[Task, ParkedRest]] = {}
-        """Tasks that could neither be opened nor failed. They are tried again."""
+        """Tasks that could neither be opened nor failed, to be tried again."""
 
     @property
     def runs(self) -> Collection[TaskRun]:
@@ -39,7 +39,7 @@ class ActiveTasks:
     # opening
 
     def resume(self, crashed_task: str | None = None) -> None:
-        """Open the tasks that the agent's last process had claimed. `crashed_task` is the one during which it died.
+        """Open the tasks that the agent's last process had claimed. That process died while it worked on `crashed_task`.
 
         Raises HivemindError or OSError if the hive itself cannot be read or written.
         """
@@ -50,7 +50,7 @@ class ActiveTasks:
         active_tasks = self._hive.tasks.mine(self._name, self._incarnation)
         for task in active_tasks:
             self._open(task, has_crashed=task.id == crashed_task)
-        put_away_ended(self._hive)
+        put_down_ended(self._hive.layout, self._name, self._hive.tasks.listing.is_open)
         # These left active/, but their process died before it journaled that.
         for task_id in sorted(self._hive.journal.view(open_tasks) - {task.id for task in active_tasks}):
             for outcome in ENDED:
@@ -58,9 +58,9 @@ class ActiveTasks:
                     self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        """Claim the next task in the inbox, or the given one. Return None if there is none for this agent.
+        """Claim the next task in the inbox, or the task `task_id`. Return None if no task could be claimed and opened.
 
-        Raises UserError if the given task is not waiting, or not for this agent.
+        Raises UserError if the task `task_id` is not waiting, or not for this agent.
         """
         while len(self._runs) + len(self._closed) < self._hive.config.max_active:
             if task_id is None:
@@ -74,7 +74,7 @@ class ActiveTasks:
         return None
 
     def _open(self, task: Task, *, has_crashed: bool = False) -> TaskRun | None:
-        """Open a claimed task. If that is impossible, fail it with the reason and keep its files."""
+        """Open a claimed task. If it cannot be opened, fail the task with the reason, keep its files and return None."""
         previous = self._closed.pop(task.id, None)
         try:
             work = TaskRun(self._hive, task, self._name)
@@ -121,12 +121,12 @@ class ActiveTasks:
         try:
             self._hive.tasks.active.park(task, parked_rest.reason, parked_rest.until)  # for `status` and `--until-idle`
         except (HivemindError, OSError) as error:
-            _log.warning("task %s: %s; and its parking cannot be written: %s", task.id, parked_rest.reason, error)
+            _log.warning("task %s: %s; the task's parking cannot be recorded: %s", task.id, parked_rest.reason, error)
 
     # choosing
 
     def next(self) -> TaskRun | None:
-        """Return the task that can continue: by priority, then by id."""
+        """Return the task to continue, by priority, then by id, or None if no task can continue."""
         for task, parked_rest in list(self._closed.values()):
             if parked_rest.is_over:
                 self._open(task)
@@ -156,7 +156,7 @@ class ActiveTasks:
     # after a turn
 
     def count_problem(self, work: TaskRun, problem: str) -> None:
-        """Count a problem of the task. The third in a row fails the task."""
+        """Count a problem of the task. The third problem in a row fails the task."""
         task_id = work.task.id
         self.unpark(work)
         self._problem_counts[task_id] = self._problem_counts.get(task_id, 0) + 1
@@ -179,12 +179,12 @@ class ActiveTasks:
         self.unpark(work)
 
     def is_parked_for(self, work: TaskRun, parking: Parking) -> bool:
-        """Return True if the task was already parked for this reason: the turn only looked, and adds no event."""
+        """Return True if the task was already parked for the same reason. The turn has then changed nothing."""
         parked_rest = self._parked.get(work.task.id)
         return parked_rest is not None and parked_rest.reason == parking.reason
 
     def park(self, work: TaskRun, parking: Parking) -> None:
-        """Park the task, with one event in the journal for each reason."""
+        """Park the task. A repetition of the last reason adds no event to the journal."""
         task_id, is_recorded = work.task.id, self.is_parked_for(work, parking)
         parked_rest = self._parked[task_id] = ParkedRest.of(parking, self._parked.get(task_id))
         if parking.reason == DISK_FULL:  # nothing can be written; leases are kept, since others have no room either
@@ -199,17 +199,15 @@ class ActiveTasks:
         self._release(work)
 
     def unpark(self, work: TaskRun) -> None:
-        """Unpark the task, if it is parked."""
         if self._parked.pop(work.task.id, None) is not None:
             self._hive.tasks.active.unpark(work.task)
 
     def drop(self, work: TaskRun) -> None:
-        """Remove a task that ended, was taken away, or is handed over."""
+        """Forget a task that ended, was taken away, or is handed over, and release its leases."""
         self._release(work)
+        work.worktrees.put_down()
         if work.handed_to:
             work.let_go()
-        else:
-            put_away_ended(self._hive, work.task.id)
         self._runs.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)
         self._problem_counts.pop(work.task.id, None)
@@ -223,12 +221,12 @@ class ActiveTasks:
 
     @property
     def has_task_wait(self) -> bool:
-        """True if a step waits for another task. A task rings no bell for that when it is done."""
+        """True if a step waits for another task. The end of that task does not ring this agent's bell."""
         parked = [(work, rest) for work in self.runs if (rest := self._parked.get(work.task.id)) is not None]
         return any(work.waits.awaited_task(rest.reason) is not None for work, rest in parked)
 
     @property
     def remaining_s(self) -> float:
-        """The seconds until a task is to be looked at again, or infinity."""
+        """The seconds until a parked task is due, or infinity if no task will be."""
         parked_rests = [*self._parked.values(), *(parked_rest for _, parked_rest in self._closed.values())]
         return min((parked_rest.remaining_s for parked_rest in parked_rests), default=float("inf"))

@@ -70,9 +70,9 @@ class Agent:
         check: Callable[[], object] = lambda: None,
         mind: Mind | None = None,
     ) -> None:
-        """Open the agent. `on_idle` is called before each wait, `check` raises HiveGone.
+        """Open the agent. `on_idle` is called before each wait. `check` raises HiveGone if the hive is gone.
 
-        A given `mind` replaces the agent's own and has no budget (replays).
+        `mind` replaces the agent's own mind and has no budget (replays).
         """
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
@@ -97,7 +97,7 @@ class Agent:
         self._has_reported_idle = False
         self._idle_looks = 0
         self._model_limit: tuple[str, int | None] = ("", None)
-        """A task or letter with a request that was too long for the model, and the tokens that it may have."""
+        """The task or letter whose request was too long for the model, and the tokens that its requests may have."""
         self._open_calls: set[str] = set()
 
     def _metered(self, mind: Mind | None) -> MeteredMind:
@@ -115,10 +115,11 @@ class Agent:
     def cycle(self) -> bool:
         """Take one turn: sense, scope, recall, select, build, think, act, tidy. Return False if the agent is idle.
 
-        A mind that works by rule gets what `recall` returns. For one that reads conversations, `select` chooses the
-        content of an opening, and `build` begins the conversation in the `window` with it or appends the news.
+        A mind that works by rule gets the entries from `recall`. For a mind that reads conversations, `select` chooses
+        the content of an opening, and `build` starts the conversation in the `window` with that opening or appends the
+        news.
         """
-        # the first look, and one at drops that wait
+        # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count
         with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext():
             sense(self.scheduler)
@@ -145,8 +146,7 @@ class Agent:
     def _converse(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
         """Select, build, think.
 
-        The conversation begins again if it is too long for the model, or if the coding agent does not know its
-        session.
+        Start the conversation again if it is too long for the model, or if the coding agent does not know its session.
         """
         cause, is_program = None, self.metered_mind.program is not None
         tries = _SMALLER
@@ -169,7 +169,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _letting_go_of_moved(self, turn: Turn) -> Iterator[None]:
-        """Drop the task if a person moved it, or if it failed because of its record."""
+        """Forget the turn's task if a person moved it, or if it failed because of its record."""
         try:
             yield
         except TaskMoved as moved:
@@ -178,7 +178,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _vouching(self, turn: Turn) -> Iterator[None]:
-        """Keep heartbeat and lease alive during the turn, and record on it why it ended early."""
+        """Keep heartbeat and lease alive during the turn. If the turn ends early, record the reason in the turn."""
         self._has_reported_idle, self._idle_looks = False, 0
         self.reporter.working(turn.focus)
         self.lease.keep(turn.focus)
@@ -197,7 +197,7 @@ class Agent:
                 self.lease.let_age()
 
     def _gives_up(self, turn: Turn) -> bool:
-        """Return True if the agent was stopped before its mind could answer. The next process takes the turn again."""
+        """Return True if the agent was stopped before its mind could answer. The agent's next process repeats the turn."""
         return turn.parking is not None and turn.thought is None and self.stop_signal.is_set()
 
     def _close_turn(self, turn: Turn) -> None:
@@ -206,7 +206,7 @@ class Agent:
             self.conversations.forget(letter.thread_id)
         self.reporter.progress(turn)
 
-    # what the steps of the cycle are given
+    # what the steps of the cycle receive
 
     @property
     def mind(self) -> Mind:
@@ -227,7 +227,7 @@ class Agent:
         )  # fmt: skip
 
     def session(self, focus: Focus, window: ContextWindow | None = None) -> Session:
-        """Return the session for the tools of a turn. Its `recall` leaves out what the conversation contains."""
+        """Return the session for the tools of a turn. Its `recall` leaves out texts that the conversation contains."""
 
         def recall_more(question: str, tokens: int) -> dict[str, Any]:
             is_known = (lambda _: False) if window is None else window.known_text_test()
@@ -300,12 +300,12 @@ class Agent:
         """
         focus = self.scheduler.focus
         if focus and focus.work and focus.work.was_moved:
-            raise TaskMoved("its mind was stopped: its task was taken away", location=focus.id)
+            raise TaskMoved("the mind was stopped, because its task was taken away", location=focus.id)
         if self.stop_signal.is_stopped():
             raise MindUnavailable(_TOLD_TO_END, lost=True)
 
     def close(self) -> None:
-        """Release what others may wait for. Open tasks stay on disk for the agent's next process."""
+        """Release all that others may wait for. Open tasks stay on disk for the agent's next process."""
         with contextlib.ExitStack() as closing:  # if one part fails, the others are done
             closing.callback(ring, self.hive.layout.doorbells, SUPERVISOR)
             closing.callback(self.status.update, state="exited", task=None, step=None)
@@ -318,7 +318,7 @@ class Agent:
             closing.callback(self.status.update, state="stopping")
 
     def _beat(self) -> None:
-        """Touch the heartbeat file and renew the lease. The heartbeat calls this during long work."""
+        """Touch the heartbeat file and renew the lease. The pulse calls this method during long work."""
         try:
             self._check()
         except HiveGone:  # ends the work; the turn then raises it too
@@ -332,7 +332,7 @@ class Agent:
             self.memory.save()
 
     def _do_upkeep(self) -> bool:
-        """Do one piece of upkeep. Return False if there is none, or if it failed."""
+        """Do one piece of upkeep. Return False if no piece was due, or if the piece failed."""
         try:
             return self.upkeep.step()
         except (HivemindError, OSError) as error:  # not urgent: the next change of the documents tries again

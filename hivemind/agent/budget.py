@@ -25,37 +25,37 @@ from hivemind.tasks import TaskMoved
 VERSION = 1
 _RETRY_S = 30.0
 Reservation = tuple[str, int, float]
-"""The day (UTC), tokens and money that are reserved."""
+"""The day (UTC), tokens and money of a reservation."""
 Settle = Callable[[int, float, datetime], object]
-"""A function that books the tokens and the money that a request used, in place of its reservation."""
+"""A function that books the tokens and money that a request has used, and removes the reservation for that request."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _TokenUse:
-    """A saved account. `day` is empty in the account of a task."""
+    """The usage that an account has booked and reserved. `day` is empty in the account of a task."""
 
     day: str
     tokens: Annotated[int, Field(ge=0)]
     money: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
     def start_day(self, now: datetime) -> None:
-        """Start the account of a new day. A clock that is set back by hours starts none."""
+        """Start the account of a new day. No day starts if the clock is set back by a few hours."""
         today = now.date()
         if not today.isoformat() <= self.day <= (today + timedelta(days=1)).isoformat():
             self.day, self.tokens, self.money = today.isoformat(), 0, 0.0
 
 
 class SharedAccount:
-    """The account at `path` with its `limit`, started again each day if it is `daily`.
+    """The account at `path` with its `limit`. If it is `daily`, it starts again each day.
 
-    With a `lock` several processes share it: each change is one read and one write under the lock, so their
-    reservations together never pass the limit. If it is `durable`, it survives a power cut; that costs two flushes a
+    With a `lock` several processes share the account: each change is one read and one write under the lock, so their
+    reservations together never pass the limit. A `durable` account survives a power cut; that costs two flushes a
     change, little compared with a thought.
 
-    A reservation counts as used, also if the process ends before it settles. A damaged account is set aside and a new
-    one started. An account that cannot be read, or has another version, is kept, and no request is made until a person
-    repairs it: what was used is unknown.
+    A reservation counts as used, even if the process ends before it settles. A damaged account is set aside and a new
+    account started. An account that cannot be read, or has another version, is kept, and no request is made until a
+    person repairs it, because its usage is unknown.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class SharedAccount:
         self._lock = nullcontext() if lock is None else Lock(lock)
 
     def hold(self, tokens: int, money: float, now: datetime) -> Settle:
-        """Reserve what a request may use at most.
+        """Reserve the tokens and money that a request may use at most.
 
-        Raises Parking if that would pass the limit, or if the account cannot be read, OSError if it cannot be written.
-        The returned function never raises: if it cannot write, the reservation counts.
+        Raises Parking if the request would pass the limit, or if the account cannot be read; OSError if it cannot be
+        written. The returned function never raises: if it cannot write, the reservation counts.
         """
         if self._limit.tokens is None and self._limit.money is None:
             return lambda *_: None
@@ -78,7 +78,7 @@ class SharedAccount:
             return partial(self.settle, (account.day, tokens, money))
 
     def settle(self, reservation: Reservation, tokens: int, money: float, now: datetime) -> None:
-        """Book what was used, in place of the reservation."""
+        """Book the actual usage of a request and remove its reservation."""
         if self._limit.tokens is None and self._limit.money is None:
             return
         try:
@@ -94,17 +94,17 @@ class SharedAccount:
 
     @contextmanager
     def _open_account(self, now: datetime) -> Iterator[_TokenUse]:
-        """Read today's account under the lock. Raises Parking if it cannot be read."""
+        """Yield today's account under the lock. Raises Parking if the account cannot be read."""
         with self._lock:
             try:
                 record = load_record(self._path, "budget", VERSION)
                 account = _TokenUse("", 0, 0.0) if record is None else _read_account(record, self._path)
             except DamagedRecord as error:
                 damaged_name = set_aside(self._path).name
-                _log.warning("%s; a new account is begun, this one is kept as %s", error, damaged_name)
+                _log.warning("%s; a new account is begun, the damaged one is kept as %s", error, damaged_name)
                 account = _TokenUse("", 0, 0.0)
             except UserError as error:
-                raise Parking(f"its budget is not known: {error}", again_s=_RETRY_S) from None
+                raise Parking(f"the usage so far is not known: {error}", again_s=_RETRY_S) from None
             if self._daily:
                 account.start_day(now)
             yield account
@@ -121,14 +121,14 @@ class SharedAccount:
             raise Parking(f"{self._whose} budget of {max_money:g} has no room for another question", until)
 
     def _add(self, account: _TokenUse, tokens: int, money: float) -> None:
-        # A report may lower the last one.
+        # A report may lower the amounts of the last report.
         account.tokens, account.money = max(0, account.tokens + tokens), max(0.0, account.money + money)
         fields = {"day": account.day, "tokens": account.tokens, "money": account.money}
         save_record(self._path, "budget", VERSION, fields, durable=self._durable)
 
 
 def _read_account(record: dict[str, Any], path: Path) -> _TokenUse:
-    """Return the account of a record. Raises DamagedRecord if it was edited by hand or is incomplete."""
+    """Return the account in a record. Raises DamagedRecord if the record was edited by hand or is incomplete."""
     with suppress(Unreadable):
         return as_dataclass(
             _TokenUse, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
@@ -137,10 +137,10 @@ def _read_account(record: dict[str, Any], path: Path) -> _TokenUse:
 
 
 class Budget:
-    """The limits of one agent: of each task with its subtasks, of the agent's day, and of the hive's day.
+    """The limits of one agent: for each task with its subtasks, for the agent's day, and for the hive's day.
 
-    A task's account is in the folder of its topmost task, the agent's in its state folder. If it is `durable`, a
-    reservation is on disk before it is used.
+    A task's account is in the folder of its topmost task, the agent's account in its state folder. If they are
+    `durable`, a reservation is on disk before the request is sent.
     """
 
     def __init__(
@@ -155,9 +155,9 @@ class Budget:
         ]
 
     def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
-        """Reserve what a request may use at most. The returned function books the actual usage, once.
+        """Reserve the tokens and money that a request may use at most. Return a function that books the actual usage, once.
 
-        A reservation counts as used, also if the process ends first. Raises Parking if a limit would be passed,
+        A reservation counts as used, even if the process ends first. Raises Parking if a limit would be passed,
         TaskMoved if the task or its topmost task is gone, OSError if an account cannot be written.
         """
         if work is not None:
@@ -181,7 +181,7 @@ class Budget:
     def book(
         self, tokens: int, money: float, work: TaskRun | None, now: datetime, reservation: Reservation = ("", 0, 0.0)
     ) -> None:
-        """Book usage in place of `reservation`, without a check of the limits. Negative amounts are credited."""
+        """Book usage and remove `reservation`, without a check of the limits. Negative amounts are credited."""
         for account in self._accounts_of(work):
             account.settle(reservation, tokens, money, now)
 

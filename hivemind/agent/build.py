@@ -1,4 +1,4 @@
-"""Build: the conversation that is sent to the mind. It begins with an opening, and only grows after that."""
+"""Build: the conversation that is sent to the mind. It begins with an opening; after that, messages are only appended."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _LETTERS = 4  # fit at least: longer ones are shortened
 def build(
     session: Session, window: ContextWindow, epoch: NewEpoch | None, news: News, mind: MeteredMind
 ) -> Sequence[ChatMessage]:
-    """Begin the epoch with its opening, or append the news. Return the conversation.
+    """Begin the epoch with its opening, or append the news. Return the messages of the conversation.
 
-    Raises UserError if the budget leaves no room for a turn, Parking if another agent holds the nodes that are to be
-    folded.
+    Raises UserError if the budget leaves no room for a turn, Parking if another agent holds the nodes to be folded.
     """
     if epoch is not None:
         _begin(session, window, epoch, news, mind)
@@ -43,7 +42,6 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
     focus, entries = session.focus, epoch.selected.entries
     system = ChatMessage("system", window.system)
     if focus.work is not None:
-        focus.work.worktrees.ready()
         trail, before = focus.work.trail, list(window.talk.turn_messages())
         folding_mind = mind.mind_for(focus.work, window.talk) if session.config.graph == "model" else None
 
@@ -68,7 +66,7 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
 
 
 def _earlier(hive: Parts, name: str, message: Message, tokens: int) -> list[str]:
-    """Return the earlier letters of a thread, sent and received: the newest that fit, oldest first."""
+    """Return the earlier letters of the message's thread, sent and received: the newest that fit, oldest first."""
     letters: list[str] = []
     count, mail = hive.count_tokens, hive.mail
     earlier_messages = itertools.takewhile(lambda candidate: candidate.id != message.id, mail.thread(name, message.id))

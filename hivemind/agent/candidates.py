@@ -23,9 +23,9 @@ from hivemind.tools.documents import DOCUMENTS
 from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
-"""The share of a question's words that a text must contain to be about it."""
+"""A text is about a question if it contains at least this share of the question's words."""
 PASSAGE = "passage"
-"""The prefix of a location that names a passage's node and the quoted characters: `passage:n7:0-120`."""
+"""The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
 PER_QUESTION = 6
 _NODES = 12
 _ANSWERING = ("decision", "note")
@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 
 
 def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
-    """Return what the agent and its workspace remember about the questions, the best first, within 1,000 tokens.
+    """Return the memories of the agent and its workspace about the questions, the best first, within 1,000 tokens.
 
-    A hit that does not fit is skipped. The search writes no file, not even a new database.
+    A memory that does not fit is skipped. The search writes no file, not even a new database.
     """
     if not "".join(questions).strip() or not hive.memory.database.was_made:
         return []
@@ -89,7 +89,8 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
 
 def content_sources(hive: Parts) -> dict[str, Source]:
-    """Return the loaders for blocks that name a memory, a node or a passage. They shorten to `max_tokens`, if given."""
+    """Return the functions that load a memory, node or passage, by the prefix of its location. Each shortens the
+    content to `max_tokens`, unless that is None."""
 
     def memory(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)
@@ -118,8 +119,8 @@ def document_blocks(
 ) -> list[KnowledgeMemoryBlock]:
     """Return quotable passages of knowledge/ and of the task's attachments as blocks.
 
-    `include_weak` adds passages that are only the nearest ones. Better passages get newer timestamps: of two blocks
-    with equal scores the newer is selected first.
+    `include_weak` adds passages that are near to a question but not about it. Better passages get newer timestamps: of
+    two blocks with equal scores the newer is selected first.
     """
     if not questions:
         return []
@@ -149,7 +150,8 @@ def _is_about(hive: Parts, question: str, passage: Passage) -> bool:
 
 
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """Return the notes on documents in scope that answer a question. They are quoted like memories: no file has them."""
+    """Return the notes on documents in `scope` that answer a question. No file has their text, so they are quoted like
+    memories."""
     blocks = []
     for node, confidence in hive.documents.notes(question, PER_QUESTION):
         if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
@@ -162,7 +164,7 @@ def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetim
 
 
 def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """Return the parts of documents that contain several passages: then the whole part matters, if there is room."""
+    """Return a block for each part of a document that contains several passages, because the whole part then matters."""
     nodes = [hive.documents.find(passage.node_id) for passage in passages]
     parents = Counter(node.parent_id for node in nodes if node is not None)
     blocks = []
@@ -176,7 +178,7 @@ def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> lis
 
 
 def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
-    """Return a block for a node and its descendants, limited to the tokens of a part."""
+    """Return a block for a node and its descendants. At most the tokens that a part may have are counted."""
     return KnowledgeMemoryBlock(
         timestamp=now,
         id=f"knowledge:{DOCUMENTS}:{node.id}",
@@ -189,12 +191,10 @@ def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str |
 
 
 def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = False) -> list[ContextMemoryBlock]:
-    """Return nodes of task graphs that answer a question, folded ones too: published ones and those of the agent's
-    lane.
+    """Return the nodes of task graphs that answer a question, folded ones too, if they are published or in the agent's lane.
 
-    `allow_stale` reads no graph of an active task: they are as at the last look, or at the end of the task. Decisions
-    and notes can be quoted as answers. Evidence is quoted from its file, and a note titled with a question is an
-    earlier answer to it.
+    With `allow_stale`, graphs of active tasks are not read again. Decisions and notes can be quoted as answers.
+    Evidence is quoted from its file. A note titled with a question is an earlier answer to that question.
     """
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     search_result = hive.graph_index.find(question, limit=_NODES, quick=allow_stale)

@@ -11,7 +11,8 @@ from hivemind.taskrun.focus import Focus
 
 
 class Conversations:
-    """One agent's conversations. A task's belongs to its run; a thread's is kept here while a letter of it is open."""
+    """One agent's conversations. A task's conversation belongs to its run; a thread's is kept here while a letter is
+    open."""
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._layout, self._durable, self._name = hive.layout, hive.config.durable, name
@@ -29,7 +30,7 @@ class Conversations:
         return self._threads[thread]
 
     def forget(self, thread: str) -> None:
-        """Keep the conversation of a thread no longer; its next letter reads the file."""
+        """Close the conversation of a thread. The thread's next letter reads the file again."""
         self._threads.pop(thread, None)
 
     def _open(self, thread: str) -> Conversation:

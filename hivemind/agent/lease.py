@@ -1,4 +1,4 @@
-"""The lease of the step in focus: claimed before a call, and renewed while a turn lasts."""
+"""The lease of the step in focus: claimed before the calls of a turn, and renewed while the turn lasts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def renew_lease(hive: Parts, name: str, step_id: str, generation: int) -> None:
-    """Renew a lease at half its time. Raises CoordinationError if it is lost."""
+    """Renew a lease if half of its time is over. Raises CoordinationError if the lease is lost."""
     lease = hive.leases.get(step_id)
     if lease is None or lease.expires_seq - hive.journal.seq <= (lease.expires_seq - lease.acquired_seq) // 2:
         hive.leases.renew(step_id, name, generation, MAX_TTL_SEQ)
@@ -31,13 +31,13 @@ class FocusLease:
         self._renewed: tuple[str, int] | None = None  # the step and the generation
 
     def keep(self, focus: Focus) -> None:
-        """Renew the lease from now on if the agent holds it already: it must not age while the mind thinks."""
+        """If the agent already holds the step's lease, renew it from now on: it must not expire while the mind thinks."""
         lease = None if focus.step is None else self._hive.leases.get(focus.step.id)
         is_held = lease is not None and lease.holder_agent_id == self._name
         self._renewed = (lease.step_id, lease.generation) if lease is not None and is_held else None
 
     def take(self, focus: Focus) -> None:
-        """Claim the step in focus, or keep its lease. Raises Parking if it is blocked, or leased by another."""
+        """Claim the step in focus, or keep its lease. Raises Parking if the step is blocked, or leased by another agent."""
         if focus.blocked is not None:
             wait = None if focus.work is None else focus.work.waits.get(focus.blocked.id)
             raise blocked_parking(focus.blocked.step.path, focus.blocked.step.blocked_reason, wait)
@@ -53,11 +53,12 @@ class FocusLease:
             focus.work.lease = lease
 
     def let_age(self) -> None:
-        """Stop renewing: the turn is over."""
+        """Stop renewing the lease, because the turn is over."""
         self._renewed = None
 
     def renew(self) -> None:
-        """Renew the lease once it is old enough. After a loss, the next write is refused with the reason."""
+        """Renew the lease once half of its time is over. If the lease is lost, the agent's next write is refused with
+        the reason."""
         if self._renewed is None:
             return
         try:

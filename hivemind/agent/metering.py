@@ -1,8 +1,8 @@
 """An agent's mind with a meter: usage is reserved before each request and booked after it.
 
-Each request to a language model is metered. Its maximal usage is reserved, and its line in the conversation is
-written, before it is sent. For other minds that read, the tokens of the messages are counted, once a turn. A mind that
-works by rule is free.
+Each request to a language model is metered. Before it is sent, its maximal usage is reserved and its line in the
+conversation is written. For other minds that read conversations, the tokens of the messages are counted, once a turn. A
+mind that works by rule is free.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _log = logging.getLogger(__name__)
 _MARGIN = 1.35  # a provider's tokens for one of ours, as a first estimate
 _PARTS = 1024  # token counts in the cache: requests share all parts but the last
 _MESSAGES = frozenset({"turn", "correction", "continuation", "mail"})
-"""The causes of requests that are answered by messages of a conversation."""
+"""The causes of requests whose answers become messages of a conversation."""
 _FRAME = 64  # tokens that a provider adds to a request
 
 
 def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, patience: Patience | None = None) -> Mind:
-    """Open the mind that an agent's file names, with the prices of its hive.
+    """Open the mind that an agent's file names, with the prices in hive.yaml.
 
     Raises UserError for an unknown mind, a missing key or extra, and for a budget of money without prices.
     """
@@ -75,8 +75,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
         bounds = (config.budget.task, config.budget.day, hive.budget.day)
         if any(bound is not None and bound.money is not None for bound in bounds) and mind.prices is None:
             raise UserError(
-                f"there is a budget of money, and what {mind.name} costs is not known",
-                remedy="say it with prices: {in: …, out: …}, for a million tokens",
+                f"there is a budget of money, but the price of {mind.name} is not known",
+                remedy="set prices: {in: …, out: …}, for a million tokens",
             )
     return mind
 
@@ -84,8 +84,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 class MeteredMind:
     """An agent's mind with its accounts.
 
-    `total` is the usage of this process, `estimates` the part that a later report may replace. `request` is the last
-    request that was answered by a message, `last_usage` its usage.
+    `total` is the usage of this process, `estimates` the part of it that a later report may replace. `request` is the
+    last request whose answer was a message, `last_usage` the usage of that request.
     """
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter) -> None:
@@ -105,17 +105,17 @@ class MeteredMind:
         return not getattr(self.mind, "by_rule", False)
 
     def works_by_rule(self, focus: Focus) -> bool:
-        """Return True if a turn is taken by rule: because of the mind, or because a letter asks to check quotes."""
+        """Return True if a turn is taken by rule: the mind works by rule, or the letter asks to check quotes."""
         return not self.reads or focus.asks_review
 
     @cached_property
     def rule(self) -> Mind:
-        """The mind for turns by rule: the agent's own, or the extractive one, which checks quotes for every agent."""
+        """The mind for turns by rule: the agent's own, or the extractive mind, which checks quotes for every agent."""
         return ExtractiveMind() if self.reads else self.mind
 
     @property
     def program(self) -> AgentMind | None:
-        """The coding agent, if the mind is one."""
+        """The mind if it is a coding agent, else None."""
         return self.mind if isinstance(self.mind, AgentMind) else None
 
     @property
@@ -123,21 +123,21 @@ class MeteredMind:
         return bool(getattr(self.mind, "takes_pictures", False))
 
     def summary_mind(self) -> Mind:
-        """Return the mind that summarizes documents: a coding agent does not."""
+        """Return the mind that summarizes documents: the agent's mind, or the extractive mind in place of a coding agent."""
         return self.rule if self.program is not None else self.mind_for(None, None)
 
     def max_turns(self, config: AgentConfig) -> int:
-        """Return the turns that a task may take before the operator is asked."""
+        """Return the number of turns after which the operator is asked whether a task should continue."""
         return (self.program and self.program.config.max_turns) or config.max_turns
 
     def mind_for(self, work: TaskRun | None, talk: Conversation | None) -> Mind:
-        """Return the mind. Its requests are noted in the conversation and held against the task's budget."""
+        """Return the mind, which notes its requests in the conversation and books them on the task's budget."""
         if not isinstance(self.mind, LanguageMind):
             return self.mind
         return self.mind.with_meter(lambda request: self._metered(work, talk, request))
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema], work: TaskRun | None, talk: Conversation) -> Thought:
-        """Ask the mind, within the budgets of the day and of the task. Raises Parking, MindError."""
+        """Ask the mind, within the budgets of the day and of the task. Raises Parking if a budget is used up, MindError."""
         self.request = None
         if isinstance(self.mind, LanguageMind):
             thought = self.mind_for(work, talk).think(turn, tools)
@@ -162,7 +162,6 @@ class MeteredMind:
         return replace(thought, usage=usage)
 
     def close(self) -> None:
-        """Close the mind's connections."""
         if isinstance(self.mind, LanguageMind):
             self.mind.close()
 
@@ -172,9 +171,9 @@ class MeteredMind:
     def _metered(
         self, work: TaskRun | None, talk: Conversation | None, request: MeteredRequest
     ) -> Iterator[MeteredExchange]:
-        """Reserve what a request may use, note it in the conversation, and book its usage.
+        """Reserve the most that a request may use, note the request in the conversation, and book its usage.
 
-        Raises Parking if a budget has no room for a thought, MindUnavailable if there is no room for a fold.
+        Raises Parking if a budget has no room for a thought, MindUnavailable if it has no room for a fold.
         """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
@@ -207,9 +206,9 @@ class MeteredMind:
                 self._book(request, exchange, usage, talk)
 
     def _usage_of(self, request: MeteredRequest, counted_tokens: int, exchange: MeteredExchange) -> Usage:
-        """Return what a request has used. A lost answer has cost what was sent.
+        """Return the usage of a request. If its answer was lost, the tokens that were sent count.
 
-        A provider that counts more than was reserved does so once: from then on more is reserved.
+        If the provider counts more than was reserved, later requests reserve more.
         """
         usage = exchange.usage or Usage()
         if usage.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
@@ -217,7 +216,7 @@ class MeteredMind:
             return with_price(Usage(self._sent_tokens(counted_tokens), answer_tokens), request.prices)
         self._margin = max(self._margin, usage.tokens_in / max(1, counted_tokens))
         if usage.tokens_out > request.max_output * self._excess:
-            warning = "%s: an answer of %d tokens, where %d were asked for at most"
+            warning = "%s: an answer of %d tokens, but at most %d were allowed"
             _log.warning(warning, request.model, usage.tokens_out, request.max_output)
             self._excess = usage.tokens_out / request.max_output
         return usage
@@ -225,7 +224,7 @@ class MeteredMind:
     def _book(
         self, request: MeteredRequest, exchange: MeteredExchange, usage: Usage, talk: Conversation | None
     ) -> None:
-        """Book the usage. The answer of a turn becomes a message; other answers are noted in the conversation."""
+        """Book the usage of a request. A turn's answer becomes a message; any other answer is noted in the conversation."""
         self.total += usage
         if exchange.answer is not None and request.cause in _MESSAGES:
             self.request, self.last_usage = request.id, usage
@@ -239,15 +238,16 @@ class MeteredMind:
             _note_answer(talk, record)
 
     def _sent_tokens(self, counted_tokens: int) -> int:
-        """Return the most tokens that the provider, whose vocabulary is another, may count for a request."""
+        """Return the most tokens that the provider may count for a request. Its vocabulary differs from the local
+        counter's."""
         return math.ceil(counted_tokens * self._margin) + _FRAME
 
 
 class RunAccount:
-    """The account of one run of a coding agent, which is one request in the conversation.
+    """The account of one run of a coding agent. In the conversation, the run is one request.
 
-    Until the program reports, its prompt counts as an estimate. A program that reports for its whole session
-    (`usage_of: session`) includes runs that were killed: the report replaces their estimates.
+    Until the program reports, the tokens of its prompt count as an estimate. A program that reports for its whole
+    session (`usage_of: session`) includes runs that were killed: the report replaces their estimates.
     """
 
     def __init__(
@@ -259,7 +259,8 @@ class RunAccount:
         prompt: str,
         session: str | None,
     ) -> None:
-        """Reserve the prompt's tokens. The run continues `session`, if given. Raises Parking, TaskMoved, OSError."""
+        """Reserve the prompt's tokens. The run continues `session`, unless that is None. Raises Parking, TaskMoved,
+        OSError."""
         self._meter, self._budget = meter, meter.budget
         self._mind, self._work, self._talk = mind, work, talk
         self._counts_session, self._resumes = mind.profile.usage_of == "session", session is not None
@@ -270,13 +271,13 @@ class RunAccount:
         self._settle = self._budget.hold(self._prompt.tokens, 0.0, work, datetime.now(UTC))
 
     def begin(self) -> None:
-        """Note that the prompt is about to be sent."""
+        """Note in the conversation that the prompt is about to be sent."""
         self._talk.note(_request_line(self._key, "turn", self._mind.name, self._prompt.tokens, 0.0, self._talk))
 
     def report(self, usage: Usage, part: str | None, session: str | None) -> None:
         """Book the usage that the program reports for a part of its run, for the run, or for its session.
 
-        Raises Parking once a budget is used up. Usage is booked also after the task ended or its claim was lost.
+        Raises Parking once a budget is used up. Usage is also booked after the task ended or its claim was lost.
         """
         fields: dict[str, Any] = {}
         if part is not None:
@@ -300,7 +301,8 @@ class RunAccount:
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
     def close(self, *, was_heard: bool) -> None:
-        """Close the account. Without a report, a program that was heard used its prompt; any other used no tokens."""
+        """Close the account. Without a report, the prompt counts as used if the program was heard (`was_heard`), else
+        nothing."""
         if self._reported is not None:
             return
         usage = self._prompt if was_heard else Usage()
@@ -312,7 +314,7 @@ class RunAccount:
             _note_answer(self._talk, {"answered": self._key, "usage": usage.as_record()})
 
     def _replace_estimates(self) -> None:
-        """Release the reservations for earlier runs of this session, since its report covers them."""
+        """Release the reservations for earlier runs of the session, because the session's report covers those runs."""
         for key, request in [*self._talk.unanswered.items()] if self._counts_session and self._resumes else ():
             if key != self._key and request["model"] == self._mind.name:
                 reservation = str(request["at"])[:10], request["reserved"]["tokens"], 0.0
@@ -322,7 +324,7 @@ class RunAccount:
 
 
 def _note_answer(talk: Conversation, record: dict[str, Any]) -> None:
-    """Note the usage of a request in the conversation. If that is impossible, only the budgets have it."""
+    """Note the usage of a request in the conversation. If that fails, only the budgets have the usage."""
     try:
         talk.note(record, durable=False)
     except (HivemindError, OSError) as error:
@@ -330,7 +332,7 @@ def _note_answer(talk: Conversation, record: dict[str, Any]) -> None:
 
 
 def _request_line(key: str, cause: str, model: str, tokens: int, money: float, talk: Conversation) -> dict[str, Any]:
-    """Return the line of a request that is about to be sent."""
+    """Return the line that a conversation gets before a request is sent."""
     return {
         "request": key, "cause": cause, "epoch": None if talk.epoch is None else talk.epoch["epoch"],
         "through": talk.messages[-1].id if talk.messages else None, "model": model,

@@ -1,4 +1,4 @@
-"""News: what happened since the last turn that a conversation should contain, each thing once."""
+"""News: events since the last turn that a conversation should contain, each once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LINE_CHARS = 160
 
 
 class News:
-    """Appends the news of a turn to its conversation."""
+    """Appends the news of a turn to the turn's conversation."""
 
     def __init__(self, memory: WorkingMemory, pictures: Pictures) -> None:
         self._memory, self.pictures = memory, pictures
         self.read_files = ReadFiles()
 
     def tell(self, session: Session, window: ContextWindow) -> None:
-        """Append what happened since the last turn, with its source."""
+        """Append the events since the last turn, each with its source."""
         focus, talk = session.focus, window.talk
         if focus.work is not None:
             self._tell_of_task(focus.work, session, talk)
@@ -58,9 +58,8 @@ class News:
             talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
 
     def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
-        """Refer to the documents and memories that an opening would show now and this conversation does not contain.
-        The mind can recall the contents. Letters are separate news.
-        """
+        """Append references to the documents and memories that an opening would show now and that the conversation does
+        not contain. The mind can recall the contents. Letters are separate news."""
         talk = window.talk
         if not self._memory.has_news(session.focus):
             return
@@ -88,17 +87,18 @@ _Stamp = tuple[int, int, int] | None
 
 
 class ReadFiles:
-    """Finds the files that differ from what their conversation knows, also if they changed while no process ran.
+    """Finds the files that have changed since the conversation saw them, even if they changed while no process ran.
 
-    The conversation has the known digests. The stamps of unchanged files are kept here: a file is read again only
-    after it was written.
+    The conversation has the digests of the files that it saw. This object has the stamps of unchanged files: a file is
+    read again only after it was written.
     """
 
     def __init__(self) -> None:
         self._unchanged: dict[Path, tuple[str | None, _Stamp]] = {}
 
     def changed_files(self, talk: Conversation, session: Session) -> dict[str, str | None]:
-        """Return the files that changed since they were shown or noted, with their digests (None: deleted)."""
+        """Return the files that changed since the conversation showed or noted them, with their new digests (None:
+        deleted)."""
         changed_digests = {}
         for name, digest in talk.files.items():
             with suppress(UserError, OSError):

@@ -169,7 +169,7 @@ def _section(title: str, text: str) -> str:
 
 
 def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
-    lines = [_worktree(hive, worktree, first=at == 0) for at, worktree in enumerate(run.worktrees.recorded)]
+    lines = [_worktree(hive, worktree, first=at == 0) for at, worktree in enumerate(run.worktrees.planned)]
     template = "What is for no repository goes to {}." if lines else "You write to {}; paths are looked up there first."
     lines.append(f"{template.format(folder)} knowledge/ may be read and written.")
     for root, root_config in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
@@ -190,9 +190,15 @@ def _worktree(hive: Parts, tree: Worktree, *, first: bool) -> str:
     description = f"{hive.layout.relative(tree.path)}, a git worktree of {tree.root}"
     start = f"Your folder is {description}" if first else f"Another is {description}"
     relative = "; paths are relative to it, commands run there" if first else ""
+    relative += "" if tree.agent else ". It is made when you first use it"
     if tree.branch is None:
-        return f"{start} at {tree.base[:12]}, the work that you review: read it, try it out; you change nothing in it{relative}."
-    submodules = " Its submodules are not filled." if (tree.path / ".gitmodules").is_file() else ""
+        place = f" at {tree.base[:12]}" if tree.base else ""
+        return f"{start}{place}, the work that you review: read it, try it out; you change nothing in it{relative}."
+    submodules = (
+        " Its submodules are not filled."
+        if ((tree.path if tree.agent else tree.root) / ".gitmodules").is_file()
+        else ""
+    )
     commit_rule = "What you have not committed at the end of a turn is committed for you."
     return f"{start} on branch {tree.branch}{relative}. {commit_rule} Nothing is changed in {tree.root} itself.{submodules}"
 

@@ -1,4 +1,4 @@
-"""The opening with which an agent would begin a conversation now, and the reasons (`hivemind context AGENT`)."""
+"""A preview of an agent's next opening, and the reasons for its selection (`hivemind context AGENT`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Preview:
     budget: int
 
     def choices(self) -> list[dict[str, Any]]:
-        """Return each candidate block with its score and the reason: selected ones first, the best first."""
+        """Return each candidate block with its score and the reason: selected blocks first, each group by falling score."""
         inside = {entry["id"] for entry in self.selected.entries}
         choices = [
             {

@@ -16,10 +16,10 @@ _SUBJECT_CHARS = 2_000
 
 
 def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequence[ToolResult]]:
-    """Return what the hive knows about the questions in focus, and the results of the turn before.
+    """Return the hive's knowledge about the questions in focus, and the results of the turn before.
 
-    This is for a mind that works by rule. A mind that reads gets the selection of its opening, and asks for more with
-    the tool `recall`.
+    It is for a mind that works by rule. A mind that reads conversations gets a selection in its opening, and asks for
+    more with the tool `recall`.
     """
     results = () if focus.work is None else focus.work.conversation.last_results
     return memory.answer_entries(focus, questions_of(focus)), results
@@ -28,13 +28,13 @@ def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequen
 def answer(
     memory: WorkingMemory, focus: Focus, is_known: Callable[[str], bool], question: str, tokens: int
 ) -> dict[str, Any]:
-    """Answer the tool `recall`: the text and the sources that the conversation does not contain yet."""
+    """Answer the tool `recall`: return the text and sources that the conversation does not contain yet."""
     entries = memory.recall(focus, question, tokens, is_known)
     return {"sources": [source_of(entry) for entry in entries], "text": materials(entries)}
 
 
 def questions_of(focus: Focus) -> list[str]:
-    """Return the questions in focus: of an `ask` step (or one without an action), or of a person's letter."""
+    """Return the questions in focus: those of an `ask` step, of a step without an action, or of a person's letter."""
     if focus.message is not None:
         message = focus.message
         asks = message.sender == HUMAN or focus.stranger
@@ -45,5 +45,5 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def subjects_of(focus: Focus) -> list[str]:
-    """Return the texts for which an opening is selected: the questions in focus, else the task's text."""
+    """Return the texts for which an opening's content is selected: the questions in focus, else the task's text."""
     return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_SUBJECT_CHARS]]

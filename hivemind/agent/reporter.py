@@ -41,7 +41,7 @@ class StatusReporter:
         )
 
     def idle(self) -> None:
-        """Show that the agent is idle, and why mail is not read."""
+        """Show that the agent is idle, and the reason if mail is parked."""
         mail_rest = self._scheduler.letters.rest
         self._status.update(
             state="idle", task=None, step=None, unread=len(self._scheduler.letters),

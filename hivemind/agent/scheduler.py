@@ -1,4 +1,4 @@
-"""The scheduler: incoming letters, claimed tasks, and the choice of what a turn is about."""
+"""The scheduler: takes in letters, claims tasks, and chooses the letter or task of each turn."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ShowPictures = Callable[[Message], Sequence[Mapping[str, str]]]
 
 
 class Scheduler:
-    """One agent's letters and claimed tasks. They take turns: neither waits for the other to be finished.
+    """One agent's letters and claimed tasks. Letters and tasks alternate: neither waits until the other is finished.
 
-    Without `takes_mail` no mail is taken in (replays).
+    If `takes_mail` is False, no mail is taken in (replays).
     """
 
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
@@ -41,7 +41,6 @@ class Scheduler:
     # sense
 
     def sense(self) -> None:
-        """Take in new mail."""
         self.focus = None  # an error here is not the fault of a letter or a task
         if self.takes_mail:
             self.letters.sense(self.deliver)
@@ -49,7 +48,8 @@ class Scheduler:
     def deliver(self, message: Message) -> str | None:
         """Deliver a letter to the tasks that wait for it: a verdict on a result, or an answer to a step's question.
 
-        Return the task's id. Return "" for an answer that no step waits for: a second answer is not a question.
+        Return the id of such a task, or None. Return "" for a person's answer that no step waits for, which starts no
+        turn.
         """
         is_answer = is_question(message.in_reply_to, self._hive.config.workspace)
         awaiting_task = "" if is_answer and message.sender == HUMAN else None
@@ -84,7 +84,7 @@ class Scheduler:
         return True
 
     def deliver_news(self, work: TaskRun, keep: Callable[[Message], object]) -> None:
-        """Take in new mail while a program works on a task. Letters about the task become news in its conversation."""
+        """Take in new mail while a program works on a task. Letters about this task become news in its conversation."""
         self.letters.sense(self.deliver)
         for message in self.letters.open_messages():
             task_id = self.letters.task_of(message)
@@ -98,16 +98,15 @@ class Scheduler:
     def scope(
         self, *, reads: bool, keep: Callable[[Message], object] = lambda _: None, pictures: ShowPictures = lambda _: ()
     ) -> Focus | None:
-        """Choose what this turn is about: the oldest letter that needs a turn, or a task that can continue, or a new
-        one.
+        """Choose the subject of this turn: the oldest letter that needs a turn, a task that can continue, or a new task.
 
-        Letters and tasks alternate. Return None if there is neither. `keep` gets the letters that need no turn.
-        `reads`: the mind reads conversations. `pictures` returns the pictures of a letter.
+        Letters and tasks alternate. Return None without a letter or task. Letters that need no turn are passed to
+        `keep`. `reads` says that the mind reads conversations. `pictures` returns the pictures of a letter.
         """
         self.focus = None
         while (message := self.letters.first(needs_turn=False)) is not None:
             focus = self._focus_on_letter(message)
-            # By rule only a person's letter, or a stranger's, is answered, and only if no task waited for it.
+            # By rule only a person's or a stranger's letter is answered, and only if no task waited for the letter.
             is_asked = not focus.heard and (message.origin == "human" or focus.stranger)
             if focus.asks_review or (self._needs_turn(focus, message, pictures) if reads else is_asked):
                 self.letters.mark_for_turn(message)
@@ -141,10 +140,10 @@ class Scheduler:
         return focus_on(work, reads=reads)
 
     def _needs_turn(self, focus: Focus, message: Message, pictures: ShowPictures) -> bool:
-        """Return True if a letter wakes a mind that reads: it is from a person, from a stranger who may be answered,
-        or expects a reply.
+        """Return True if a letter needs a turn of a mind that reads conversations: it is from a person, from a stranger
+        who may be answered, or expects a reply.
 
-        A letter about a claimed task becomes news in its conversation instead.
+        A letter about a claimed task becomes news in the task's conversation instead.
         """
         task_id = self.letters.task_of(message)
         work = next((run for run in self.active_tasks.runs if task_id is not None and run.concerns(task_id)), None)
@@ -163,7 +162,7 @@ class Scheduler:
     # after a turn
 
     def only_looked(self, turn: Turn) -> bool:
-        """Return True if the turn only found that its task or the mail stays parked, for the same reason."""
+        """Return True if the turn only found that its task, or the mail, stays parked for the same reason."""
         if turn.parking is None or turn.results or turn.thought is not None:
             return False
         if turn.focus.work is not None:
@@ -171,7 +170,7 @@ class Scheduler:
         return self.letters.rest is not None and self.letters.rest.reason == turn.parking.reason
 
     def end_turn(self, turn: Turn) -> None:
-        """Apply the consequences of a turn: close a letter, or park, drop or blame a task."""
+        """Apply the consequences of a turn: close a letter, or park or drop a task, or count a problem of it."""
         if turn.focus.message is not None:
             self.letters.end_turn(turn.focus.message, turn)
             self._mail_is_next = turn.parking is not None  # a postponed letter had no turn
@@ -195,7 +194,7 @@ class Scheduler:
             self.active_tasks.clear_problems(work)
 
     def handle_error(self, error: Exception) -> bool:
-        """Blame the letter or the task in focus for an unexpected error. Return False if there is none."""
+        """Count an unexpected error as a problem of the letter or task in focus. Return False if none is in focus."""
         focus = self.focus
         if focus is None:
             return False
@@ -216,7 +215,7 @@ class Scheduler:
     def next_look_s(self, limit_s: float, idle_looks: int) -> float:
         """Return the seconds until a parked task is due or a half-written file may be complete, at most `limit_s`.
 
-        `idle_looks` counts the looks in vain. Files that stay half-written are looked at less and less often.
+        `idle_looks` counts the looks without result. Files that stay half-written are looked at less and less often.
         """
         waits = [limit_s, self.active_tasks.remaining_s]
         if self.letters.rest is not None and self.letters:
@@ -228,7 +227,7 @@ class Scheduler:
         return max(0.0, min(waits))
 
     def close(self) -> None:
-        """Release the leases, and close the record of the intake."""
+        """Release the agent's leases, and close the record of taken letters."""
         try:
             self._hive.leases.release_all(self._name)
         finally:

@@ -1,4 +1,4 @@
-"""Scope: choose what the turn is about, and what comes next in a task."""
+"""Scope: choose the letter or task of the turn, and the next step of a task."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ from hivemind.taskrun.focus import Focus
 def scope(
     scheduler: Scheduler, mind: MeteredMind, keep: Callable[[Message], object], pictures: Pictures
 ) -> Focus | None:
-    """Return the letter or the task of the turn, or None. `keep` gets letters that need no turn."""
+    """Return the letter or the task of the turn, or None if there is neither. Letters that need no turn are passed to
+    `keep`."""
     return scheduler.scope(reads=mind.reads, keep=keep, pictures=pictures.of_letter)

@@ -1,4 +1,4 @@
-"""Select: decide whether the turn begins an epoch, and what of all blocks is then worth its place in the opening."""
+"""Select: decide whether the turn begins an epoch, and which blocks are then worth their tokens in the opening."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIN_TURNS = 2  # a conversation of fewer turns is as short as a new opening
 
 @frozen
 class NewEpoch:
-    """The cause of an epoch, and what its opening shows."""
+    """The cause of a new epoch, and the selection for its opening."""
 
     cause: str
     selected: SelectedMemory
@@ -30,10 +30,10 @@ class NewEpoch:
 def select(
     focus: Focus, window: ContextWindow, memory: WorkingMemory, *, cause: str | None, keeps_sessions: bool
 ) -> NewEpoch | None:
-    """Select what the opening shows besides the task. Return None if the conversation continues.
+    """Return the new epoch with the selection for its opening. Return None if the conversation continues.
 
-    `cause` is set if the epoch has to end in the middle of a turn. A mind that `keeps_sessions` limits the
-    conversation itself.
+    With a `cause`, the epoch has to end in the middle of a turn. A mind that `keeps_sessions` limits the conversation
+    itself.
     """
     cause = cause or _cause(window, keeps_sessions=keeps_sessions)
     return None if cause is None else NewEpoch(cause, select_memory(focus, window, memory))
@@ -42,7 +42,7 @@ def select(
 def select_memory(
     focus: Focus, window: ContextWindow, memory: WorkingMemory, is_known: Callable[[str], bool] = lambda _: False
 ) -> SelectedMemory:
-    """Select what an opening would show now, without the contents for which `is_known` is true."""
+    """Select the content that an opening would have now, without the texts for which `is_known` is true."""
     return memory.select(focus, subjects_of(focus), window.selection_room, is_known)
 
 

@@ -29,7 +29,7 @@ def tidy(
 ) -> None:
     """Record the turn, prompt a mind that made no calls, and apply the consequences.
 
-    A turn without a `talk` was taken by rule.
+    `talk` is None for a turn by rule.
     """
     work, message = session.focus.work, session.focus.message
     used_tools = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
@@ -52,7 +52,7 @@ def tidy(
 
 
 def _record(turn: Turn, session: Session, log: AgentLog) -> None:
-    """Write a turn by rule at once: to the task's conversation, or to the agent's log if it is about a letter."""
+    """Write a turn by rule at once: to the task's conversation, or to the agent's log if the turn is about a letter."""
     focus, thought = session.focus, turn.thought
     if focus.work is None:
         if thought is not None or turn.problem is not None:
@@ -70,7 +70,7 @@ def _record(turn: Turn, session: Session, log: AgentLog) -> None:
 
 
 def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) -> None:
-    """Prompt a mind after an answer without calls. Ask the operator if it repeats itself, or takes too long."""
+    """Prompt a mind after an answer without calls. Ask the operator if the mind repeats itself, or takes too many turns."""
     thought = turn.thought
     if thought is not None and thought.cut:
         talk.add_news(

@@ -1,4 +1,4 @@
-"""An agent's mail, from the intake until each letter is answered, read or given up."""
+"""An agent's mail, from the intake of each letter until it is answered, read or given up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.waits import ParkedRest, disk_full_parking
 
 MAX_TURNS = 20
-"""The turns that one letter may take. After that it is given up."""
+"""The turns that one letter may take. After these turns it is given up."""
 _ANSWERS = frozenset({"check_citations", "reply_mail"})
 _BATCH = 20
 _MAX_WAITING = 1000  # open letters in memory: an answer behind a usual backlog is still delivered
@@ -23,7 +23,7 @@ _MAX_DEATHS = 5  # of processes in turns about one letter; other kills do not co
 
 @dataclass(slots=True)
 class _OpenLetter:
-    """An open letter: the task that waited for it, if any, whether it needs a turn, and its turns so far."""
+    """An open letter: the task that waited for it or None, whether it needs a turn, and the number of its turns so far."""
 
     message: Message
     awaited_by: str | None = None
@@ -34,8 +34,8 @@ class _OpenLetter:
 class UnreadMail:
     """One agent's letters, in the order of their turns.
 
-    A letter is open until it was answered, or its mind made no more calls. It is moved to `.Dead`, with the reason in
-    a file next to it, after three problems, twenty turns, or five processes that died in a turn about it.
+    A letter is open until it was answered, or until the mind made no more calls. It is moved to `.Dead`, with the
+    reason in a file next to it, after three problems, twenty turns, or five processes that died in a turn about it.
     """
 
     def __init__(self, hive: Parts, name: str) -> None:
@@ -56,7 +56,7 @@ class UnreadMail:
 
     @property
     def unsettled(self) -> int:
-        """The number of files that are still being written."""
+        """The number of mail files that are still being written."""
         return self._intake.unsettled_count
 
     def sense(self, deliver: Callable[[Message], str | None]) -> None:
@@ -71,7 +71,7 @@ class UnreadMail:
             self._open_letters[message.key].awaited_by = deliver(message)
 
     def _refuse(self, message: Message) -> None:
-        """Bounce a letter from an unknown sender, or show it to the operator, as hive.yaml says. No mind sees it."""
+        """Bounce a letter from an unknown sender, or copy it to the operator, as hive.yaml says. No mind sees the letter."""
         try:
             if self._policy == "bounce":
                 self._intake.give_up(message, self._mail.bounce(message))
@@ -86,11 +86,11 @@ class UnreadMail:
             self.rest = ParkedRest.of(disk_full_parking(), self.rest)
 
     def first(self, *, needs_turn: bool) -> Message | None:
-        """Return the next letter: of the ones that need a turn, or of the ones that are new.
+        """Return the next letter that needs a turn, or, if `needs_turn` is False, the next new letter.
 
-        Return None if there is none, or if mail is parked because the mind is not available. A turn begins, which
-        lasts until `end_turn`, `count_problem`, `mark_for_turn` or the next call. If the process is killed in it, that
-        is counted.
+        Return None without such a letter, or if mail is parked because the mind is not available. A turn begins, which
+        lasts until `end_turn`, `count_problem`, `mark_for_turn` or the next call. If the process is killed in this
+        turn, the death is counted.
         """
         self._turn.close()
         while self.rest is None or self.rest.is_over:
@@ -107,7 +107,7 @@ class UnreadMail:
         return None
 
     def mark_for_turn(self, message: Message) -> None:
-        """Mark a letter that was looked at: it needs a turn."""
+        """Record that a new letter needs a turn."""
         self._turn.close()
         self._open_letters[message.key].needs_turn = True
 
@@ -139,7 +139,7 @@ class UnreadMail:
             self._count_turn(message)
 
     def count_problem(self, message: Message, reason: str) -> None:
-        """Count a problem of a letter: it goes to the end of the queue, the third time to `.Dead`."""
+        """Count a problem of a letter and move it to the end of the queue. After the third problem it goes to `.Dead`."""
         self._turn.close()
         is_dead = self._intake.count_failure(message, reason)
         open_letter = self._open_letters.pop(message.key, None)

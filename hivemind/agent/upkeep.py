@@ -1,7 +1,7 @@
 """Upkeep by idle agents: stale summaries, vectors, deleted files, expired memories, backups.
 
 One agent at a time does one small piece at a time, only after a database has changed or once a memory has expired. A
-look costs six stats and wakes no process.
+check for work costs six stats and wakes no process.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """One agent's upkeep. `mind` returns the mind that writes summaries, `busy` keeps the heartbeat alive during a
-    piece.
-    """
+    """One agent's upkeep. `mind` returns the mind that writes summaries. `busy` keeps the heartbeat alive during a piece."""
 
     def __init__(
         self, hive: Parts, mind: Callable[[], Mind], busy: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -53,7 +51,7 @@ class Upkeep:
         self._failed: set[str] = set()
 
     def step(self) -> bool:
-        """Do one piece, if there is one and no other agent does one. Return True if there may be more."""
+        """Do one piece of upkeep, unless another agent is doing one. Return True if there may be more to do."""
         stores_stamp = stamp_of_stores(self._hive.layout)
         if stores_stamp == "" or (stores_stamp == self._seen_stamp and time.time() < self._due):
             return False
@@ -75,7 +73,7 @@ class Upkeep:
             self._lock.release()
 
     def _read_note(self) -> tuple[str, float]:
-        """Return the noted stamp of the databases and the time of the next piece (seconds since 1970)."""
+        """Return the databases' stamp at the last upkeep, and the time of the next piece (seconds since 1970)."""
         try:
             with boundary("note", self._note):
                 stores_stamp, _, due = read_input(self._note).decode().partition("\n")
@@ -84,7 +82,7 @@ class Upkeep:
             return "", _NEVER
 
     def _do_piece(self) -> bool:
-        """Do one piece. Return False if there is none."""
+        """Do one piece of upkeep. Return False if no piece was due."""
         return (
             self._summarize()
             or bool(self._hive.knowledge.forget_gone())
@@ -96,7 +94,7 @@ class Upkeep:
         )
 
     def _try_piece(self, subject: str, piece: Callable[[], object], *problems: type[Exception]) -> bool:
-        """Return True if a piece was done. After one of the `problems` it is left for another time."""
+        """Do a piece and return True if work was done. After one of the errors `problems`, leave the piece for later."""
         if subject in self._failed:
             return False
         try:
@@ -107,7 +105,7 @@ class Upkeep:
             return False
 
     def _summarize(self) -> bool:
-        """Rewrite one stale summary. The mind may be down, or the summarized nodes deleted."""
+        """Rewrite one stale summary. This may fail: the mind may be down, or the summarized nodes deleted."""
         documents = self._hive.documents
         for summary in documents.stale_summaries():
             summarize = partial(documents.summarize, summary.id, self._summary_writer())
@@ -116,7 +114,7 @@ class Upkeep:
         return False
 
     def _summary_writer(self) -> Callable[[Sequence[str], int], str] | None:
-        """Return the function that writes summaries, or None for extracts if the mind only quotes."""
+        """Return the function that writes summaries, or None if the mind can only extract sentences."""
         mind = self._mind()
         if isinstance(mind, ExtractiveMind):
             return None
@@ -144,7 +142,7 @@ class Upkeep:
         return self._hive.layout.documents_db, self._hive.layout.memory_db
 
     def _back_up(self, database: Path) -> bool:
-        """Back up a database if that is due. The disk may be full."""
+        """Back up a database if its backup is due. This may fail if the disk is full."""
         backups = self._hive.layout.backups
         due = next_backup(database, backups)
         if due is None or due > time.time():
@@ -152,7 +150,7 @@ class Upkeep:
         return self._try_piece(f"backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error)
 
     def _next_due(self) -> float:
-        """Return when the next memory expires or a backup is due, in seconds since 1970."""
+        """Return the time at which the next memory expires or a backup is due, in seconds since 1970."""
         memory = self._hive.memory
         # a server deletes expired memories at any hive's write, and may be down
         next_expiry = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None

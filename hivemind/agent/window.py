@@ -1,4 +1,4 @@
-"""The context window of a turn: the content of each request, and the tokens that it may have."""
+"""The context window of a turn: the content of each request, and the tokens that a request may have."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIN_ROOM = 512
 
 @dataclass
 class ContextWindow:
-    """The requests of one turn: the conversation `talk` after the system message and the schemas of the tools.
+    """The requests of one turn: system message, tools, and the conversation `talk`.
 
     The system message is the same for every task, until a rule of the hive is changed. It is read once a turn.
     `model_limit` is set if a request about this task was too long for the model.
@@ -66,7 +66,7 @@ class ContextWindow:
 
     @property
     def tokens(self) -> int:
-        """The tokens of a request with the present conversation."""
+        """The tokens of a request with the conversation so far."""
         messages = self.talk.messages
         text_tokens = sum(self.count(message.text) for message in messages[1:])
         calls = [call for message in messages for call in message.calls]
@@ -84,7 +84,7 @@ class ContextWindow:
 
     @property
     def opening_room(self) -> int:
-        """The tokens that an opening may have. Raises UserError with the setting that leaves too few."""
+        """The tokens that an opening may have. Raises UserError, with the setting to change, if there are too few."""
         limit, fixed_tokens = self.max_tokens, self.fixed_tokens
         if limit - fixed_tokens >= MIN_ROOM:
             return max(MIN_ROOM // 2, int(limit * OPENING_SHARE) - fixed_tokens)
@@ -104,17 +104,17 @@ class ContextWindow:
 
     @property
     def shape(self) -> str:
-        """A digest of what an epoch depends on: with other tools, another model or another form it ends."""
+        """A digest of the system message, the tools, the mind and the form of openings. An epoch ends when it changes."""
         parts = [self.system, self.schemas, self.config.mind, RENDERER]
         return hashlib.sha256(json.dumps(parts, default=str).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def shorten(self) -> None:
-        """Halve the limit: the request was too long for the model."""
+        """Halve the tokens of the conversation, because a request was too long for the model."""
         half = (self.tokens - self.fixed_tokens) // 2
         self.max_tokens = min(self.max_tokens, self.fixed_tokens + max(MIN_ROOM, half))
 
     def known_text_test(self) -> Callable[[str], bool]:
-        """Return a test for texts that the mind has read or written in this conversation."""
+        """Return a function that tells whether the mind has read or written a text in this conversation."""
         texts: list[str] = []
         for message in self.talk.messages:
             texts += [message.text, *(str(value) for call in message.calls for value in call.arguments.values())]

@@ -46,14 +46,14 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 
 @frozen
 class SelectedMemory:
-    """A selection for a question: its entries (id, content, metadata), and why each block is in or not."""
+    """A selection for a question: its entries (id, content, metadata), and the reasons why blocks are in or not."""
 
     entries: Sequence[Entry]
     selection: Selection
     explain: Callable[[MemoryBlock], dict[str, float]]
 
     def reasons(self) -> list[dict[str, Any]]:
-        """Return the blocks that are in, and the best of the others, with score, tokens and reason."""
+        """Return the selected blocks and the best rejected ones, each with score, tokens and reason."""
         inside = {str(entry["id"]) for entry in self.entries}
         rows = [
             {
@@ -98,7 +98,7 @@ class WorkingMemory:
     # for minds
 
     def rom(self) -> list[tuple[str, str]]:
-        """Return the path and the text of each file that instructs this agent."""
+        """Return the path and the text of each file with instructions for this agent."""
         blocks = rom_blocks(self._hive, self._name, self._config.rom)
         return [
             (block.location, content.content)
@@ -106,7 +106,7 @@ class WorkingMemory:
         ]
 
     def answer_entries(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
-        """Return what the hive knows about the questions, unshortened, best first, for a mind that works by rule."""
+        """Return all that the hive knows about the questions, unshortened, best first, for a mind that works by rule."""
         nodes = [
             node
             for question in questions
@@ -123,13 +123,13 @@ class WorkingMemory:
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
     ) -> SelectedMemory:
-        """Select from all blocks, within `tokens` tokens, without the contents for which `is_known` is true."""
+        """Select from all blocks, within `tokens` tokens, without the texts for which `is_known` is true."""
         self.has_news(focus)
         blocks = [*self._recalled(focus, questions, include_weak=False), *_attachments(focus), *self.blocks]
         return self._select_from(blocks, questions, tokens, is_known)
 
     def has_news(self, focus: Focus) -> bool:
-        """Return True if documents or memories may have changed since the last look or selection for the focus."""
+        """Return True if documents or memories may have changed since the last call or selection for the focus."""
         self._hive.knowledge.sync(extra=focus.attachments)
         stores_stamp = stamp_of_stores(self._hive.layout)
         previous_stamp, self._stamps[focus.id] = self._stamps.get(focus.id), stores_stamp
@@ -138,7 +138,7 @@ class WorkingMemory:
     def recall(self, focus: Focus, question: str, tokens: int, is_known: Callable[[str], bool]) -> Sequence[Entry]:
         """Return the entries that answer a question, from all blocks and graph nodes, within `tokens` tokens.
 
-        Contents for which `is_known` is true are left out, and make room for others.
+        Texts for which `is_known` is true are left out and make room for other entries.
         """
         nodes = candidates.graph_blocks(self._hive, self._name, question)
         blocks = [*self._recalled(focus, [question]), *nodes, *self._about(question)]
@@ -147,9 +147,8 @@ class WorkingMemory:
     def _select_from(
         self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
     ) -> SelectedMemory:
-        """Score, select and load, again without contents for which `is_known` is true. Of two blocks with one id the
-        later counts.
-        """
+        """Score and select blocks and load their contents, until no content is known (`is_known`). Of two blocks with
+        one id the later counts."""
         remaining = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:
@@ -180,10 +179,9 @@ class WorkingMemory:
     # kept blocks
 
     def keep_message(self, message: Message) -> None:
-        """Keep a letter as one block, also across a crash: it is saved before the letter is recorded as taken in.
+        """Keep a letter as one block, even if the process dies: it is saved before the letter counts as taken in.
 
-        Requests to check sources, and their verdicts, become no block. Blocks of letters about ended tasks are
-        removed.
+        Requests to check sources, and their verdicts, become no block. Blocks of letters about ended tasks are removed.
         """
         if is_citation_check(message, self._hive.config.workspace):
             return
@@ -204,7 +202,7 @@ class WorkingMemory:
         return isinstance(task, str) and is_name(task) and self._hive.tasks.listing.outcome(task) is not None
 
     def tidy(self, *, ended_task: str | None = None) -> None:
-        """Remove the blocks of a task that has ended, and stale ones if there are many."""
+        """Remove the blocks of the task `ended_task`, and stale blocks if there are many blocks."""
         if ended_task is not None:
             for block in list(self.blocks):
                 if block.metadata.get("task_id") == ended_task or block.metadata.get("task") == ended_task:
@@ -219,7 +217,7 @@ class WorkingMemory:
 
 
 def stamp_of_stores(layout: Layout) -> str:
-    """Return a stamp of the database files, which changes with each write. It is empty if there are none."""
+    """Return a stamp of the database files that changes with each write, or "" if no database exists."""
     stats = []
     for base in (layout.documents_db, layout.memory_db, layout.graphs_db):
         for path in (f"{base}", f"{base}-wal"):
@@ -238,7 +236,7 @@ def _attachments(focus: Focus) -> list[MemoryBlock]:
 
 
 def _message_block(message: Message) -> MessageMemoryBlock:
-    """Return the block of a letter. Its id is the Message-ID: taking a letter in twice makes one block."""
+    """Return the block of a letter. Its id is the Message-ID: a letter that is taken in twice makes one block."""
     metadata: dict[str, Any] = {"task": message.task, "in_reply_to": message.in_reply_to}
     if message.automatic:
         metadata["automatic"] = True
@@ -258,9 +256,8 @@ def _message_block(message: Message) -> MessageMemoryBlock:
 
 
 def rom_blocks(hive: Parts, agent: str, extra: Iterable[str]) -> list[FileMemoryBlock]:
-    """Return read-only memory: rom/*.md, rom/<agent>/*.md, and the files that the agent's file names. README.md is not
-    part of it.
-    """
+    """Return the agent's read-only memory: rom/*.md, rom/<agent>/*.md, and the files that the agent's file names,
+    without README.md."""
     layout = hive.layout
     paths: list[Path] = []
     for folder in (layout.rom, layout.rom / agent):

@@ -48,7 +48,7 @@ def agents(hive: Hive) -> CommandOutput:
 def run(hive: Hive, name: str) -> int:
     """Run one agent in this process, without a supervisor.
 
-    Ends on Ctrl-C or SIGTERM: the agent finishes or drops its current action and releases its leases.
+    On Ctrl-C or SIGTERM the agent finishes or drops its current action, releases its leases and ends.
 
     arguments:
       AGENT  the agent
@@ -66,9 +66,9 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
     """Add an agent: agents/NAME.yaml and its mailbox.
 
     arguments:
-      NAME  its name
+      NAME  the agent's name
       --role ROLE  the role that tasks may ask for
-      --mind MIND  its mind (default: extractive)
+      --mind MIND  the agent's mind (default: extractive)
 
     examples:
       hivemind agent add writer --role writer
@@ -85,7 +85,7 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
         program = _coding_agent(hive, name)
         lines.append(f"It runs {program.path} ({program.version()}): hivemind agent try {name} 'Say hello.'")
     if supervisor_lock(layout.locks).holder() is not None and mind != "mcp":
-        lines.append("The swarm that is up starts it now.")
+        lines.append("The running swarm starts the agent now.")
     return CommandOutput({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
 
 
@@ -125,12 +125,12 @@ def _coding_agent(hive: Hive, name: str) -> AgentMind:
 def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 15.0) -> CommandOutput:
     """Stop one agent until `hivemind agent start`.
 
-    It finishes or drops its current action, as with `hivemind down`. It keeps its tasks and continues them when it is
-    started. It stays stopped if the swarm is restarted.
+    The agent finishes or drops its current action, as with `hivemind down`. It keeps its tasks and continues them when
+    it is started again. A restart of the swarm does not start it.
 
     arguments:
       AGENT  the agent
-      --timeout S  how long to wait until its process has ended, in seconds (default: 15)
+      --timeout S  how long to wait until the agent's process has ended, in seconds (default: 15)
 
     examples:
       hivemind agent stop researcher
@@ -159,7 +159,7 @@ def start(hive: Hive, name: str) -> CommandOutput:
 
     was_stopped = start_agent(hive, known_agent(hive, name))
     is_up = supervisor_lock(hive.layout.locks).holder() is not None
-    next_start = "the swarm that is up starts it now" if is_up else "hivemind up starts it"
+    next_start = "the running swarm starts it now" if is_up else "hivemind up starts it"
     return CommandOutput(
         {"name": name, "was_stopped": was_stopped},
         [f"{name}: {next_start}." if was_stopped else f"{name} was not stopped."],

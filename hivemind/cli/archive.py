@@ -69,7 +69,7 @@ def backup(hive: Hive, path: str) -> CommandOutput:
 def restore(_: object, backup: str, path: str) -> CommandOutput:
     """Restore a backup to a new folder, and check the new hive with the doctor. The backup is not changed.
 
-    Exit status 0 if the hive is healthy, 1 if problems remain: hivemind --hive PATH doctor --fix.
+    Exit status 0 if the hive is healthy, 1 if problems remain (hivemind --hive PATH doctor --fix).
 
     arguments:
       BACKUP  a folder made by hivemind backup

@@ -44,14 +44,14 @@ def branches(hive: Hive, task: str) -> CommandOutput:
 def create(
     hive: Hive, task: str, name: str, *, from_: str | None = None, at: int | None = None, agent: str = HUMAN
 ) -> CommandOutput:
-    """Create a branch from the present state of its base, or from its state after a line of the log.
+    """Create a branch from the present state of its base branch, or from an earlier state (--at).
 
     arguments:
       TASK  the task's id
       NAME  the new branch
-      --from BRANCH  its base (default: main)
-      --at SEQ  the line of the log (default: the last one)
-      --agent WHO  who creates it (default: human)
+      --from BRANCH  the base branch (default: main)
+      --at SEQ  the state of the base branch after this line of the log (default: the last line)
+      --agent WHO  who creates the branch (default: human)
 
     examples:
       hivemind graph branch create what-is-a-lease second-thoughts --from main --at 12
@@ -75,7 +75,7 @@ def create(
 
 
 def _open_graph(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[..., object]]:
-    """Return the graph and the function that records a change of branches in the journal, which makes it valid."""
+    """Return the graph, and a function that records a branch change in the journal, which makes the change valid."""
     from hivemind.coordination import Commits, check_agent
 
     task_id = hive.tasks.get(task).id
@@ -83,7 +83,7 @@ def _open_graph(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[
 
 
 def _part_label(name: str, graph: ReasoningGraph) -> str:
-    """Return the name of a part of a graph; for a node with its kind and heading."""
+    """Return the name of a part of a graph; after a node's name also the node's kind and heading."""
     kind, _, node_id = name.partition(" ")
     if kind != "node":
         return name
@@ -106,15 +106,15 @@ def merge(
     """Merge the changes of one branch into another.
 
     A part that both branches have changed is a conflict. Nothing is written while a conflict is unresolved (exit status
-    1). --use-from and --use-into resolve the named conflict; `all` stands for those that are not named.
+    1). --use-from and --use-into resolve the named conflict; `all` stands for all conflicts that are not named.
 
     arguments:
       TASK  the task's id
       FROM  the branch with the changes
       --into BRANCH  the branch to change (default: main)
       --dry-run  only show what would be done
-      --use-from CONFLICT  take the version of FROM: for this conflict, as the merge names it, or for all
-      --use-into CONFLICT  keep the version of the other branch: for this conflict, or for all
+      --use-from CONFLICT  take FROM's version for this conflict, named as in the output of the merge, or for `all`
+      --use-into CONFLICT  keep the version of the --into branch for this conflict, or for `all`
       --agent WHO  who merges (default: human)
 
     examples:
@@ -144,7 +144,7 @@ def merge(
 
 
 def _resolution(use_from: Sequence[str], use_into: Sequence[str], conflicts: Sequence[str]) -> dict[str, str]:
-    """Return the side to use for each conflict. A named conflict takes precedence over "all". Raises UserError."""
+    """Return "use_from" or "use_into" for each conflict. A choice by name overrides "all". Raises UserError."""
     choices = {**dict.fromkeys(use_from, "use_from"), **dict.fromkeys(use_into, "use_into")}
     if twice := sorted({*use_from} & {*use_into}):
         raise UserError(f"conflict {twice[0]!r} has two choices", remedy="leave one of them out")
@@ -163,7 +163,7 @@ def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: 
         yield (
             f"{direction}: settled, no change is taken over."
             if report.written
-            else f"{direction}: no change is missing there."
+            else f"{direction}: no change is missing in {into}."
         )
     elif report.written:
         yield f"{direction}: {taken_count} taken over."
@@ -177,7 +177,7 @@ def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: 
 
 
 def _conflict_lines(conflict: MergeConflict, source: str, into: str) -> Iterator[str]:
-    """Yield a line for each field of the conflict's part, or of its `meta`, that differs."""
+    """Yield a line for each field that differs between the two versions of the part; fields of `meta` count, too."""
     sides = [{**(part or {}), **(part or {}).get("meta", {})} for part in (conflict.use_from, conflict.use_into)]
     for key in sorted(set().union(*sides) - {"meta"}):
         source_text, into_text = (one_line(str(side.get(key, "-"))) for side in sides)

@@ -78,14 +78,14 @@ Text = Annotated[str, Arg(reads_stdin=True)]
 
 @frozen
 class Command:
-    """A command: the words to type, its function, and the `opener` that turns `--hive` into its first argument."""
+    """A command: its words, its function, and the `opener` that makes the function's first argument from `--hive`."""
 
     words: tuple[str, ...]
     function: Callable[..., CommandOutput | int | None]
     opener: Callable[[str | None], Any]
     fixed_format: bool
     for_agents: bool
-    """True if an agent may run it in its own hive: it shows only what every agent may see, or acts in the agent's name."""
+    """True if agents may run the command: it shows only what every agent may see, or acts in the agent's name."""
 
     def parameters(self) -> Iterator[Parameter]:
         """Yield the arguments and options in declaration order."""
@@ -125,7 +125,7 @@ class Command:
 
 @frozen
 class Parameter:
-    """An argument, or an option if `is_option`; `kind` is its type without None, or the element type if `is_list`."""
+    """An argument or option of a command; `kind` is its type without None, or the type of an element if `is_list`."""
 
     name: str
     kind: Any
@@ -150,7 +150,7 @@ def _option(name: str) -> str:
 
 
 def _parameters(function: Any, declarations: Iterable[inspect.Parameter]) -> Iterator[Parameter]:
-    """Yield the declared parameters, and in place of a dataclass parameter its fields."""
+    """Yield a Parameter for each declared parameter; a dataclass parameter is replaced by its fields."""
     hints = _type_hints(function)
     docstrings = (owner.__doc__ for owner in getattr(function, "__mro__", [function]))
     help_entries = [
@@ -184,12 +184,12 @@ def _without_none(kind: Any) -> Any:
 
 
 def _type_hints(function: Any) -> dict[str, Any]:
-    """Return the parameters' types. Hive and Layout, the types of first parameters, are not imported: it takes long."""
+    """Return the type of each parameter. Hive and Layout become Any, because importing them takes long."""
     return typing.get_type_hints(function, localns={"Hive": Any, "Layout": Any}, include_extras=True)
 
 
 def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call the function with those arguments that its parameters name; build dataclass parameters from their fields."""
+    """Call the function with the arguments that its parameters name. Build each dataclass parameter from its fields."""
     parameters = inspect.signature(function).parameters
     hints = _type_hints(getattr(function, "func", function))
     keywords = {
@@ -203,7 +203,7 @@ def command(
 ) -> Callable[[Callable[Concatenate[T, P], CommandOutput | int | None]], Command]:
     """Declare a function as a command.
 
-    `fixed_format` omits the option `--json`. `for_agents` allows agents to run it.
+    `fixed_format` omits the option `--json`. `for_agents` allows agents to run the command.
     """
 
     def decorate(function: Callable[Concatenate[T, P], CommandOutput | int | None]) -> Command:
@@ -237,7 +237,7 @@ class Parser(argparse.ArgumentParser):
             self._is_intermixing = False
 
     def parse_command_line(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse all arguments. An unknown one is reported by the parser of its command, with the most similar option."""
+        """Parse all arguments. An unknown argument ends the program with an error that suggests the most similar option."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             parser: Parser = getattr(arguments, "parser", self)
@@ -256,7 +256,7 @@ class Parser(argparse.ArgumentParser):
             return
         choices = [str(choice) for choice in action.choices]
         hint = _suggestion(str(value), choices) or f", there are {', '.join(choices)}"
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the class has no public name
             raise argparse.ArgumentError(None, f"there is no command {value!r}{hint}")
         raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
 
@@ -269,7 +269,7 @@ def _suggestion(text: str, candidates: Iterable[str]) -> str:
 
 
 def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) -> None:
-    """Add a parser per command and group. A group's help is the docstring of the module with its first command."""
+    """Add a parser for each command and group. A group takes its help from the module that has its first command."""
     subparsers: dict[tuple[str, ...], Any] = {
         (): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     }

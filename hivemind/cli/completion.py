@@ -39,7 +39,7 @@ def completion(hive_path: str | None, shell: Literal["bash", "zsh", "fish"], wor
 
     arguments:
       SHELL  bash, zsh or fish
-      WORD  the words typed so far: prints the completions of the last one
+      WORD  the words typed so far; prints the completions of the last word
 
     examples:
       source <(hivemind completion bash)
@@ -80,12 +80,12 @@ def _complete(typed_words: list[str], hive_path: str | None) -> list[str]:
 def _complete_parameter(
     typed_command: Command | None, command_words: list[str], prefix: str, hive_path: str | None
 ) -> Iterable[str]:
-    """Return values for the preceding option, option names, or values for the next argument."""
+    """Return what may come next: values of the preceding option, option names, or values of the next argument."""
     parameters = [] if typed_command is None else list(typed_command.parameters())
     options = {parameter.option: parameter for parameter in parameters if parameter.is_option}
     arguments = [parameter for parameter in parameters if not parameter.is_option]
     argument_count = 0
-    pending_option: Parameter | None = None  # the option that the next word is the value of
+    pending_option: Parameter | None = None  # the option that takes the next word as its value
     for word in command_words[len(typed_command.words) if typed_command is not None else 0 :]:
         if pending_option is None and not word.startswith("-"):
             argument_count += 1
@@ -107,7 +107,7 @@ def _complete_parameter(
 
 
 def _parameter_values(parameter: Parameter, hive_path: str | None) -> Iterator[str]:
-    """Yield an argument's choices, or the hive's names that its metavar asks for. The shell itself completes files."""
+    """Yield a parameter's choices, or the hive's agents, mailboxes or tasks if its metavar is AGENT, WHO, BOX or TASK."""
     if typing.get_origin(parameter.kind) is Literal:
         yield from typing.get_args(parameter.kind)
     metavar = parameter.metavar.partition("[")[0]

@@ -37,7 +37,7 @@ def import_(hive: Hive, path: list[str]) -> CommandOutput:
 
     Reads Markdown, reStructuredText, source code, HTML, PDF and any other text; their nodes are readonly. A .toml file
     is read as a tree in the format of `doc export`. A file that was imported before is updated. Exit status 1 if a file
-    could not be imported; the others are imported.
+    could not be imported; the other files are imported.
 
     arguments:
       PATH  a file, or a folder; - reads TOML from standard input
@@ -67,7 +67,7 @@ def import_(hive: Hive, path: list[str]) -> CommandOutput:
 
 
 def _files(paths: Iterable[str], failures: list[str]) -> Iterator[str]:
-    """Yield the files, and all files below the folders. Append messages about missing paths to `failures`."""
+    """Yield each path of a file, and all files below each path of a folder. Add a message to `failures` for missing paths."""
     from hivemind.documents import files_below
 
     for path in paths:
@@ -82,7 +82,7 @@ def _files(paths: Iterable[str], failures: list[str]) -> Iterator[str]:
 
 
 def _import_file(hive: Hive, path: str) -> dict[str, Any]:
-    """Import one file. A file within the hive is cited by its path in the hive, and is kept up to date."""
+    """Import one file. A file inside the hive is cited by its path in the hive, and later changes are imported, too."""
     if path == "-":
         root = hive.documents.import_toml(standard_input())[0]
     elif (real_path := os.path.realpath(path)) != hive.layout.relative(real_path) and not real_path.lower().endswith(
@@ -139,7 +139,7 @@ def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> CommandOu
 
 
 def _node_output(hive: Hive, node: Node, *leading_lines: str) -> CommandOutput:
-    """Return a written node's record and id."""
+    """Return the output of a command that wrote a node: the node's record, or the leading lines and the node's id."""
     return CommandOutput(node_record(hive.documents, node), [*leading_lines, node.id])
 
 
@@ -154,12 +154,12 @@ def summarize(
 ) -> CommandOutput:
     """Summarise the first leaves below a node, or rewrite a summary.
 
-    Without --text the summary consists of the most central sentences. The summarised nodes stay below it.
+    Without --text the summary consists of the most central sentences. The summarised nodes stay below the summary.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
       --text TEXT  the summary; - reads standard input
-      --remove  remove the summary; its nodes take its place
+      --remove  remove the summary; the nodes below it take its place
       --max-tokens N  maximal length (default: 120 tokens)
 
     examples:
@@ -183,7 +183,7 @@ def restore(hive: Hive, node: str, version: Positive) -> CommandOutput:
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
-      VERSION  its number, as shown by `doc show`
+      VERSION  the version's number, as shown by `doc show`
 
     examples:
       hivemind doc show k3m9x2pa
@@ -224,7 +224,7 @@ _VERSION_COLUMNS = ("version", "updated_at", "context", "text")
 
 
 def resolve_node(hive: Hive, reference: str) -> Node:
-    """Return the node with this id or path, after updating the documents from knowledge/. Raises UserError."""
+    """Update the documents from knowledge/, then return the node with this id or path. Raises UserError if none has."""
     from hivemind.documents import NodeNotFoundError
 
     sync_documents(hive)
@@ -267,7 +267,6 @@ def _node_count(count: int) -> str:
 
 
 def title_line(node: Node) -> str:
-    """Return a node's title on one line."""
     from hivemind.documents import title_of
 
     return one_line(title_of(node))
@@ -369,7 +368,7 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
       --max-tokens N  the budget (default: 2000 tokens)
-      --query TEXT  include nodes that match this first
+      --query TEXT  include the nodes that match TEXT first
 
     examples:
       hivemind doc expand knowledge/manual/03-steps.md --max-tokens 500
@@ -391,7 +390,7 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
 def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
     """Update the documents' index, and show how much of it is embedded.
 
-    Idle agents embed the rest, and a search embeds the passages that it needs. Interruptible: the next call resumes.
+    Idle agents embed the rest, and a search embeds the passages that it needs. If interrupted, call doc index again.
 
     arguments:
       --wait  embed all remaining passages, and show the progress

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
-    """Yield one line per node, below its oldest parent. `every` adds folded nodes, below their summary, and flushed."""
+    """Yield a line per node, below its oldest parent. `every` adds flushed nodes, and folded ones below their summary."""
     for depth, node in graph.outline(include_hidden=every):
         if node is None:
             yield "Without a parent:"
@@ -35,7 +35,7 @@ def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
 
 
 def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
-    """Yield what differs from the usual node: open, active, in the shared lane, with one parent and without links."""
+    """Yield a mark for each difference from an open, active node of the shared lane with one parent and no links."""
     if node.status != "open":
         yield node.status
     if node.active is not True:
@@ -55,7 +55,7 @@ def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Format sorted numbers as `3–5 9`: a run of three or more by its ends."""
+    """Format numbers in order as `3–5 9`: of a run of three or more, only the first and the last number."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:
@@ -66,9 +66,9 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
-    """Open the graph of a task in any state for changes by `agent`. Raises UserError if the task has no graph.
+    """Open the graph of a task, which may have ended, for changes by `agent`. Raises UserError if the task has no graph.
 
-    Changes to cards of a step raise StepLeaseHeld while another agent has the step's lease.
+    A change to a card of a step raises StepLeaseHeld while another agent has the step's lease.
     """
     from hivemind.coordination import Commits
     from hivemind.reasoning import LOG_NAME, TaskGraph
@@ -81,7 +81,7 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
         if task.state in (TaskState.DONE, TaskState.FAILED):
             raise UserError("the task has ended without a graph", location=task.id, remedy=f"see {shown}")
         raise UserError(
-            "the task has no graph yet", location=task.id, remedy=f"it gets one with its first step: {shown}"
+            "the task has no graph yet", location=task.id, remedy=f"it gets a graph with its first step: {shown}"
         )
 
     def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
@@ -94,13 +94,13 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
 
 @command("graph show", open_read_only)
 def show(hive: Hive, task: str, *, at: int | None = None, branch: str = "main", all_: bool = False) -> CommandOutput:
-    """Show the graph as a tree.
+    """Show a task's graph as a tree.
 
-    Unless its brackets say otherwise, a node is open, active and in the shared lane.
+    A node is open, active and in the shared lane, unless the brackets before its title say otherwise.
 
     arguments:
       TASK  the task's id
-      --at SEQ  its state after this line of its log (default: now)
+      --at SEQ  the graph after this line of its log (default: now)
       --branch NAME  the branch (default: main)
       --all  include folded and flushed nodes
 

@@ -28,7 +28,7 @@ _COLUMNS = ("step", "agent", "task for", "freed by", "title")
 def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
     """List leased steps: the holder, since when the holder has the task, and what frees the step.
 
-    With --json also the generation of each lease, and after how many events in the journal it expires.
+    With --json, also show the generation of each lease, and after how many events in the journal it expires.
 
     arguments:
       --agent WHO  only leases of this holder
@@ -62,7 +62,7 @@ def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
 
 @command("lease claim", open_hive)
 def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: bool = False) -> CommandOutput:
-    """Claim a step, which prevents others from changing it.
+    """Claim the lease of a step, which prevents others from changing the step.
 
     A lease that the agent already holds does not change; `lease renew` extends it. A finished step, or a step of a
     finished task, cannot be claimed.
@@ -70,8 +70,8 @@ def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: b
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  the holder: an agent, or human
-      --ttl N  how many events it lasts, 1 to 10,000 (default: 200)
-      --force  take it over from its present holder
+      --ttl N  how many events the lease lasts, 1 to 10,000 (default: 200)
+      --force  take the lease over from its present holder
 
     examples:
       hivemind lease claim what-is-a-lease.s1 --agent human --ttl 500
@@ -85,13 +85,13 @@ def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: b
 
 @command("lease renew", open_hive)
 def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, ttl: int | None = None) -> CommandOutput:
-    """Extend a lease from now on; without --ttl it never becomes shorter.
+    """Extend a lease, counted from now; without --ttl the lease never becomes shorter.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  the holder: an agent, or human
       --generation N  refuse if the lease has had another holder since this generation
-      --ttl N  how many events it lasts, 1 to 10,000 (default: 200)
+      --ttl N  how many events the lease lasts, 1 to 10,000 (default: 200)
 
     examples:
       hivemind lease renew what-is-a-lease.s1 --agent human --generation 3
@@ -108,7 +108,7 @@ def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, t
 
 @command("lease release", open_hive)
 def release(hive: Hive, step: str, *, agent: str, generation: int | None = None) -> CommandOutput:
-    """Release a step.
+    """Release the lease of a step.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def link(hive: Hive, url: str) -> CommandOutput:
     """Link this hive with others through a PostgreSQL database.
 
-    The hive's name there is its workspace (hive.yaml), which no other linked hive may have. Missing tables are created.
+    In the database the hive is named by its workspace (hive.yaml), which no other linked hive may have. Missing tables
+    are created.
     The hive never stores a password: set PGPASSWORD where `hivemind up` runs, or use ~/.pgpass or a service file.
     A running swarm starts to use the link at once.
 
@@ -42,7 +43,7 @@ def unlink(hive: Hive, *, force: bool = False) -> CommandOutput:
     Undelivered letters to this hive are returned to their senders.
 
     arguments:
-      --force  unlink even if the database cannot be reached; the name is not freed there
+      --force  unlink even if the database cannot be reached; the name then stays taken in the database
 
     examples:
       hivemind unlink
@@ -52,5 +53,5 @@ def unlink(hive: Hive, *, force: bool = False) -> CommandOutput:
     former_link = end_link(hive, force=force)
     return CommandOutput(
         {"name": former_link.name, "url": former_link.url},
-        [f"This hive is not linked any more; it was {former_link.name}."],
+        [f"This hive is not linked any more; its name was {former_link.name}."],
     )

@@ -44,7 +44,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def format_fields(fields: Mapping[str, Any]) -> str:
-    """Format fields as `key=value …`. A value is quoted if it could be read as several."""
+    """Format fields as `key=value …`. A value is quoted if it is empty or contains a space, `=` or a quotation mark."""
     return "  ".join(
         f"{one_line(str(key))}={_format_value(value)}" for key, value in fields.items() if value is not None
     )
@@ -57,7 +57,7 @@ def _format_value(value: object) -> str:
 
 
 def time_prefix(record: Mapping[str, Any]) -> str:
-    """Return the record's time of day in this machine's zone and two spaces; empty without a time."""
+    """Return the record's time of day in this machine's zone and two spaces, or "" if the record has no time."""
     with suppress(Unreadable), boundary("time"):
         if "at" in record:
             return f"{datetime.fromisoformat(str(record['at'])).astimezone():%H:%M:%S}  "

@@ -41,7 +41,7 @@ def messages(
     unread: bool = False,
     limit: Positive | None = None,
 ) -> CommandOutput:
-    """List a mailbox, newest last.
+    """List the messages in a mailbox, newest last.
 
     arguments:
       BOX  the mailbox (default: human, yours)
@@ -93,7 +93,7 @@ def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str
         if error.errno not in _UNWRITABLE:
             raise
         message = hive.mail.read(name, id_, mark=False)
-        warn(f"{one_line(message.path)}: it stays unread ({error.strerror})")
+        warn(f"{one_line(message.path)}: the message stays unread ({error.strerror})")
     if save:
         _save(message, Path(save))
     return CommandOutput(_message_record(message), _message_lines(message))
@@ -162,8 +162,8 @@ def send(
 ) -> CommandOutput:
     """Send a message.
 
-    Prints the Message-ID. Exit status 1 if it could not be delivered to every recipient: send it again with --id ID to
-    deliver it to the others.
+    Prints the Message-ID. Exit status 1 if a recipient did not get the message: send it again with --id ID to deliver
+    the missing copies.
 
     arguments:
       BODY  the text, Markdown; - reads standard input
@@ -171,9 +171,9 @@ def send(
       --to WHO[,WHO]  the recipients
       --cc WHO[,WHO]  recipients of a copy
       --subject TEXT  one line
-      --id ID  its Message-ID: sending it again delivers only to those who do not have it
-      --task TASK  the task that it is about
-      --reply-to ID  the Message-ID of the message that it answers
+      --id ID  the Message-ID: a message sent again goes only to those recipients who do not have it
+      --task TASK  the task that the message is about
+      --reply-to ID  the Message-ID of the message that this one answers
       --importance  low, normal or high
       --attach FILE  a file to attach
 
@@ -223,18 +223,18 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> CommandOutput:
                 f"the task {original.task} that asked has ended and will not use the answer: hivemind task show {original.task}"
             )
         elif "R" in original.flags:
-            warn("it was answered before: the step that asked uses the first answer, this one is ordinary mail")
+            warn("the message was answered before: the step that asked uses the first answer, yours is ordinary mail")
     return _delivery_output(report)
 
 
 def _delivery_output(report: SendReport) -> CommandOutput:
-    """Return the Message-ID and the deliveries. Warn about failed ones, with exit status 1."""
+    """Return the output of a delivery: Message-ID and recipients. If a delivery failed, warn, and set exit status 1."""
     if report.failed:
         delivered_names = ", ".join(report.delivered) or "nobody"
         failure_text = "; ".join(f"not delivered to {name}: {reason}" for name, reason in report.failed.items())
         warn(
             f"delivered to {delivered_names}; {failure_text}; "
-            f"sending it again with --id {report.message_id} delivers only the missing copies"
+            f"sending the message again with --id {report.message_id} delivers only the missing copies"
         )
     record = {"id": report.message_id, "delivered": list(report.delivered), "failed": dict(report.failed)}
     return CommandOutput(record, [report.message_id], 1 if report.failed else 0)
@@ -264,7 +264,7 @@ def keep(hive: Hive, box: Box, id_: str) -> CommandOutput:
 
     arguments:
       BOX  the mailbox (default: human, yours)
-      ID  the id of one of its messages, as `mail list` shows it
+      ID  the id of one of the thread's messages, as `mail list` shows it
 
     examples:
       hivemind mail keep human ID
@@ -294,7 +294,7 @@ def status(hive: Hive, box: Box, id_: str) -> CommandOutput:
     """
     states = hive.mail.status(resolve_name(hive, box), id_)
     rows = [{"recipient": name, "state": state} for name, state in states.items()]
-    return CommandOutput(dict(states), table_lines(rows, ("recipient", "state"), empty="It was sent to nobody."))
+    return CommandOutput(dict(states), table_lines(rows, ("recipient", "state"), empty="It has no recipients."))
 
 
 @command("mail transcript", open_read_only)
@@ -319,7 +319,7 @@ def transcript(hive: Hive, agent: str, id_: str) -> CommandOutput:
     thread_transcript = Transcript(open_thread(hive.layout, name, message.thread_id, durable=False).records())
     if not thread_transcript.entries:
         raise UserError(
-            "the agent's mind took no turn about it", location=id_, remedy="hivemind mail thread shows the messages"
+            "the agent's mind took no turn about this message", location=id_, remedy="see hivemind mail thread"
         )
     head = one_line(f"{message.thread_id}: {message.subject}, {thread_transcript.summary}")
     lines = (line for entry in thread_transcript.entries for line in entry_lines(entry, None))

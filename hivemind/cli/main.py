@@ -45,7 +45,7 @@ MODULES = {
     "tool": "tool",
     "completion": "completion",
 }
-"""Modules by the first word of their commands; the first module's docstring is the group's help. Imported on demand."""
+"""For each first word, the modules with its commands. The first module's docstring is the help of a group."""
 
 _DESCRIPTION = """A swarm of agents that share a folder. Make one with `hivemind init`, start it with `hivemind up`,
 drop tasks into tasks/inbox/, find the results in tasks/done/."""
@@ -60,7 +60,7 @@ Exit status: 0 done, 1 the work failed, 2 wrong use. The manual: knowledge/manua
 
 
 def declared_commands(words: Iterable[str] = MODULES) -> Iterator[Command]:
-    """Yield the commands that begin with one of these words, by default all. Import only their modules."""
+    """Yield the commands that begin with one of these words, by default all commands. Import only their modules."""
     for word in words:
         for module in MODULES[word].split():
             for command in commands_of(importlib.import_module(f"hivemind.cli.{module}")):
@@ -70,7 +70,7 @@ def declared_commands(words: Iterable[str] = MODULES) -> Iterator[Command]:
 
 def build_parser(words: Sequence[str] | None = None) -> Parser:
     """Build the parser for the typed command only, for its group if the command is incomplete, or for all commands."""
-    # before or after the command; the last one counts
+    # each may stand before or after the command; the last one counts
     common_options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common_options.add_argument(
         "--hive", metavar="PATH", help="the hive's folder (default: $HIVEMIND_HIVE, or the nearest above)"
@@ -127,7 +127,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
 
 
 def _error_line(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return the line for standard error and the exit status of an error."""
+    """Return an error's line for standard error, and its exit status."""
     if isinstance(error, UserError):
         from hivemind.cli.refusal import report_refusal
         from hivemind.coordination import CoordinationError

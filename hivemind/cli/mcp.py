@@ -31,14 +31,14 @@ def mcp(
 ) -> None:
     """Let an MCP client join the hive as one of its agents.
 
-    Serves a client that starts this command on standard input and output; with --http, on loopback, clients that
-    send the token in .hive/agents/NAME/mcp.token. The agent is up as long as the server runs.
+    Serves the client that starts this command, on standard input and output. With --http, serves clients on this machine
+    that send the token in .hive/agents/NAME/mcp.token. The agent is up as long as the server runs.
 
     arguments:
       --agent AGENT  the agent that the client joins as
       --profile  which tools the client sees: core (default), daily, full
       --http  serve on 127.0.0.1 instead
-      --port N  with --http (default: 8765; 0: any)
+      --port N  the port for --http (default: 8765; 0: any free port)
       --config FORM  print the configuration for a coding agent instead of serving: claude, codex, cursor, gemini,
           json, vscode
 
@@ -66,20 +66,21 @@ def _print_config(root: str, name: str, form: Form, profile: Profile, port: int 
     hive = open_read_only(root)
     hive.agent_files.get(name, " --mind mcp")
     if port == 0:
-        raise UserError("--port 0 is a different port at each start", remedy="choose one, for the server and here")
+        raise UserError("--port 0 is a different port at each start", remedy="choose a port, here and for the server")
     words = ["mcp", "--agent", name, *(() if profile == "core" else ("--profile", profile))]
     address = None if port is None else f"http://127.0.0.1:{port}/mcp"
     client_config = configuration(form, [*_program_command(), *words], {"HIVEMIND_HIVE": root}, address)
     print_line(client_config.text)
-    warn(f"this goes into {client_config.place}")
+    warn(f"this configuration goes into {client_config.place}")
     if client_config.secret is not None:
         warn(
-            f"give it {client_config.secret}; it is in {hive.layout.agent_state(name) / 'mcp.token'} once the server has run"
+            f"give the client {client_config.secret}; "
+            f"the token is in {hive.layout.agent_state(name) / 'mcp.token'} once the server has run"
         )
 
 
 def _program_command() -> list[str]:
-    """Return the command that starts this program by its absolute path, because clients may not have the shell's PATH."""
+    """Return the command that starts this program, with its absolute path: clients may not have the shell's PATH."""
     program_path = os.path.abspath(sys.argv[0])
     is_runnable = (
         os.path.basename(program_path) == "hivemind"

@@ -82,7 +82,7 @@ class NamespaceOptions:
     namespace: Annotated[str | None, Arg(exclusive_group="whose")] = None
 
     def selected_namespace(self, hive: Hive) -> tuple[str, ...] | None:
-        """Return the namespace that the options select, or None."""
+        """Return the namespace that the options select; None without these options."""
         from hivemind.longterm import check_namespace, parse_namespace
         from hivemind.tools.memory import namespaces_of
 
@@ -98,13 +98,13 @@ class NamespaceOptions:
         return check_namespace(parts)
 
     def namespace_or_shared(self, hive: Hive) -> tuple[str, ...]:
-        """Return the namespace that the options select, by default the shared one of the workspace."""
+        """Return the namespace that the options select, by default the workspace's shared namespace."""
         from hivemind.tools.memory import namespaces_of
 
         return self.selected_namespace(hive) or namespaces_of(hive, HUMAN)[1]
 
     def find_entry(self, hive: Hive, key: str) -> MemoryEntry:
-        """Return the entry with this key. Raises UserError if there is none."""
+        """Return the entry with this key in the selected namespace. Raises UserError if no entry has the key."""
         namespace = self.namespace_or_shared(hive)
         entry = hive.memory.get(namespace, key) if hive.memory.database.was_made else None
         if entry is None:
@@ -146,14 +146,14 @@ def remember(
 
     arguments:
       TEXT  the text, at most 2048 tokens
-      --key KEY  its key, 1 to 256 characters (default: generated)
+      --key KEY  the entry's key, 1 to 256 characters (default: generated)
       --category WORD  for example preference, fact, goal, context
-      --importance N  0 to 1: its weight in a search
+      --importance N  0 to 1: the entry's weight in a search
       --metadata JSON  further fields, as a JSON object
-      --speaker NAME  who said it
-      --session NAME  the conversation it belongs to; memories of a session are linked in order
-      --time DATE  when it was said, as 2026-05-31 (default: now)
-      --expires-in TIME  forget it after 2h, 3d, 4w
+      --speaker NAME  who said the text
+      --session NAME  the conversation of the text; memories of a session are linked in order
+      --time DATE  when the text was said, as 2026-05-31 (default: now)
+      --expires-in TIME  forget the text after 2h, 3d, 4w
       --allow-duplicate  store it even if the same text is stored already
 
     examples:
@@ -197,7 +197,7 @@ def search(
 
     arguments:
       QUERY  words or a question; any characters
-      --mode  default: hybrid
+      --mode  hybrid (default), vector (by meaning) or text (by words)
       --threshold N  minimal similarity, 0 to 1
       --category WORD  only this category
       --metadata JSON  only entries whose metadata contain these fields
@@ -258,7 +258,7 @@ def _row(entry: MemoryEntry) -> dict[str, Any]:
 
 @command("memory show", open_read_only)
 def show(hive: Hive, key: str, *, location: NamespaceOptions) -> CommandOutput:
-    """Show one entry, and its versions if there are several: numbered from 1, the last one is the present one.
+    """Show one entry, and its versions if there are several. The last version is the present one.
 
     arguments:
       KEY  the entry's key
@@ -319,7 +319,7 @@ def status(hive: Hive) -> CommandOutput:
 def reindex(hive: Hive) -> CommandOutput:
     """Embed every entry that has no vector of the current model.
 
-    Needed after a change of the embedder, or if embedding has failed. Interruptible: the next call resumes.
+    Needed after a change of the embedder, or if embedding has failed. If interrupted, call reindex again.
 
     examples:
       hivemind memory reindex
@@ -341,7 +341,7 @@ def copy(_: str | None, source: str, target: str) -> CommandOutput:
 
     arguments:
       FROM  a hive's folder, a database file, or postgresql://USER@HOST/DATABASE
-      TO  the same; a missing file is created
+      TO  a folder, a file or a database, too; a missing file is created
 
     examples:
       hivemind memory copy . postgresql://hive@db.example/hives

@@ -22,7 +22,7 @@ def without_hive(path: str | None) -> str | None:
 
 
 def find_layout(path: str | None) -> Layout:
-    """Find the hive by --hive, by $HIVEMIND_HIVE or in the nearest parent folder. Raises UserError if there is none."""
+    """Find the hive by --hive, by $HIVEMIND_HIVE or in the nearest parent folder. Raises UserError if no hive is found."""
     try:
         return find_hive(path)
     except FileNotFoundError:  # the current folder was deleted under the shell
@@ -30,16 +30,16 @@ def find_layout(path: str | None) -> Layout:
 
 
 def open_hive(path: str | None) -> Hive:
-    """Open the hive for reading and writing. Raises UserError."""
+    """Open the hive for reading and writing. Raises UserError if it cannot be opened."""
     from hivemind.hive import Hive
 
     return Hive.open(find_layout(path).root)
 
 
 def open_read_only(path: str | None) -> Hive:
-    """Open the hive for reading; nothing is written. Raises UserError.
+    """Open the hive for reading only. Raises UserError if it cannot be opened.
 
-    State that belongs to another workspace or project (a backup, a copy) is shown, too, with a warning.
+    State that belongs to another workspace or project, as in a backup or a copy, is shown after a warning.
     """
     from hivemind.hive import Hive
 
@@ -57,13 +57,13 @@ def open_read_only(path: str | None) -> Hive:
 
 
 def caller(layout: Layout) -> str:
-    """Return the agent of this hive that started this process in one of its commands, or `human`."""
+    """Return the agent of this hive that runs this process as its command; `human` if no agent does."""
     agent, root = os.environ.get("HIVEMIND_AGENT"), os.environ.get("HIVEMIND_HIVE")
     return agent if agent and root == str(layout.root) else HUMAN
 
 
 def acting_name(hive: Hive, text: str) -> str:
-    """Resolve the name that a command acts for. A command that an agent runs always acts for this agent.
+    """Return the agent that runs the command, if an agent does, else the mailbox that `text` names.
 
     Raises UserError if an agent's command names another agent.
     """
@@ -76,7 +76,7 @@ def acting_name(hive: Hive, text: str) -> str:
 
 
 def resolve_names(hive: Hive, addresses: Iterable[str] | None) -> list[str]:
-    """Resolve names or addresses to mailboxes without duplicates. Raises UserError with the existing mailboxes."""
+    """Return the mailboxes of names or addresses, each once. Raises UserError that lists the existing mailboxes."""
     try:
         return list(dict.fromkeys(hive.mail.recipients(split_lists(addresses))))
     except UserError as error:
@@ -84,7 +84,7 @@ def resolve_names(hive: Hive, addresses: Iterable[str] | None) -> list[str]:
 
 
 def resolve_name(hive: Hive, address: str) -> str:
-    """Resolve one name or address to its mailbox. Raises UserError with the existing mailboxes."""
+    """Return the mailbox of one name or address. Raises UserError that lists the existing mailboxes."""
     names = resolve_names(hive, [address])
     if len(names) != 1:
         raise UserError(f"{address!r} is not a single name", remedy=_mailbox_hint(hive))
@@ -92,7 +92,7 @@ def resolve_name(hive: Hive, address: str) -> str:
 
 
 def known_agent(hive: Hive, text: str) -> str:
-    """Check that the hive has an agent of this name, and return the name. Raises UserError with the existing agents."""
+    """Check that the hive has an agent of this name, and return the name. Raises UserError that lists the agents."""
     name = check_name(text, "agent name")
     hive.agent_files.get(name)
     return name
@@ -104,7 +104,7 @@ def split_lists(texts: Iterable[str] | None) -> list[str]:
 
 
 def _mailbox_hint(hive: Hive) -> str:
-    """Return a sentence with the names of all mailboxes, at most twelve of them."""
+    """Return a sentence that names the mailboxes, at most twelve and `human`."""
     if not (names := list(hive.agents)):
         return f"there is only {HUMAN}"
     remainder = f", … ({len(names)} in all)" if len(names) > 12 else ""

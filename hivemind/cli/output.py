@@ -50,7 +50,7 @@ def warn(text: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the current activity on a terminal until the block ends; elsewhere it has no effect."""
+    """Yield a function that shows the current activity on a terminal. Without a terminal the function does nothing."""
     is_visible = sys.stderr.isatty() and is_terminal()
 
     def report(activity: str) -> None:
@@ -102,7 +102,7 @@ def table_lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, em
 
 
 def cut_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Cut each line to the terminal's width; leave it whole if standard output is not a terminal."""
+    """Cut each line to the terminal's width; leave lines whole if standard output is not a terminal."""
     columns = terminal_size()[0] if is_terminal() else None
     return (line if columns is None else fit(line, columns) for line in lines)
 
@@ -113,14 +113,14 @@ def header_line(name: str, value: object) -> str:
 
 
 def headed_text(headers: Iterable[tuple[str, object]], text: str | None) -> Iterator[str]:
-    """Yield a line for each header with a value, then an empty line and the text, if any."""
+    """Yield a line for each header that has a value, then an empty line and the text, unless it is None."""
     yield from (header_line(name, value) for name, value in headers if value)
     if text is not None:
         yield from ("", text.rstrip("\n"))
 
 
 def separated(blocks: Iterable[Iterable[str]], mark: str) -> Iterator[str]:
-    """Yield the lines of the blocks, with a line of marks between two of them."""
+    """Yield the lines of each block, and a line of marks between two blocks."""
     for position, block in enumerate(blocks):
         yield from ["\n" + mark * 72] if position else []
         yield from block

@@ -22,11 +22,11 @@ _TEMPORARY_CODES = frozenset(
         "PROOF_REQUIRED", "WRONG_STATUS", "RESERVATION_HELD",
     }
 )  # fmt: skip
-"""Codes of refusals that may be granted later. The others can never be granted without a change of the call."""
+"""Error codes of calls that may succeed later. Calls refused with other codes must be changed first."""
 
 
 def report_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return the line for standard error and the exit status. With --json, print the error to standard output, too.
+    """Return the error's line for standard error and its exit status. With --json, print the error to standard output, too.
 
     The status is 1 if the same call may succeed later (held, not held, stale, not confirmed), otherwise 2.
     """
@@ -37,7 +37,7 @@ def report_refusal(error: CoordinationError, arguments: argparse.Namespace) -> t
 
 
 def _line(error: CoordinationError, arguments: argparse.Namespace) -> str:
-    """Return `CODE: where: what; mend; command, or command` on one line."""
+    """Return `CODE: location: message; remedy; command, or command` on one line."""
     as_python = ", or ".join(str(suggestion["call"]) for suggestion in error.suggestions)
     options = {"agent": getattr(arguments, "agent", None), "hive": getattr(arguments, "hive", None)}
     parts = [error.message if error.location is None else f"{error.location}: {error.message}"]

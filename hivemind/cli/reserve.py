@@ -27,7 +27,7 @@ _COLUMNS = ("reservation", "agent", "paths", "shared", "reason")
 
 @command("reserve paths", open_hive, for_agents=True)
 def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "", agent: str = HUMAN) -> CommandOutput:
-    """Reserve all paths that match the patterns, or none.
+    """Reserve all paths that match the patterns, or none if another reservation overlaps.
 
     A person's reservation lasts until it is released, an agent's at most until its process ends. The tools of agents and
     MCP clients respect it; other programs are not prevented from writing.

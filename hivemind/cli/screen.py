@@ -14,7 +14,7 @@ _HOME = "\x1b[H"
 
 
 class Screen:
-    """The part of the terminal below the cursor. On exit its last drawing stays, except for the last line.
+    """The part of the terminal below the cursor, redrawn in place. On exit the last drawing stays except for its last line.
 
     Between two drawings the terminal is in its normal state, so nothing has to be restored after a kill -9 or a Ctrl-Z.
     A Ctrl-C makes the terminal discard pending output, possibly the end of a drawing, so exit restores the state again.
@@ -34,7 +34,7 @@ class Screen:
             sys.stdout.flush()
 
     def draw(self, render: Callable[[int, int], Sequence[str]]) -> None:
-        """Replace the previous lines by those of `render(columns, rows)`, which must fit."""
+        """Replace the previous lines by the lines of `render(columns, rows)`, which must fit into that size."""
         size = terminal_size()
         lines = list(render(size[0], max(1, size[1] - 1)))  # the last row is for the cursor
         if lines == self._lines and size == self._size:
@@ -49,7 +49,7 @@ class Screen:
 
 @contextmanager
 def raw_keyboard() -> Iterator[int]:
-    """Read standard input key by key on the alternate screen; restore the terminal on exit."""
+    """Switch to the alternate screen and to input key by key; yield the keyboard's descriptor; restore the terminal."""
     import termios
     import tty
 

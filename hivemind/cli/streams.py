@@ -37,7 +37,7 @@ def discard_output() -> None:
 
 @contextmanager
 def tolerate_closed_output() -> Iterator[None]:
-    """Stop printing if the reader closes the output, without an error: the exit status of the command stays."""
+    """End the block without an error if the reader closes the output, so the command keeps its exit status."""
     try:
         yield
         sys.stdout.flush()
@@ -58,7 +58,7 @@ def standard_input() -> str:
 
 
 class OutputWaiter:
-    """Let a command that prints events wait for the next one, and notice that the reader has closed the output."""
+    """A bell for a command that prints events: `wait` returns after a `wake`, and detects that the output is closed."""
 
     def __init__(self) -> None:
         self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

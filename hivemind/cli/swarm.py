@@ -56,9 +56,9 @@ def init(
 
     arguments:
       PATH  the folder (default: --hive, or this one); with --for git the repository
-      HIVE  with --for git: the folder (default: --hive, or REPOSITORY-hive next to the repository)
+      HIVE  with --for git: the hive's folder (default: --hive, or REPOSITORY-hive next to the repository)
       --for KIND  git: for a git repository
-      --workspace NAME  the domain of its mail addresses and its name among linked hives; cannot be changed later
+      --workspace NAME  the domain of mail addresses and the hive's name among linked hives; cannot be changed later
           (default: the folder's name)
 
     examples:
@@ -112,8 +112,8 @@ def up(
     """Start the swarm.
 
     Runs all agents under a supervisor until Ctrl-C or `hivemind down`, with a live view on a terminal.
-    With --until-idle it ends when all agents are idle: exit status 0 if every task is done, 1 if any failed, 3 if some
-    are parked (they wait for a person, a time, a provider, another task), 130 if it was ended before that.
+    With --until-idle the swarm ends when all agents are idle: exit status 0 if every task is done, 1 if any failed, 3 if
+    some are parked (they wait for a person, a time, a provider, another task), 130 if a person ended the swarm earlier.
 
     arguments:
       --until-idle  end when all work is done
@@ -212,10 +212,10 @@ def _live_screen(layout: Layout) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _redirect_stderr(log: Path) -> Iterator[None]:
-    """Redirect standard error to a file, also for the parent process of the agents.
+    """Redirect standard error to a file, also for processes that are forked meanwhile.
 
-    The descriptor is redirected instead of configuring a log file: a forked process closes all descriptors except the
-    first three, so the log file's descriptor could belong to a different file there.
+    Redirects descriptor 2, because a forked process closes all descriptors except the first three. The descriptor of an
+    open log file could belong to a different file in that process.
     """
     from hivemind.swarm.process import open_log
 
@@ -299,7 +299,7 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 
 
 
 def shutdown_output(report: ShutdownReport, timeout_s: float, line: str, **extra_fields: str) -> CommandOutput:
-    """Return the line if the process has ended; otherwise warn, with exit status 1."""
+    """Return `line` as output if the process has ended. Otherwise warn, and return exit status 1."""
     if not report.is_over:
         warn(
             f"process {report.pid} has not ended within {timeout_s:g} s; look with ps -p {report.pid}, wait, or kill it"
@@ -316,7 +316,7 @@ def due(hive: Hive) -> CommandOutput:
     """Do all periodic work that is due, once; a running swarm does it automatically.
 
     Drops the due tasks of tasks/schedule/, notifies people of tasks that are done, failed or parked (`notify:` in
-    hive.yaml), and archives old files once a day (`retention:`). Call it from cron for a hive without a supervisor.
+    hive.yaml), and archives old files once a day (`retention:`). For a hive without a supervisor, call due from cron.
 
     examples:
       hivemind due
@@ -341,7 +341,7 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
     """Show which agents are up, what each one does, and the state of the tasks.
 
     arguments:
-      --all  all linked hives, in the state that they last reported
+      --all  show all linked hives, in the state that they last reported
 
     examples:
       hivemind status
@@ -366,7 +366,7 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
 
 
 def _memory_server(hive: Hive) -> ServerStatus | None:
-    """Return the status of the PostgreSQL server with the hive's memories, if it uses one."""
+    """Return the status of the PostgreSQL server with the hive's memories; None if they are in a file."""
     if hive.config.memory is None:
         return None
     from hivemind.longterm.postgres import server_status
@@ -461,7 +461,7 @@ def _next_run(scheduled_task: ScheduledTask) -> str:
 
 
 def _titled_lines(title: str, rows: Sequence[tuple[str, str]], full_command: str) -> Iterator[str]:
-    """Yield a title and a line per name, at most `_MAX_LINES`; `full_command` shows the omitted ones."""
+    """Yield a title and a line per row. After `_MAX_LINES` rows, name `full_command`, which shows all."""
     if rows:
         yield f"\n{title}:"
     yield from (f"  {one_line(name)}: {one_line(text)}" for name, text in rows[:_MAX_LINES])

@@ -64,15 +64,15 @@ def add(
     arguments:
       TEXT  the text of the task; - reads standard input
       --file FILE  take the text from a file (Markdown, or YAML with a text: key)
-      --title TEXT  its title (default: the first line)
+      --title TEXT  the task's title (default: its first line)
       --assignee AGENT  only this agent may claim it
       --role ROLE  only agents of this role may claim it
       --where HIVE  the linked hive that works on it; any: one with an idle agent
       --priority P  critical, high, medium, low, or 0 (first) to 99 (last)
-      --project NAME  the project that it belongs to
+      --project NAME  the project that the task belongs to
       --depends TASK[,TASK]  tasks that must be done first
       --deadline WHEN  2026-11-21, or 2026-11-21T18:00Z
-      --id ID  its id (default: derived from the title)
+      --id ID  the task's id (default: derived from the title)
       --attach FILE  a file or folder to attach
 
     examples:
@@ -158,12 +158,12 @@ def tasks(
     limit: Positive | None = None,
     json: bool,
 ) -> CommandOutput:
-    """List tasks: waiting ones in the order in which they will be claimed, others by time.
+    """List tasks: waiting tasks in the order in which they will be claimed, other tasks by time.
 
     arguments:
       --state  only tasks in this state
-      --ignored  files in tasks/inbox and tasks/active that are not tasks, with the reasons
-      --archived  archived tasks, by the time when they ended
+      --ignored  only the files in tasks/inbox and tasks/active that are not tasks, with the reasons
+      --archived  only archived tasks, by the time when they ended
       --limit N  at most N tasks of each state: the next ones to be claimed, and the latest of the others (default: 50
           on a terminal, otherwise all)
 
@@ -219,7 +219,7 @@ def _agent_of(task: TaskSummary) -> str | None:
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Return the reason why the task failed or is not being worked on, or None."""
+    """Return the reason why the task failed or why nobody works on it; None without a reason."""
     from hivemind.tasks import landing_state
 
     if (landing := landing_state(task)) is not None:
@@ -281,7 +281,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
 
 
 def _usage(hive: Hive, task_id: str) -> dict[str, Any] | None:
-    """Return the usage of the task's turns so far; None before the first turn, or if its log cannot be read."""
+    """Return the usage of the task's turns so far; None before the first turn, or if the task's log cannot be read."""
     from hivemind.taskrun.report import Account
 
     with suppress(HivemindError, OSError):
@@ -348,13 +348,13 @@ def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
 def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | None:
     """Run a finished task again from its log, without its model.
 
-    Shows each turn that would differ now: another tool call, or another result. It works on a temporary copy: no model
-    is called, no program is run, no mail is sent, and the hive is not changed. Exit status: 0 if no turn differs, 1 if
-    any does.
+    Shows each turn that would differ now: another tool call, or another result. The replay works on a temporary copy: no
+    model is called, no program is run, no mail is sent, and the hive is not changed. Exit status: 0 if no turn differs,
+    else 1.
 
     arguments:
       TASK  the task's id
-      --script  print its thoughts as a script for a scripted mind instead
+      --script  print the task's thoughts as a script for a scripted mind instead
 
     examples:
       hivemind task replay what-is-a-lease
@@ -422,7 +422,7 @@ def cancel(hive: Hive, ids: list[str]) -> CommandOutput:
 
 
 def _move_tasks(hive: Hive, ids: list[str], move: Callable[[str], Path], message: str) -> CommandOutput:
-    """Move each task and report its new path. The first failure ends the command, after reporting the moved tasks."""
+    """Call `move` with each task, and report the new paths. After a failure, report the moved tasks, then the error."""
     new_paths: dict[str, Path] = {}
     error: Exception | None = None
     for task_id in ids:

@@ -53,7 +53,7 @@ def natural_key(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def is_terminal() -> bool:
-    """Check that standard output is a terminal that understands escape sequences."""
+    """Return True if standard output is a terminal that understands escape sequences."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 

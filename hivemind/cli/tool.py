@@ -61,7 +61,7 @@ def call(
     """Call a tool, and print its result as JSON.
 
     Repeat a name to pass a list; write other values that are not text as JSON. No task is in focus: tools for a claimed
-    task can only be called by its agent, or through `hivemind mcp`.
+    task can only be called by the task's agent, or through `hivemind mcp`.
 
     arguments:
       TOOL  the tool's name, as shown by `tool list`
@@ -91,7 +91,7 @@ def _json_arguments(text: str | None) -> dict[str, Any]:
 
 
 def _pair_arguments(pairs: Iterable[str], tool: Tool) -> dict[str, Any]:
-    """Parse `name=value` pairs by the types in the tool's schema. Raises UserError."""
+    """Parse `name=value` pairs by the types in the tool's schema. Raises UserError for a text that does not fit."""
     arguments: dict[str, Any] = {}
     properties = tool.schema()["parameters"].get("properties", {})
     for pair in pairs:

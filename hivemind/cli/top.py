@@ -47,7 +47,7 @@ _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 @frozen
 class ScreenRow:
-    """A row of the list. `kind` is `need`, `agent` or `task`; Enter opens the `target`, a kind and a name."""
+    """A row of the list. `kind` is `need`, `agent` or `task`. `target` is the kind and the name of what Enter opens."""
 
     kind: str
     target: tuple[str, str]
@@ -93,8 +93,8 @@ def top(
     meaning.
 
     arguments:
-      --once  print it once, for scripts
-      --plain  print it again on each change, for pipes (default without a terminal)
+      --once  print the list once, for scripts
+      --plain  print the list again on each change, for pipes (default without a terminal)
 
     examples:
       hivemind top
@@ -137,7 +137,7 @@ def top(
 
 
 def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
-    """Change the state according to a key. Return False if the key ends the program."""
+    """Apply a typed key to the screen's state. Return False if the key ends the program."""
     step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
     if view.is_typing:
         if key in ("\r", "\n", "\x1b"):
@@ -247,7 +247,7 @@ def _head(snapshot: Snapshot) -> str:
 
 
 def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
-    """Return a line per row, with a `!` if it needs attention."""
+    """Return a line per row, with a `!` if the row needs attention."""
     if not rows:
         return ["  no such rows"]
     cells = [
@@ -296,7 +296,7 @@ def _screen_lines(
 
 
 def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -> Iterator[str]:
-    """Yield a task, an agent or a mailbox in the format of the commands."""
+    """Yield the lines of the opened task, agent or mailbox, in the format of its command."""
     from hivemind.cli.mail import messages
     from hivemind.cli.task import show
     from hivemind.cli.transcript import transcript
@@ -318,7 +318,7 @@ def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -
 
 
 def _read_keys(keyboard: int, bell: OutputWaiter) -> list[str]:
-    """Wait for keys and return them; return none if the hive or the window's size has changed."""
+    """Wait for keys and return them. Return no keys if the hive or the window's size has changed first."""
     poll = select.poll()
     poll.register(keyboard, select.POLLIN)
     poll.register(bell.fileno(), select.POLLIN)

@@ -39,7 +39,7 @@ def transcript(
 ) -> CommandOutput | None:
     """Show a task's conversation turn by turn: thoughts, calls and results.
 
-    Shows each turn's tokens, the share of them from the provider's cache, its price and its duration. Also shows
+    Shows each turn's tokens, how many came from the provider's cache, its price and its duration. Also shows
     openings, the reasons for new epochs, news, and failed requests. --json prints one object; with --follow, one entry
     per line.
 
@@ -78,7 +78,7 @@ def transcript(
 
 
 def entry_lines(entry: TranscriptEntry, reference: str | None) -> Iterator[str]:
-    """Yield an entry's lines. With a `reference`, cut long texts and name the command that shows them in full."""
+    """Yield an entry's lines. With a `reference`, cut long texts, and name the command that shows the whole text."""
     from hivemind.tools.excerpt import shortened
 
     yield ""
@@ -141,7 +141,7 @@ def timeline(
 
     arguments:
       TASK  the task's id
-      --format  text (default), or svg: a picture with a lane for each agent
+      --format  text (default), or svg: a picture with a row for each agent
       --output FILE  write the picture to this file, replacing it
 
     examples:
@@ -153,7 +153,7 @@ def timeline(
 
     spans = spans_of(Transcript(hive.tasks.listing.read_log(id_)))
     if not spans:
-        raise UserError("no agent has worked on it yet", location=id_)
+        raise UserError("no agent has worked on the task yet", location=id_)
     if format_ == "svg":
         write_output(draw_timeline(spans, is_standalone=True), output)
         return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _view_output(view: Any) -> CommandOutput:
-    """Return a view as compact JSON, whose bytes its budget counts, or for people as escaped YAML."""
+    """Return a view as the output of a command: compact JSON, and escaped YAML for people."""
     import json
 
     import yaml
@@ -54,7 +54,7 @@ class ViewArguments:
     limit: Positive | None = None
 
     def look(self, hive_path: str | None, task: str | None, view_function: Callable[..., Any], **options: Any) -> Any:
-        """Open the hive and return the result of a function of `hivemind.views`."""
+        """Open the hive, call `view_function` of `hivemind.views` with these options, and return the view."""
         hive = open_read_only(hive_path)
         return view_function(
             hive, task=_known_task(hive, task), agent_id=self.agent, step=self.step, all_lanes=self.all_lanes,
@@ -155,7 +155,7 @@ def signals(hive_path: str | None, task: str | None = None, *, arguments: ViewAr
 
 
 def _known_task(hive: Hive, text: str | None) -> str | None:
-    """Return the id of a task in the hive or in the journal. Raises UserError if there is none."""
+    """Check that the hive or its journal has the task, and return its id; None without a task. Raises UserError."""
     if text is None:
         return None
     task = check_name(text, "task id")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @command("web", find_layout, fixed_format=True)
 def web(layout: Layout, *, port: Annotated[int, Arg(maximum=65_535)] = 8764) -> None:
-    """Show the hive in a browser: what needs attention, what the agents do, how results came about, costs.
+    """Show the hive in a browser: what needs attention, what the agents do, how results came about, what they cost.
 
     Serves only this machine, until Ctrl-C. The link contains a secret that is new at each start: anybody with the link
     may see and do everything that you may.

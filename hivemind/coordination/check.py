@@ -13,14 +13,14 @@ from hivemind.fs.check import Aside, CheckFinding
 
 
 def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -> Iterator[CheckFinding]:
-    """Read every event once. Check the last line only if no process of the hive is `running`."""
+    """Report a missing journal, damaged lines and, unless a process of the hive is `running`, a torn last line."""
     files = [*folder.glob("*.jsonl")]
     if not any(path.stat().st_size for path in files):
         # Locking alone leaves an empty journal with empty files next to it; flushing events writes to one of them.
         sidecar_files = [*folder.glob("journal.jsonl.*")]
         if (sidecar_files and not files) or any(path.stat().st_size for path in sidecar_files):
             message = "is missing or empty, but events were written: the state of tasks and steps is lost"
-            remedy = "restore it from a backup before the next event begins a new one"
+            remedy = "restore it from a backup before the next event begins a new journal"
             yield CheckFinding(folder / "journal.jsonl", message, remedy)
         return
     journal = Journal(folder, read_only=True)
@@ -44,13 +44,13 @@ def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -
 
 
 def _repair_damage(folder: Path, aside: Aside, durable: bool) -> str:
-    """Remove damaged lines. No agent may run: if the event of a lease is lost, its generation is issued twice."""
+    """Remove damaged lines. No agent may run meanwhile: a lost lease event lets a lease's generation be issued twice."""
     copies = list[str]()
     lost = Journal(folder, durable=durable).repair(lambda path: copies.append(aside.copy(Path(path))))
     return f"{'; '.join(copies)}; {lost} events are lost and replaced by journal.lost"
 
 
 def _cut_torn_line(folder: Path, durable: bool) -> str:
-    """Cut off the incomplete last line, which the journal does whenever its lock is taken."""
+    """Cut off the incomplete last line by taking the journal's lock."""
     with Journal(folder, durable=durable).locked(lambda _: None):
         return "moved to a file next to the journal"

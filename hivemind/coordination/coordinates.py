@@ -15,7 +15,7 @@ FOCUS = "focus"
 
 @frozen
 class Coordinates:
-    """The resolved address of a call. `step` is None if the task has no open step, `task` if no task is in focus."""
+    """The resolved address of a call. `task` is None if no task is in focus, `step` if the task has no open step."""
 
     workspace: str
     task: str | None

@@ -13,7 +13,7 @@ class StepLease:
     """The right to change a step. `acquired_seq` and `expires_seq` are numbers of journal events, never times.
 
     `generation` rises by one with each new holder and never falls. A write with an older generation comes from a holder
-    that was paused while its lease passed on. A lease does not promise that its holder is alive, or that no one takes it
+    that was paused while its lease got another holder. A lease does not promise that its holder is alive, or that no one takes it
     over by force. It only promises that writes of a former holder are refused.
     """
 
@@ -30,7 +30,7 @@ class StepLease:
 
 @frozen
 class Reservation:
-    """The right to write to paths in the hive (globs). It ends with its holder. `id` is the seq of its event."""
+    """The right to write to paths in the hive (globs). It ends by release or with its holder. `id` is its event's seq."""
 
     id: int
     agent_id: str
@@ -51,7 +51,7 @@ class AgentEntry:
 
 @frozen
 class TaskEntry:
-    """A task's newest `task.*` event. `state` is the last word of its kind (claimed, done, failed…).
+    """A task's newest `task.*` event. `state` is the last word of the event's kind (claimed, done, failed…).
 
     `record_digests` are the two digests that the task's record may have: before and after its last write.
     `outcome_digest` is the digest of the result or error that was about to be written. `addition_count` counts the

@@ -14,13 +14,13 @@ Call = dict[str, Any]
 
 
 def call(tool: str, arguments: dict[str, Any], method: str, *positional: object, **keywords: object) -> Call:
-    """Return a call in both forms. `method` is an attribute path on a hive (`leases.claim`)."""
+    """Return a call, written for a mind and as Python. `method` is an attribute path on a hive (`leases.claim`)."""
     argument_texts = [repr(value) for value in positional] + [f"{name}={value!r}" for name, value in keywords.items()]
     return {"tool": tool, "arguments": arguments, "call": f"hive.{method}({', '.join(argument_texts)})"}
 
 
 def tool_call(tool: str, arguments: dict[str, Any]) -> Call:
-    """Return a call that only an agent can make, because it works on the agent's focus."""
+    """Return a call that only an agent can make, because the tool works on the agent's focus."""
     argument_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return {"tool": tool, "arguments": arguments, "call": f"{tool}({argument_text})"}
 
@@ -31,7 +31,7 @@ def look_call(step_id: str) -> Call:
 
 
 def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
-    """Return the call that claims a step. If there is a `holder`, the operator uses force and an agent asks by mail."""
+    """Return the call that claims a step. If it has a `holder`, the operator claims by force, an agent asks by mail."""
     agent, arguments = agent_id or HUMAN, {"step": step_id}
     if holder in (None, agent):
         return call("claim_step", arguments, "leases.claim", step_id, agent)
@@ -43,7 +43,7 @@ def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) ->
 class CoordinationError(UserError):
     """A rule of coordination refuses a call. No event was written.
 
-    `code` names the rule. `suggestions` are complete calls: the first one looks, the next one acts.
+    `code` names the rule. `suggestions` are complete calls: the first call shows the state, the next call changes it.
     """
 
     code = "COORDINATION"
@@ -83,7 +83,7 @@ class StepLeaseHeld(_LeaseRefusal):
 
     def __init__(self, lease: StepLease, agent_id: str | None) -> None:
         self.lease, self.holder = lease, lease.holder_agent_id
-        caller = "a call without an agent_id" if agent_id is None else agent_id
+        caller = "the caller, which passed no agent_id" if agent_id is None else agent_id
         message = f"step {lease.step_id} is leased by {self.holder}, not by {caller}"
         super().__init__(message, lease.step_id, agent_id, lease)
 
@@ -99,7 +99,7 @@ class StepLeaseNotHeld(_LeaseRefusal):
 
 
 class StaleGeneration(_LeaseRefusal):
-    """The generation of a write is out of date: its sender was paused while the lease passed on."""
+    """The generation of a write is out of date: its sender was paused while the lease got another holder."""
 
     code = "STALE_GENERATION"
 
@@ -167,12 +167,12 @@ class ReservationHeld(CoordinationError):
 
 
 class ProjectGuardMismatch(CoordinationError):
-    """This state belongs to another project."""
+    """The state folder belongs to another project."""
 
     code = "PROJECT_GUARD_MISMATCH"
 
 
 class WorkspaceLocked(CoordinationError):
-    """This state belongs to another workspace."""
+    """The state folder belongs to another workspace."""
 
     code = "WORKSPACE_LOCKED"

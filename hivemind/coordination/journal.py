@@ -85,7 +85,7 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
 
 
 def _encode_flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
-    """Encode a payload of texts and integers in a third of the encoder's time. Return None for any other payload."""
+    """Encode a payload of texts and integers, three times as fast as the JSON encoder. Return None for other payloads."""
     text = f'{{"seq":{seq},"kind":{_json_string(kind)}'
     for name, value in payload.items():
         if type(value) is str:
@@ -101,12 +101,12 @@ _log = logging.getLogger(__name__)
 
 
 def _snapshot_path(folder: str) -> str:
-    """Return the snapshot's path. It contains the version: programs of two versions use separate snapshots."""
+    """Return the snapshot's path. The name contains the version, so programs of two versions use separate snapshots."""
     return os.path.join(folder, f"snapshot-{PROJECTION_VERSION}.json")
 
 
 def _write_snapshot(folder: str, state: JournalState, bookmark: LogBookmark) -> bool:
-    """Write the state at `bookmark`, up to which the log must be durable. Return False if the system refuses."""
+    """Write a snapshot of the state at `bookmark`; the log must be durable up to it. Return False on an OSError."""
     header = {"kind": "journal-snapshot", "version": PROJECTION_VERSION, "mark": bookmark}
     digest = hashlib.sha256()
 
@@ -198,21 +198,21 @@ class Journal:
     # reading and appending
 
     def append(self, kind: str, /, **payload: Any) -> Event:
-        """Append one event of any kind with any JSON payload. Raises UserError if that is invalid or impossible."""
+        """Append one event of any kind with any JSON payload. Raises UserError if it is invalid or cannot be written."""
         return self.transact(lambda _: [(kind, payload)])[0]
 
     def transact(self, decide: Callable[[JournalState], Sequence[EventDraft]]) -> list[Event]:
         """Call `decide` with the newest state under the journal's lock, and append the events that it returns.
 
         Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the
-        log stays unchanged. It must not change or keep the state, and must return quickly.
+        log stays unchanged. `decide` must not change or keep the state, and must return quickly.
         """
         return self.transact_and_query(decide, lambda _, events: events)
 
     def transact_and_query(
         self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Event]], _T]
     ) -> _T:
-        """Do the same, then return `query(state, events)`, computed before any other process can write."""
+        """Do the work of `transact`, and return `query(state, events)`, computed before any other process can write."""
         position = ReadPosition()
         try:
             with self._mutex:
@@ -247,7 +247,7 @@ class Journal:
             self._make_durable(position)
 
     def view(self, query: Callable[[JournalState], _T]) -> _T:
-        """Return `query(state)` for the newest state. It takes no file lock. The query must not keep the state."""
+        """Return `query(state)` for the newest state. Takes no file lock. The query must not keep the state."""
         with self._mutex:
             query_result, position = query(self._refresh()), self._log.position
         self._make_durable(position)
@@ -297,9 +297,9 @@ class Journal:
         return self._log.torn_bytes()
 
     def repair(self, save_copy: Callable[[str], object]) -> int:
-        """Rewrite each damaged file without its damaged lines, after calling `save_copy` with its path.
+        """Rewrite each damaged file without its damaged lines, after calling `save_copy` with the file's path.
 
-        Each lost event is replaced by `journal.lost`, which keeps the numbers of all other events. Return the number of
+        An event `journal.lost` replaces each lost event, so all other events keep their numbers. Return the number of
         lost events. Raises the errors of `read` for a file of another kind or version.
         """
         self._refuse_read_only()

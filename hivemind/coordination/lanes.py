@@ -48,7 +48,7 @@ def is_lane_visible(
     """Return True if the agent sees entries of `lane` (None: shared).
 
     An agent sees the shared lane, the lane of its name, and `draft_lane` if it drafts in another lane than its name's.
-    With `all_lanes` every lane is visible. Filter before applying a limit: other agents' drafts must not use up a view.
+    With `all_lanes` every lane is visible. Call this before applying a limit, so other agents' drafts do not use it up.
     """
     if all_lanes or lane is None or lane == SHARED_LANE:
         return True

@@ -15,7 +15,7 @@ from hivemind.coordination.step import CHECKPOINTS, PROOF_MODES, Receipt, Step, 
 from hivemind.fs import Record
 
 PROJECTION_VERSION = 6
-"""Raise this when the same log would give another state; snapshots with another version are ignored."""
+"""Raise this number when a change makes the same log give another state. Snapshots of another version are ignored."""
 
 _DETAIL_EVENTS = frozenset({"ending", "recorded", "said", "started", "waits", "landed"})
 _Payload = Mapping[str, Any]
@@ -45,7 +45,7 @@ def apply_events(state: JournalState, records: Iterable[Record]) -> None:
 
 
 def _handles(*kinds: str) -> Callable[[_EventHandler], _EventHandler]:
-    """Register the handler of these event kinds; `task` and `branch` are families of kinds.
+    """Return a decorator that registers the handler of event kinds. `task` means every `task.*`, `branch` every `branch.*`.
 
     A handler reads all fields, and raises for an unreadable one, before it changes the state.
     """
@@ -101,7 +101,7 @@ def _receipts(payload: _Payload) -> tuple[Receipt, ...]:
 
 
 def _drop_lease(state: JournalState, step_id: str) -> None:
-    """End the step's lease. Its generation stays, and the next holder gets the following one."""
+    """End the step's lease. Its generation stays recorded, and the next holder gets the next generation."""
     lease = state.leases.pop(step_id, None)
     if lease is not None:
         steps = state.leased_step_ids[lease.holder_agent_id]
@@ -144,7 +144,7 @@ def _lease_ended(state: JournalState, _seq: int, payload: _Payload) -> None:
 
 
 def _last_incarnation(state: JournalState, payload: _Payload) -> tuple[str, int]:
-    """Return the agent and its last recorded incarnation, 0 if it never started."""
+    """Return the agent that the payload names and its last recorded incarnation, 0 if it never started."""
     agent_id = _agent(payload)
     previous_entry = state.agents.get(agent_id)
     return agent_id, 0 if previous_entry is None else previous_entry.incarnation
@@ -328,7 +328,7 @@ def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
 
 @_handles("branch")
 def _branch_changed(state: JournalState, _seq: int, payload: _Payload) -> None:
-    """Handle every `branch.*` event (created, merged). It may commit an entry of the task's log."""
+    """Handle every `branch.*` event (created, merged). Its `commit_id`, if any, commits an entry of the task's log."""
     task, commit_id = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit_id is not None:
         state.rows_or_new(task).commit_ids.add(commit_id)

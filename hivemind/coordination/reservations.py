@@ -1,4 +1,4 @@
-"""Reserve paths: two agents must not edit one file at the same time."""
+"""Reserve paths, so two agents do not edit one file at the same time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_pattern(pattern: object) -> str:
 
 
 def escape(path: str) -> str:
-    """Return the pattern that matches only this path."""
+    """Return the pattern that matches only `path`."""
     return re.sub(r"[*?\[{]", r"[\g<0>]", path)
 
 
@@ -70,7 +70,7 @@ def _names_meet(first: str, second: str) -> bool:
 
 
 def _ranges_meet(first: _Ranges, second: _Ranges) -> bool:
-    """Return True if both contain a common character other than `/`."""
+    """Return True if the ranges have a character other than `/` in common."""
     intersections = ((max(low, bottom), min(high, top)) for low, high in first for bottom, top in second)
     return any(low <= high and (low, high) != (47, 47) for low, high in intersections)
 
@@ -112,7 +112,7 @@ def _character_ranges(part: str) -> list[_Ranges]:
 
 
 def _class_ranges(body: str) -> _Ranges:
-    """Return the character ranges of `[body]`."""
+    """Return the ranges of the characters that `[body]` matches in a pattern."""
     ranges = [(ord(span[0]), ord(span[-1])) for span in re.findall(r".-.|.", body.removeprefix("!"), re.DOTALL)]
     ranges = sorted((low, high) for low, high in ranges if low <= high)
     if not body.startswith("!"):
@@ -138,8 +138,8 @@ class Reservations:
     ) -> Reservation:
         """Reserve every path that the globs match: all of them, or none.
 
-        A reservation is exclusive, or `shared` with other shared ones. It never conflicts with the agent's other
-        reservations. If the agent already has the same reservation, that one is returned and no event is written.
+        A reservation is exclusive, or `shared` with other shared reservations. It never conflicts with the agent's other
+        reservations. If the agent already has an equal reservation, that is returned and no event is written.
         Raises ReservationHeld, CoordinationError (`INVALID_PATTERN`).
         """
         agent, pattern_list = check_agent(agent_id), [patterns] if isinstance(patterns, str) else list(patterns)

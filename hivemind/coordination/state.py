@@ -87,9 +87,9 @@ def _line(rows: TaskRows, task: str) -> bytes:
 
 
 class EndedTasks:
-    """The tasks that were finished when a snapshot was written: the sorted lines of its file from `start` to `end`.
+    """The tasks that were finished when a snapshot was written: the sorted lines from `start` to `end` of the snapshot.
 
-    A line is read when its task is needed. No process keeps a long history in memory.
+    A task's line is read when the task is needed, so no process keeps a long history in memory.
     """
 
     def __init__(self, path: str, descriptor: int, start: int, end: int) -> None:
@@ -167,7 +167,7 @@ class JournalState:
     # a task
 
     def rows(self, task: str) -> TaskRows | None:
-        """Return the task's rows, or None."""
+        """Return the task's rows, or None for an unknown task."""
         rows = self._loaded.get(task)
         if rows is None and (self._packed or self._ended_tasks is not None):
             line = self._packed.pop(task, None)
@@ -197,7 +197,7 @@ class JournalState:
             self._loaded_over.clear()
 
     def task(self, task: str) -> TaskEntry | None:
-        """Return the task's newest entry, or None."""
+        """Return the task's newest entry, or None for an unknown task."""
         rows = self.rows(task)
         return None if rows is None else rows.entry
 
@@ -214,7 +214,7 @@ class JournalState:
     # a step
 
     def step(self, step_id: str) -> Step | None:
-        """Return the step, or None."""
+        """Return the step, or None if it does not exist."""
         rows = self.rows(task_of_step(step_id))
         return None if rows is None else rows.steps.get(step_id)
 

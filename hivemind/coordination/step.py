@@ -32,7 +32,7 @@ class Receipt:
 
     @property
     def is_proof(self) -> bool:
-        """False for a placeholder, an invalid link or a failed command."""
+        """True unless the receipt is a placeholder, an invalid link or a failed command."""
         if _PLACEHOLDER.fullmatch(self.text.strip()):
             return False
         if self.kind == "CMD":
@@ -81,7 +81,7 @@ def _receipt_fault(fields: Mapping[str, Any]) -> str | None:
 
 
 def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
-    """Return one or many arguments as receipts. Raises CoordinationError (`INVALID_RECEIPT`)."""
+    """Return `evidence`, one receipt or several, as Receipts. Raises CoordinationError (`INVALID_RECEIPT`)."""
     candidates = (evidence,) if isinstance(evidence, Receipt | Mapping) else tuple(evidence)
     receipts = []
     for candidate in candidates:
@@ -99,7 +99,7 @@ def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
 
 
 def proof_gap(receipts: Iterable[Receipt]) -> Literal["PROOF_MISSING", "PROOF_WEAK"] | None:
-    """Return PROOF_MISSING without a valid receipt, PROOF_WEAK with one of the two kinds only, None with both."""
+    """Return PROOF_MISSING if no receipt is valid, PROOF_WEAK if all valid ones are of one kind, else None."""
     kinds = {receipt.kind for receipt in receipts if receipt.is_proof}
     if not kinds:
         return "PROOF_MISSING"

@@ -1,7 +1,7 @@
 """Add, change and close the steps of tasks.
 
-Each change is one check and one append under the journal's lock. It checks, in this order, the lease, the revision, the
-status, the checkpoints and the proof. A refused change leaves no event.
+Each change is one check and one append under the journal's lock. The check is, in this order, of the lease, the revision,
+the status, the checkpoints and the proof. A refused change leaves no event.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _NOT_DONE: tuple[StepStatus, ...] = ("open", "blocked")
 
 
 class LeaseProof(TypedDict, total=False):
-    """The caller of a change, and what it knows of the step.
+    """The identity of a change's caller, and the state of the step as the caller knows it.
 
-    `agent_id` is required if the step is leased. `generation` is the generation of the caller's lease, and is refused if
-    it is out of date. `expected_revision` is refused if the step has changed since.
+    `agent_id` is required if the step is leased. `generation` is that of the caller's lease. The change is refused if
+    the generation is out of date, or if the step's revision is no longer `expected_revision`.
     """
 
     agent_id: str | None
@@ -103,7 +103,7 @@ class Steps:
         meta: Mapping[str, Any] | None = None,
         agent_id: str | None = None,
     ) -> Step:
-        """Add a step at the end of a task. `meta` is any JSON of the caller."""
+        """Add a step at the end of a task. `meta` is any JSON that the caller keeps with the step."""
         fields = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
         return self._add(task_id, [fields], agent_id)[0]
 
@@ -239,8 +239,8 @@ class Steps:
         checkpoints: str | Iterable[str] = (),
         confirm: str | Iterable[str] = (),
     ) -> Step:
-        """Close the step and end its lease. `checkpoints` are required in addition to the step's own ones; those in
-        `confirm` are confirmed by the same line of the log.
+        """Close the step and end its lease. `checkpoints` are required in addition to the step's own checkpoints; those
+        in `confirm` are first confirmed, on the same line of the log.
 
         Raises CheckpointsNotConfirmed, and ProofRequired in proof mode `require` without a valid receipt. Other gaps
         become the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of the two kinds).
@@ -334,7 +334,7 @@ class Steps:
         return self._journal.transact(decide)[0]
 
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
-        """Raise StepLeaseHeld if another agent holds a step of the task: `end_task` would refuse it too."""
+        """Raise StepLeaseHeld if another agent holds a step of the task, as `end_task` would."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
 
         def check(state: JournalState) -> None:
@@ -368,7 +368,7 @@ class Steps:
         statuses: Sequence[StepStatus] = get_args(StepStatus),
         preceding_draft: EventDraft | None = None,
     ) -> Step:
-        """Write the event with the payload that `decide` returns, after `preceding_draft`, on one line.
+        """Write `preceding_draft`, if any, and the event with the payload that `decide` returns, on one line of the log.
 
         Raises WrongStatus unless the step has one of the statuses.
         """

@@ -19,7 +19,7 @@ _VERSION_REMEDY = (
 
 
 def fingerprint(root: str | os.PathLike[str]) -> str:
-    """Return the guard of a project without `guard:` in hive.yaml: a digest of its canonical root."""
+    """Return a digest of a project's canonical root: the project's guard if hive.yaml has no `guard:`."""
     return "root:" + hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
 
 
@@ -31,9 +31,9 @@ def check_workspace(
     *,
     durable: bool = True,
 ) -> None:
-    """Check that the state in the folder of the record `path` belongs to this workspace and project.
+    """Check that a state folder belongs to this workspace and project, by the folder's record `path`.
 
-    The first caller writes the record, which names the workspace and the project. Its version covers all formats in
+    The first caller writes the record, which names the workspace and the project. The record's version covers all formats in
     `.hive/` and `tasks/`: a hive of another version is refused with UnknownVersion before anything in it is read or
     changed. `guard` comes from hive.yaml; without it, the root's fingerprint is used.
 
@@ -63,7 +63,7 @@ def check_workspace(
         raise WorkspaceLocked(
             f"belongs to the workspace {record.get('workspace')!r}, not to {workspace!r}",
             location=path,
-            remedy="put that id back into hive.yaml, or move this file away to give the hive a new one",
+            remedy="put that id back into hive.yaml, or move this file away to give the hive a new id",
         )
     if record.get("guard") != expected_guard:
         raise ProjectGuardMismatch(
@@ -74,7 +74,7 @@ def check_workspace(
 
 
 def load_workspace(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the record, or None. Raises UnknownVersion for a hive of another version."""
+    """Return the workspace record, or None if it is missing. Raises UnknownVersion for a hive of another version."""
     try:
         return load_record(path, "workspace", WORKSPACE_VERSION)
     except UnknownVersion as error:

@@ -1,4 +1,4 @@
-"""The list of all checks, and the fixing of their findings."""
+"""The list of all checks, and the functions that run them and apply fixes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _journal(context: CheckContext) -> Iterable[CheckFinding]:
 
 
 def _logs(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check the logs of tasks; those of active tasks only while no process of the hive runs."""
+    """Check the logs of tasks. Logs of active tasks are checked only while no process of the hive runs."""
     layout = context.layout
     for folder in _task_folders(
         layout.done, layout.failed, *([layout.active] if context.describe_running() is None else [])
@@ -68,11 +68,11 @@ def _logs(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def _schedule(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find files of the schedule that make no tasks. The schedule's record belongs to check_records."""
+    """Find files of the schedule that make no tasks. `check_records` checks the record of the schedule."""
     for schedule_file in context.tasks.schedule.look(datetime.now(UTC)):
         path = context.layout.schedule / schedule_file.name
         if schedule_file.problem is not None and path.exists():
-            yield CheckFinding(path, f"{schedule_file.problem}; no task is made of it", "fix the file")
+            yield CheckFinding(path, f"{schedule_file.problem}; no task is made from it", "fix the file")
 
 
 def _results(context: CheckContext) -> Iterator[CheckFinding]:
@@ -113,7 +113,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("encodings", check_encodings),
     ("inotify", check_inotify),
 )
-"""Each check's name and function."""
+"""The name and function of each check, in the order in which they run."""
 
 
 @frozen
@@ -133,9 +133,9 @@ class FixReport:
 
 
 def examine(context: CheckContext, on_check: Callable[[str], None] = lambda _: None) -> list[CheckFinding]:
-    """Run all checks and return the problems and notes. Changes nothing. `on_check` is called with each check's name.
+    """Run all checks and return the problems and notes. No file is changed. `on_check` is called with each check's name.
 
-    A hive of another version yields that one finding, because the checks would take its formats for damage.
+    A hive of another version yields only that finding, because the checks would take its formats for damage.
     """
     layout = context.layout
     try:
@@ -162,7 +162,7 @@ def examine(context: CheckContext, on_check: Callable[[str], None] = lambda _: N
 
 
 def apply_fixes(context: CheckContext, findings: Iterable[CheckFinding]) -> list[FixReport]:
-    """Apply the fixes in order. Fixes of `quiet` findings are skipped while a process of the hive runs."""
+    """Apply the fixes in order and report each. Fixes of `quiet` findings are skipped while a process of the hive runs."""
     return [_apply_fix(context, finding) for finding in findings]
 
 

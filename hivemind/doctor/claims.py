@@ -15,7 +15,7 @@ from hivemind.fs.check import CheckFinding
 from hivemind.layout import EXCHANGE, LANDING
 from hivemind.names import is_name
 from hivemind.presence.identity import lock_name, record_exit
-from hivemind.taskrun.worktree import failure_reason, put_away
+from hivemind.taskrun.worktree import commit_leftovers, failure_reason, leftover_task, put_away, worktree_paths
 
 
 def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
@@ -55,7 +55,7 @@ def _move_to_inbox(context: CheckContext, folder: Path, target: Path) -> str:
 
 
 def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
-    """Return the agent's tasks to the inbox. The agent's name is locked meanwhile, so it cannot start."""
+    """Move the agent's tasks to the inbox. Meanwhile the agent's name is locked, so the agent cannot start."""
     if not path.exists():  # returned together with another task of the same agent
         return "returned already"
     try:
@@ -73,7 +73,8 @@ def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
 
 
 def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find agents that run according to the journal but have no process. Their leases block steps for other agents."""
+    """Find agents that have no process, although the journal says that they run. Their leases block steps for other
+    agents."""
     if not context.has_journal:
         return
     journal = Journal(context.layout.journal, read_only=True)
@@ -87,14 +88,14 @@ def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
     for name, incarnation, leases in started_agents:
         if name not in live_agents:
             lease_note = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
-            message = f"{name} was killed: the journal has no agent.exited for it{lease_note}"
-            remedy = "hivemind doctor --fix writes it; so does the agent's next start"
+            message = f"{name} was killed: the journal lacks its agent.exited{lease_note}"
+            remedy = "hivemind doctor --fix writes agent.exited; so does the agent's next start"
             fix = partial(_record_end, context, name, incarnation)
             yield CheckFinding(context.layout.journal, message, remedy, fix, note=running is None)
 
 
 def _started_agents(state: JournalState) -> list[tuple[str, int, int]]:
-    """Return (name, incarnation, number of leases) of each agent that has started and not ended."""
+    """Return name, incarnation and number of leases of each agent that has started and not ended."""
     return [
         (name, agent_state.incarnation, len(state.leased_step_ids.get(name, ())))
         for name, agent_state in sorted(state.agents.items())
@@ -117,17 +118,38 @@ def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
 
 
 def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find worktrees of tasks that have ended or are gone; their agent was killed before it could remove them."""
-    for folder in context.layout.worktrees.glob("*"):
-        if is_name(folder.name) and not context.tasks.listing.is_open(folder.name):
-            reason = failure_reason(context.layout, folder.name)
-            message = f"belongs to a task that has ended or is gone{f': {reason}' if reason else ''}"
+    """Find worktrees whose agent is gone, and uncommitted work of tasks that their agent has no more. Worktrees of earlier versions
+    are in the folder of their task, and found when that has ended."""
+    layout, is_open, agents = context.layout, context.tasks.listing.is_open, context.agents
+    for folder in layout.worktrees.glob("*"):
+        if agents is None or not is_name(folder.name) or not folder.is_dir():
+            continue
+        if folder.name in agents:
+            yield from _check_leftovers(context, folder.name)
+        elif not is_open(folder.name) and folder.name not in context.live_agents():
+            message = "belongs to an agent that does not exist, or to a task that has ended"
             remedy = "hivemind doctor --fix commits uncommitted changes to its branch, and removes it"
-            yield CheckFinding(
-                folder, message, remedy, partial(_remove_worktree, context, folder.name), note=reason is None
-            )
+            yield CheckFinding(folder, message, remedy, partial(_remove_worktrees, context, folder.name), note=True)
 
 
-def _remove_worktree(context: CheckContext, task: str) -> str:
-    put_away(context.layout, task)
+def _check_leftovers(context: CheckContext, agent: str) -> Iterator[CheckFinding]:
+    for path in worktree_paths(context.layout, agent):
+        try:
+            task, reason = leftover_task(context.layout, path), failure_reason(path)
+        except UserError as error:
+            yield CheckFinding(path, error.message, error.remedy or "keep what you need, and delete it")
+            continue
+        if task is not None:
+            message = f"has uncommitted work of {task}, which {agent} has no more{f': {reason}' if reason else ''}"
+            remedy = "hivemind doctor --fix commits it to its branch; so does the agent's next start"
+            yield CheckFinding(path, message, remedy, partial(_commit_leftovers, context, path), note=reason is None)
+
+
+def _commit_leftovers(context: CheckContext, path: Path) -> str:
+    commit_leftovers(context.layout, path, context.tasks.listing.is_open)
+    return "committed to its branch"
+
+
+def _remove_worktrees(context: CheckContext, name: str) -> str:
+    put_away(context.layout, name, context.tasks.listing.is_open)
     return "removed; its branch is kept if it has commits"

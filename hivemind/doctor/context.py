@@ -1,4 +1,4 @@
-"""The hive as the checks see it. The stores are not opened, so a broken hive can be checked too."""
+"""The data that the checks need. The hive's stores are not opened, so a broken hive can be checked too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CheckContext:
 
     @cached_property
     def now(self) -> float:
-        """Seconds since 1970."""
+        """The current time in seconds since 1970."""
         return time.time()
 
     @cached_property
@@ -90,7 +90,7 @@ class CheckContext:
         return self.layout.journal.is_dir() and any(self.layout.journal.glob("*.jsonl"))
 
     def live_agents(self) -> set[str]:
-        """Return the configured or former agents whose name lock a process holds."""
+        """Return the current and former agents whose name lock a process holds."""
         locks = {
             path.stem.removeprefix("agent-") for path in list_folder(self.layout.locks) if path.match("agent-*.lock")
         }
@@ -101,7 +101,7 @@ class CheckContext:
         return supervisor_lock(self.layout.locks).holder() is not None
 
     def describe_running(self) -> str | None:
-        """Describe which processes of the hive run now. Return None if none do."""
+        """Describe the processes of the hive that run now. Return None if none runs."""
         if self.is_swarm_up():
             return "the swarm is up"
         names = sorted(self.live_agents())

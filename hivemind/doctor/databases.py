@@ -23,7 +23,7 @@ _MAX_PROBLEMS = 3
 
 
 def check_databases(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check documents.db, memory.db and graphs.db, and list reports of automatic repairs."""
+    """Check documents.db, memory.db and graphs.db, and list the reports of automatic repairs."""
     layout = context.layout
     documents = _check_database(
         layout.documents_db, Docmem, partial(_mend_documents, context),
@@ -50,7 +50,7 @@ def check_databases(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def _memory_server(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check the PostgreSQL database that hive.yaml names for memory, if any."""
+    """Check the PostgreSQL database for memories, if hive.yaml names one."""
     if context.config is not None and context.config.memory is not None:
         from hivemind.longterm.postgres import server_status
 
@@ -63,7 +63,8 @@ def _check_database(
 ) -> Iterator[CheckFinding]:
     """Check that a file is a database, undamaged and consistent.
 
-    `lost_content` names what is lost with it, `recovery` what follows its replacement by a backup.
+    `lost_content` names the content that is lost with the file, `recovery` the fix's next step after restoring a
+    backup.
     """
     if (loss := database.describe_loss(path)) is not None:
         remedy = "restore it from a copy; hivemind doctor --fix restores the last backup, or creates a new one"
@@ -78,7 +79,8 @@ def _check_database(
 
 
 def _problems(path: Path, store: Callable[[], Docmem | MemoryStore | GraphIndex]) -> list[str]:
-    """Return the inconsistencies in an undamaged file, or [] if it is not writable, because the index's check is a write."""
+    """Return the inconsistencies in an undamaged file. Return [] if the file is not writable, because checking its
+    index writes."""
     if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return []
     try:
@@ -114,7 +116,7 @@ def _graph_index(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def _find_damage(path: Path) -> str | None:
-    """Describe the damage of a database. Return None for a sound one, or if another program has locked it."""
+    """Describe the damage of a database. Return None if the database is sound, or locked by another program."""
     try:
         return database.describe_damage(path)
     except sqlite3.OperationalError as error:
@@ -126,7 +128,7 @@ def _find_damage(path: Path) -> str | None:
 
 
 def _check_recovery_reports(context: CheckContext) -> Iterator[CheckFinding]:
-    """Report automatic repairs, as long as their reports exist."""
+    """Report each automatic repair until a person deletes its report."""
     for report in sorted(context.layout.aside.glob(f"*/*{REPORT_SUFFIX}")):
         report_text = " ".join(report.read_text("utf-8", "replace").split())
         remedy = "delete it and the damaged file next to it when you no longer need them"

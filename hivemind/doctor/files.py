@@ -1,5 +1,5 @@
-"""Checks of the hive's folders (present, usable, not writable by others, not linked to the outside) and of small files in them:
-valid records, no other file types in their places, no leftovers."""
+"""Checks of the hive's folders (present, usable, not writable by others, not linked to the outside) and of small files
+in them: valid records, only regular files where files belong, no leftovers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SECRET_NAMES = (".token", TEMPORARY_PREFIX)  # a temporary file may contain a t
 _SHARED_FILE_MODE = 0o660
 _SUBFOLDERS = ("", ".Sent", ".Archive", ".Dead")
 _SUFFIXLESS_FILES = ("heartbeat", "mail-taken")
-"""Files under .hive without a suffix."""
+"""The names of files under .hive that have no suffix."""
 _KINDS = {"workspace.json": ("workspace", WORKSPACE_VERSION)}
-"""The kind and version of records by file name. For other records the kind is the name and the version is 1."""
+"""The kinds and versions of records by file name. For any other record, the kind is the file's name and the version is 1."""
 
 
 def check_folders(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check every folder of the layout. A hive that was never used gets one note for all missing folders."""
+    """Check every folder of the layout. A hive that was never used yields one note for all missing folders."""
     layout = context.layout
     folders = layout.folders()
     missing_folders = [folder for folder in folders if not os.path.lexists(folder)]
@@ -76,7 +76,7 @@ def _ensure_mailbox(context: CheckContext, name: str) -> str:
 
 
 def check_access(context: CheckContext) -> Iterator[CheckFinding]:
-    """With `access: group`, find files that the group cannot use: created while the hive was private, or of another group."""
+    """Find files that the group cannot use despite `access: group`: made while the hive was private, or of another group."""
     if context.config is None or context.config.access != "group":
         return
     group = context.layout.root.stat().st_gid
@@ -99,7 +99,7 @@ def check_access(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def _group_paths(layout: Layout) -> Iterator[Path]:
-    """Yield the files and folders that the group shares: everything in the hive's own folders but secrets."""
+    """Yield the files and folders that the group shares: all in the hive's own folders except secrets."""
     yield from (layout.root, layout.config)
     # of coding agents
     logins = {path for homes in ("agents/*/program", "prompt-*") for path in layout.state.glob(homes)}
@@ -185,7 +185,7 @@ def _chmod(folder: Path, added_bits: int, removed_bits: int) -> str:
 
 
 def check_records(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check the records of agents and tasks. Damaged ones can be set aside; those of another version are kept."""
+    """Check the records of agents and tasks. Damaged records can be set aside; records of another version are kept."""
     for path in _record_paths(context):
         try:
             if path.name == RECORD:
@@ -205,7 +205,8 @@ def check_records(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def check_workspace_record(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check that the state belongs to this project and workspace; in a copied or cloned hive it is read-only."""
+    """Check that the hive's state belongs to this project and workspace. In a copied or cloned hive, the state is
+    read-only."""
     layout, config = context.layout, context.config
     if config is None or not layout.workspace_record.exists():
         return
@@ -218,7 +219,8 @@ def check_workspace_record(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def check_file_types(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find folders, pipes and the like in the places of files under .hive. The file is created again when it is needed."""
+    """Find folders, pipes and the like where the hive needs files under .hive. Most such files are created again when
+    needed."""
     layout = context.layout
     for folder in (layout.state, layout.journal, layout.locks, layout.logs, *list_folder(layout.state / "agents")):
         for path in list_folder(folder):

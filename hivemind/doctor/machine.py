@@ -57,7 +57,7 @@ def _settings_finding(
 
 
 def check_sandbox(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check that bubblewrap works, if an agent is configured to use it. Otherwise its commands are refused."""
+    """Check that bubblewrap works, if an agent is configured to use it. Without it, that agent's commands are refused."""
     agents = context.agents.configs if context.agents else {}
     sandboxed_agents = [name for name, config in agents.items() if config.sandbox == "bwrap"]
     try:
@@ -83,7 +83,9 @@ def check_file_system(context: CheckContext) -> Iterator[CheckFinding]:
             f"is on {file_system}, which does not report other machines' changes: folders are polled, so mail takes up to a"
             " tenth of a second; locks work only if every machine mounts it with locking"
         )
-        yield CheckFinding(root, message, "leave it so, or move the hive to a local disk, which is faster", note=True)
+        yield CheckFinding(
+            root, message, "leave it there, or move the hive to a local disk, which is faster", note=True
+        )
     volume = os.statvfs(root)
     if context.is_read_only:
         message = "is mounted read-only: status, log, view and task show work, but no agent can deliver or work"
@@ -98,7 +100,7 @@ def check_file_system(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def check_inotify(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check the limits for the hive's file watcher: one instance, and a watch for each mailbox and folder."""
+    """Check the limits for the hive's file watcher. It needs one instance, and a watch for each mailbox and folder."""
     if not sys.platform.startswith("linux") or (context.config is not None and context.config.watch == "poll"):
         return
     try:
@@ -129,7 +131,7 @@ def _limit(name: str) -> int | None:
 
 
 def check_encodings(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find file names and texts that are not UTF-8. Knowledge that is not text is only noted, since it is not indexed."""
+    """Find file names and texts that are not UTF-8. A text in knowledge/ yields only a note, because it is not indexed."""
     encoding = sys.getfilesystemencoding()
     if encoding.lower() not in ("utf-8", "utf8"):
         message = f"file names are read as {encoding}, not UTF-8"
@@ -165,7 +167,7 @@ def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[CheckFinding]:
 
 
 def _bad_byte(raw: bytes) -> int | None:
-    """Return the position of the first byte that is not UTF-8."""
+    """Return the position of the first byte that is not UTF-8, or None."""
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:

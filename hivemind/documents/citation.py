@@ -1,4 +1,4 @@
-"""A citation: a quote with its place in a file, created together and never changed."""
+"""Citations, and the verdict on whether a citation's quote is still in its file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hivemind.frozen import frozen
 
 @frozen
 class Citation:
-    """A quote with its first and last line (from 1, inclusive) in the version of the file with the SHA-256 `digest`.
+    """A quote `text` from a file, with its first and last line (from 1, inclusive) and the file's SHA-256 `digest`.
 
-    For HTML these are the lines of the elements in the source, for PDF they are pages.
+    In HTML, the lines are those of the quoted elements in the source. In PDF, `start_line` and `end_line` are pages.
     """
 
     path: str
@@ -20,21 +20,21 @@ class Citation:
 
     @property
     def place(self) -> str:
-        """`path:line` or `path:line-line`."""
+        """Return `path:line` or `path:line-line`."""
         lines = str(self.start_line) if self.start_line == self.end_line else f"{self.start_line}-{self.end_line}"
         return f"{self.path}:{lines}"
 
     @property
     def source(self) -> str:
-        """The place and the first 12 characters of the file's digest."""
+        """Return the citation's place and the first 12 characters of the file's digest."""
         return f"{self.place} (sha256 {self.digest[:12]})"
 
 
 @frozen
 class Verdict:
-    """The result of comparing a quote with its file: true if the file contains the quote at the cited lines.
+    """The result of looking for a quote in its file: true if the file contains the quote at the cited lines.
 
-    `lines` are the quote's current lines, or None if it was not found. `is_file_changed`: the digest differs.
+    `lines` are the quote's current lines, None if the file lacks it. `is_file_changed`: the digest is not the cited one.
     """
 
     is_confirmed: bool

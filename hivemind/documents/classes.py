@@ -30,7 +30,7 @@ _STATUS_CHARS = 2_000  # a status line is looked for in this many characters
 
 @frozen
 class Classification:
-    """The class of a document (one word), the reason for it, and the document's tags."""
+    """A document's class (`name`, one word), the reason for this class, and the document's tags."""
 
     name: str
     reason: str
@@ -38,7 +38,7 @@ class Classification:
 
 
 def classify(path: str, outline: Outline) -> Classification:
-    """Apply the first matching rule: front matter, format, words in the path, headings."""
+    """Classify a document by the first rule that matches: its front matter, format, words in its path, headings."""
     tags = tuple(dict.fromkeys(tag for label in outline.labels if (tag := _tag(label))))
     declared_class = outline.values.get("class") or outline.values.get("type")
     if isinstance(declared_class, str) and _CLASS.fullmatch(declared_class.strip()):
@@ -77,9 +77,9 @@ def _tag(label: str) -> str:
 
 
 def document_status(outline: Outline) -> str:
-    """Return the status of a document that declares itself not in force (draft, rejected, superseded …), otherwise "".
+    """Return the status by which a document says that it is not in force (draft, rejected, superseded …), otherwise "".
 
-    The status comes from the front matter or from a line or heading "Status" near the beginning.
+    The status is read from the front matter, or from a line or heading "Status" near the beginning.
     """
     declared_status = outline.values.get("status", outline.values.get("state"))
     match = (

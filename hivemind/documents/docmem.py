@@ -44,21 +44,21 @@ from hivemind.search import Confidence, Engine, Query, StoreEmbedder
 from hivemind.tokens import count_tokens
 from hivemind.words import short_repr
 
-_EMBEDDED_FIRST = 40  # the best passages by words that a search embeds if they lack a vector
-_RELEVANT_PASSAGES = 200  # passages that an expansion by relevance ranks
+_EMBEDDED_FIRST = 40  # before ranking, a search embeds up to this many passages that match by words and have no vector
+_RELEVANT_PASSAGES = 200  # `expand_to_length(by="relevance")` ranks this many passages
 _NO_LIMIT = 2**40
 _log = logging.getLogger(__name__)
 
 
 class Docmem(DatabaseOwner):
-    """All documents of a hive. A document is a tree of nodes; read in order, their texts are the document.
+    """The store of a hive's documents. A document is a tree of nodes; in reading order, the nodes' texts are the document.
 
-    Many processes may use the same database. `path` is the database file, created at first use. `token_counter` counts
+    Several processes may use one database. `path` is the database file, created at first use. `token_counter` counts
     the tokens of a text. `embedder` (optional) embeds passages and queries. `durable=False` omits the fsync of each
     commit. `clock` is for tests.
 
-    Methods with a node id raise NodeNotFoundError if the node does not exist. Each writing method is one atomic
-    transaction across processes.
+    Methods raise NodeNotFoundError if a node does not exist, and OptimisticLockError if the node's hash is not
+    `expected_hash`. Each writing method is one atomic transaction across processes.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Docmem(DatabaseOwner):
 
     @contextmanager
     def transaction(self) -> Iterator[Edit]:
-        """Run several operations in one atomic transaction. Keep it short: other writers wait."""
+        """Run several operations in one atomic transaction. Other writers wait until its end."""
         with self.database.write() as sql:
             now = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
             yield Edit(sql, now, self.count)
@@ -87,7 +87,6 @@ class Docmem(DatabaseOwner):
 
     # -- finding ----------------------------------------------------------------------------------------------------
     def find(self, node_id: str) -> Node | None:
-        """Return the node, or None for an unknown id."""
         with self.database.read() as sql:
             return tree.find(sql, node_id)
 
@@ -97,13 +96,12 @@ class Docmem(DatabaseOwner):
             return tree.roots(sql)
 
     def root_of(self, node_id: str) -> Node:
-        """Return the root of the node's document."""
         with self.database.read() as sql:
             *_, (root_id, _) = [*tree.ancestors(sql, tree.get(sql, node_id).id)]
             return tree.get(sql, root_id)
 
     def size(self, node_id: str) -> tuple[int, int]:
-        """Return the number of the node's descendants, and the tokens of them and the node."""
+        """Return the number of the node's descendants, and the tokens of the node and its descendants together."""
         with self.database.read() as sql:
             count, tokens = tree.size(sql, tree.get(sql, node_id).id)
             return count - 1, tokens
@@ -111,13 +109,13 @@ class Docmem(DatabaseOwner):
     def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
         """Return the node and its descendants in reading order (depth first, by order value).
 
-        `interior`: "keep" returns all nodes, "skip" only leaves, "replace" leaves out summaries but not their children.
+        `interior`: "keep" returns all nodes, "skip" only leaves, "replace" all nodes except summaries.
         """
         with self.database.read() as sql:
             return without_interior(sql, tree.subtree(sql, node_id), interior)
 
     def structure(self, node_id: str) -> list[dict[str, Any]]:
-        """Return the nodes of `serialize` as dicts with ten camel-case keys, without text and hash."""
+        """Return `Node.outline` (no text, no hash) of the node and its descendants, in reading order."""
         with self.database.read() as sql:
             return [node.outline() for node in tree.subtree(sql, node_id)]
 
@@ -141,7 +139,7 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a last child of the node; its order is its siblings' largest order + 1."""
+        """Create a child after the node's last child; its order is the largest among its siblings + 1."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("child", node_id), draft)
@@ -165,7 +163,7 @@ class Docmem(DatabaseOwner):
             return edit.add(*edit.free_slot("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
-        """Add a note to a node, which may be readonly: a sibling directly after it, or the first child of a root."""
+        """Add a note directly after the node, or as the first child of a root. The node may be readonly."""
         draft = NodeDraft(check_context("note", "by", author), text)
         with self.transaction() as edit:
             if tree.get(edit.sql, node_id).parent_id is not None:
@@ -175,14 +173,14 @@ class Docmem(DatabaseOwner):
 
     # -- changing ---------------------------------------------------------------------------------------------------
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:
-        """Replace the node's text. Raises OptimisticLockError if its hash is not `expected_hash`; ReadonlyError."""
+        """Replace the node's text. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
         with self.transaction() as edit:
             return edit.change(edit.writable(node_id, expected_hash), text=content)
 
     def update_context(
         self, node_id: str, context_type: str, context_name: str, context_value: str, expected_hash: str | None = None
     ) -> Node:
-        """Replace the node's context. Raises OptimisticLockError if its hash is not `expected_hash`; ReadonlyError."""
+        """Replace the node's context. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             node = edit.writable(node_id, expected_hash)
@@ -195,7 +193,7 @@ class Docmem(DatabaseOwner):
             return edit.change(tree.get(edit.sql, node_id), importance=share)
 
     def set_sticky(self, node_id: str, sticky: bool = True) -> Node:
-        """Make the node stay with its next sibling when one of them is expanded, moved or summarised."""
+        """Set whether the node and its next sibling are expanded, moved and summarised only together."""
         flag = check_flag(sticky, "sticky")
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), sticky=flag)
@@ -206,7 +204,7 @@ class Docmem(DatabaseOwner):
             return history(sql, node_id)
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
-        """Restore the node's text and context from an earlier version. All versions are kept."""
+        """Restore the node's text and context from an earlier version. The history keeps all versions."""
         check_integer(version, "version", 1)
         with self.transaction() as edit:
             return restore(edit, node_id, version, expected_hash)
@@ -215,29 +213,29 @@ class Docmem(DatabaseOwner):
         """Delete the node and its descendants."""
         with self.transaction() as edit:
             tree.get(edit.sql, node_id)
-            edit.remove(tree.descendant_ids(edit.sql, node_id))
+            edit.remove(tree.subtree_ids(edit.sql, node_id))
 
     # -- moving and copying -----------------------------------------------------------------------------------------
     def move_append_child(self, node_id: str, target_parent_id: str, expected_hash: str | None = None) -> Node:
-        """Move the node, with siblings that stick to it, to the end of the target's children.
+        """Move the node, with the siblings that stick to it, to the end of the target's children.
 
-        Raises CycleError, OptimisticLockError.
+        Raises CycleError if the target is in the moved subtree.
         """
         with self.transaction() as edit:
             return move(edit, node_id, target_parent_id, "child", expected_hash)
 
     def move_before(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Move the node directly before the target.
+        """Move the node, with the siblings that stick to it, directly before the target.
 
-        Raises CycleError, OptimisticLockError, DocmemError if the target is a root.
+        Raises CycleError if the target is in the moved subtree, DocmemError if the target is a root.
         """
         with self.transaction() as edit:
             return move(edit, node_id, target_node_id, "before", expected_hash)
 
     def move_after(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Move the node directly after the target.
+        """Move the node, with the siblings that stick to it, directly after the target.
 
-        Raises CycleError, OptimisticLockError, DocmemError if the target is a root.
+        Raises CycleError if the target is in the moved subtree, DocmemError if the target is a root.
         """
         with self.transaction() as edit:
             return move(edit, node_id, target_node_id, "after", expected_hash)
@@ -267,23 +265,23 @@ class Docmem(DatabaseOwner):
         context_name: str = "by",
         context_value: str = "hand",
     ) -> Node:
-        """Insert a summary between the sibling leaves from start to end (both included) and their parent."""
+        """Create a summary, and move the consecutive leaves from start to end (both included) below it."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             return summaries.add_summary(edit, start_node_id, end_node_id, content, context)
 
     def remove_summary(self, node_id: str, expected_hash: str | None = None) -> list[Node]:
-        """Delete a summary, move its children up to its parent, and return them."""
+        """Move a summary's children up to its parent, delete the summary, and return the children."""
         with self.transaction() as edit:
             return summaries.remove_summary(edit, node_id, expected_hash)
 
     def summarize(
         self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.MAX_SUMMARY_TOKENS
     ) -> Node:
-        """Rewrite a summary, or summarise the first consecutive leaves among another node's children.
+        """Rewrite a summary or, for any other node, summarise the first run of its consecutive leaf children.
 
-        `writer` writes the text; the default is an extract. It runs outside any transaction, and again if the source
-        nodes change meanwhile. The history keeps the old text.
+        `writer` writes the text (default: extracted sentences). `writer` is called outside any transaction, and again if
+        the summarised nodes change meanwhile. The history keeps a summary's old text.
         """
         check_integer(max_tokens, "max_tokens", 1)
         for _ in range(10):
@@ -298,7 +296,7 @@ class Docmem(DatabaseOwner):
         raise DocmemError(f"the nodes below {node_id!r} change faster than they are summarised", remedy="try later")
 
     def stale_summaries(self) -> list[Node]:
-        """Return the summaries whose children have changed since. The janitor calls `summarize` on each."""
+        """Return the summaries whose children have changed since the summary was written, oldest first."""
         with self.database.read() as sql:
             return summaries.stale(sql)
 
@@ -315,10 +313,10 @@ class Docmem(DatabaseOwner):
     ) -> list[Node]:
         """Return the node and as many of its descendants as fit into `max_tokens`, in reading order.
 
-        Nodes are selected breadth first; a node that does not fit is skipped, smaller later ones may still fit. The
-        token counts exceed `max_tokens` only if the node's own count does. `by="importance"` and `by="relevance"` (to
-        `query`) select more important or relevant nodes first. `resolution="mixed"` uses a summary in place of children
-        that do not all fit. `interior` works as in `serialize`, but the node itself is always included.
+        Descendants are selected breadth first; one that does not fit is skipped, and smaller ones may still follow. With
+        `by="importance"` or `by="relevance"` (to `query`), the most important or relevant ones are selected first. With
+        `resolution="mixed"`, a summary replaces its children if they do not all fit. `interior` works as in
+        `serialize`. The node itself is always included, even if it alone exceeds `max_tokens`.
         """
         check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
@@ -327,9 +325,9 @@ class Docmem(DatabaseOwner):
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
     def shown(self, node_id: str, max_tokens: int, *, by: By = "order", query: str | None = None) -> NodeListing:
-        """Return the text of the node and its descendants within `max_tokens`, using summaries to fit.
+        """Return the text of the node and its descendants, shortened to `max_tokens` by summaries and omissions.
 
-        The text exceeds `max_tokens` only if the node's own text does. `form` tells how complete the text is.
+        The text exceeds `max_tokens` only if the node's own text does. The listing's `form` says how complete it is.
         """
         check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
@@ -352,18 +350,18 @@ class Docmem(DatabaseOwner):
             return lambda _, importance: importance
         if by != "relevance" or relevance_query is None:
             raise DocmemError(
-                f"invalid by={short_repr(by)}", remedy='by is "order", "importance", or "relevance" with a query'
+                f"invalid by={short_repr(by)}", remedy='use "order", "importance", or "relevance" with a query'
             )
         units = score_units(self._engine, sql, relevance_query, node_id, _RELEVANT_PASSAGES)
         scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
         return lambda node_id, _: scores.get(node_id, 0.0)
 
     def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[DocumentHit]:
-        """Search all nodes, or those below `node_id`; return the best hits with their surroundings, best first.
+        """Search all nodes, or the node `node_id` and its descendants; return the best hits, best first.
 
-        Uses full-text search, and vectors if there is an embedder. A summary replaces matches below it. Several hits
-        under one parent raise each other's score. `@tags` in the query find the nodes with these tags. The query may
-        contain any characters.
+        The search compares words and, if there is an embedder, vectors. A summary replaces the matching nodes below it.
+        Several hits under one parent raise each other's score. `@name` in the query finds nodes with the tag `name`. The
+        query may contain any characters.
         """
         max_hits = min(check_integer(limit, "limit", 0), _NO_LIMIT)
         if node_id is not None:
@@ -374,10 +372,10 @@ class Docmem(DatabaseOwner):
             return find_hits(self._engine, sql, prepared_query, node_id, max_hits)
 
     def asked(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
-        """Embed a query, and the passages that match it best by words if they lack vectors.
+        """Return a query with its vectors, after embedding passages that match the query by words and have no vector yet.
 
-        `keys` or `below` limit the passages to files at or below these paths, or to a subtree. Call this outside any
-        transaction: an embedder may be slow.
+        `keys` limits the passages to files at or below these paths, `below` to the subtree of this node. Do not call
+        `asked` inside a transaction: an embedder may be slow.
         """
         query = self.meanings.build_query(check_text(text, "a query"))
         if query.words_only_reason is not None:
@@ -396,15 +394,15 @@ class Docmem(DatabaseOwner):
         return query
 
     def notes(self, text: str, limit: int) -> list[tuple[Node, Confidence]]:
-        """Search the notes by words; return the best ones with their confidence, best first."""
+        """Search the notes by words; return the best notes and the confidence of each, best first."""
         with self.database.read() as sql:
             return find_notes(self._engine, sql, check_text(text, "a query"), limit)
 
     def passages(self, text: str, limit: int, keys: Sequence[str], context: str = "") -> list[Passage]:
-        """Return the best passages of the files at or below `keys`, best first. Words of `context` count half.
+        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`.
 
-        The best passages by words are embedded first, which may take long. Others without a vector are found by words
-        only, and their `why` says so.
+        Words of `context` count half. The best passages by words are embedded first, which may take long. Other passages
+        without a vector are ranked by words only, and their `why` says so.
         """
         if limit <= 0 or not keys:
             return []
@@ -413,18 +411,18 @@ class Docmem(DatabaseOwner):
             return find_passages(self._engine, sql, prepared_query, limit, keys)
 
     def _embed(self, limit: int, **options: Any) -> int:
-        """Embed at most `limit` waiting texts (see `StoreEmbedder.embed_backlog`); none in a read-only database."""
+        """Embed at most `limit` texts that lack a vector; return their number (0 if the database is read-only)."""
         if self.database.is_read_only:
             return 0
         return self.meanings.embed_backlog(self.database, BACKLOG, limit, **options)
 
     def meaning(self) -> tuple[int, int]:
-        """Return how many passages (and nodes without a file) are embedded, and how many there are."""
+        """Return the number of embedded passages and of all passages; a node without a file counts as a passage."""
         with self.database.read() as sql:
             return count_embedded(sql, self.meanings.embedder)
 
     def tags_of(self, node_id: str) -> list[str]:
-        """Return the tags of a node's text and, for a document, its labels, sorted and without `@`."""
+        """Return the tags in a node's text and, for a root, the document's labels; sorted and without `@`."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
@@ -432,17 +430,17 @@ class Docmem(DatabaseOwner):
     def embed_pending(self, limit: int = 1_000) -> int:
         """Embed at most `limit` passages (and nodes without a file) that lack a vector; return their number.
 
-        A text that the embedder refuses is skipped, and not tried again by this process. Raises EmbedderUnavailable if
-        the embedder fails; vectors written before that are kept.
+        If the embedder refuses a text, this process does not try it again. Raises EmbedderUnavailable if the embedder
+        fails; vectors written before are kept.
         """
         return self._embed(min(check_integer(limit, "limit", 0), _NO_LIMIT))
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:
-        """Import a file as a readonly document and return its root. A .toml file sets `readonly` itself.
+        """Import a file as a readonly document and return its root. Nodes of a .toml file have their own `readonly`.
 
-        If the file was imported before, update its document node by node; ids and notes stay. Raises DocmemError that
-        names the file (and line) if it cannot be read; the database is then unchanged.
+        If the file was imported before, update its document node by node; ids and notes stay. If the file cannot be
+        read, raise DocmemError, which names the file (and line), and change nothing.
         """
         name = check_path(path)
         raw, status = read_bytes(name)
@@ -463,7 +461,7 @@ class Docmem(DatabaseOwner):
             return source_of(sql, node_id)
 
     def keep_thread(self, subject: str, letters: Sequence[Letter], thread: str) -> Node:
-        """Store the new letters of a mail thread as a document, classified by rule; return its root.
+        """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
 
         `thread` is the Message-ID of the thread's first letter.
         """
@@ -473,7 +471,7 @@ class Docmem(DatabaseOwner):
     def import_toml(self, text: str) -> list[Node]:
         """Import trees from TOML written by `export_toml` or by hand; return the new nodes in reading order.
 
-        Raises DocmemError that names the line of an error; the database is then unchanged.
+        If the TOML has an error, change nothing and raise DocmemError, which names the line.
         """
         return self._import_toml(text, "TOML")
 
@@ -483,7 +481,7 @@ class Docmem(DatabaseOwner):
             return write_entries(edit, entries)
 
     def export_toml(self, node_id: str) -> str:
-        """Export the node and its descendants as TOML without ids and times. Importing it creates the same tree."""
+        """Export the node and its descendants as TOML without ids and times. `import_toml` recreates the tree from it."""
         with self.database.read() as sql:
             nodes = tree.subtree(sql, node_id)
             return toml.export(nodes, {node.id for node in nodes if summaries.is_summary(sql, node.id)})
@@ -501,11 +499,11 @@ class Docmem(DatabaseOwner):
             **dict.fromkeys(("versions", "summaries", "tags", "files", "places", "vectors", "parts"), ""),
         }
     )
-    """Tables to copy from a damaged database (see `fs.backup`), with expressions for columns to recompute."""
+    """Tables that `fs.backup` copies from a damaged database, each with SQL for a column to recompute, or ""."""
     locks: Sequence[str] = (".sync", ".lock")
 
     def elsewhere(self, path: Path) -> Docmem:
-        """Return a store for another database file."""
+        """Return a store for another database file, without an embedder."""
         return Docmem(path)
 
     def rebuild(self) -> None:

@@ -36,7 +36,7 @@ from hivemind.words import short_repr
 
 _ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # for ids that can be read aloud: without l, o, 0, 1
 MAX_ORDER = 2.0**52
-"""Siblings are renumbered before an order exceeds this: beyond it, `order + 1` may equal `order`."""
+"""The largest order: above it, `order + 1` may equal `order`. Siblings are renumbered before one exceeds it."""
 
 
 # -- the order of siblings -------------------------------------------------------------------------------------------
@@ -48,9 +48,9 @@ Position = Literal["child", "before", "after"]
 
 
 def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None) -> float:
-    """Return a free order for a new last child of the target, or for a sibling directly before or after it.
+    """Return an order that no sibling has, for a last child of the target or a sibling directly before or after it.
 
-    `mover_id` is the node that will move there; its present order counts as free.
+    `mover_id` is the node that will move to this order; its present order counts as free.
     """
     for _ in range(2):
         parent_id, target_order, comparison = target.parent_id, target.order_value, ">" if position == "after" else "<"
@@ -83,7 +83,7 @@ _RANKS = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes
 
 
 def park(sql: sqlite3.Connection, parent_id: str) -> None:
-    """Move all children below the orders in use and keep their sequence: orders from 1 on become free."""
+    """Give all children negative orders in their present sequence: the orders from 1 on become free."""
     row = sql.execute("SELECT count(*), min(order_value) FROM nodes WHERE parent_id = ?", (parent_id,)).fetchone()
     if row[0]:
         base = float(int(min(row[1], 0.0)) - 1) - row[0] - 1
@@ -93,7 +93,7 @@ def park(sql: sqlite3.Connection, parent_id: str) -> None:
 
 
 def renumber(sql: sqlite3.Connection, parent_id: str, now: str) -> None:
-    """Renumber all children 1, 2, 3 … in their sequence and update their hashes."""
+    """Renumber all children 1, 2, 3 … in their present sequence, and update their hashes."""
     park(sql, parent_id)  # no two siblings may share an order at any time
     sql.execute(
         "UPDATE nodes SET order_value = r.rank, updated_at = ?,"
@@ -116,8 +116,6 @@ _MOVE = "UPDATE nodes SET parent_id = ?, order_value = ?, updated_at = ?, hash =
 
 @frozen
 class NodeDraft:
-    """The content of a new node."""
-
     context: NodeContext
     text: str
     readonly: int = 0
@@ -137,9 +135,9 @@ class Edit:
 
     # -- reading ----------------------------------------------------------------------------------------------------
     def expect(self, node_id: str, expected_hash: str | None) -> Node:
-        """Return the node, and check its hash if `expected_hash` is given.
+        """Return the node. Raises NodeNotFoundError if it does not exist.
 
-        Raises NodeNotFoundError; with `expected_hash`, OptimisticLockError (changed) or NodeGoneError (deleted).
+        With `expected_hash`, raises OptimisticLockError if the node's hash differs, NodeGoneError if it does not exist.
         """
         node = tree.find(self.sql, node_id)
         if node is None:
@@ -156,16 +154,16 @@ class Edit:
         return node
 
     def free_slot(self, position: Position, target_id: str, mover_id: str | None = None) -> tuple[str, float]:
-        """Return (parent id, free order) for a last child or a sibling of the target. Raises DocmemError by a root."""
+        """Return the parent id and a free order for a node at `position`. Raises DocmemError for a sibling of a root."""
         target = tree.get(self.sql, target_id)
         parent_id = target_id if position == "child" else target.parent_id
         if parent_id is None:
-            raise DocmemError(f"node {target_id!r} is a root and has no siblings", remedy="append to it instead")
+            raise DocmemError(f"node {target_id!r} is a root and has no siblings", remedy="append a child instead")
         return parent_id, free_order(self.sql, position, target, self.now, mover_id)
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def add(self, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
-        """Insert a new node. Raises DocmemError if its id is taken."""
+        """Insert a new node. Raises DocmemError if the draft's id is taken."""
         if draft.id is None:
             (node_id,) = self.free_ids(1)
         elif tree.find(self.sql, node_id := check_id(draft.id)) is not None:
@@ -176,7 +174,7 @@ class Edit:
         return node
 
     def build_node(self, node_id: str, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
-        """Build the node of a draft without writing it."""
+        """Return the draft's node, with secrets masked, without writing it."""
         text, readonly = mask(check_text(draft.text)), check_flag(draft.readonly, "readonly")
         tokens = self.count(text) if draft.tokens is None else draft.tokens
         digest = node_hash(parent_id, draft.context, text, order)
@@ -186,7 +184,7 @@ class Edit:
         )  # fmt: skip
 
     def insert_all(self, nodes: Iterable[Node]) -> None:
-        """Insert nodes, parents before their children, and their tags."""
+        """Insert nodes and their tags. Parents must precede their children."""
         tags: list[tuple[str, str]] = []
 
         def rows() -> Iterator[tuple[object, ...]]:
@@ -198,7 +196,7 @@ class Edit:
         self.sql.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def free_ids(self, count: int) -> list[str]:
-        """Return `count` unused short ids, sorted: inserts in the order of ids touch fewer index pages."""
+        """Return `count` unused short ids. They are sorted, because sorted inserts touch fewer pages of the index."""
         new_ids: dict[str, None] = {}
         while len(new_ids) < count:
             candidates = [candidate for _ in range(count - len(new_ids)) if (candidate := _short_id()) not in new_ids]
@@ -212,7 +210,7 @@ class Edit:
         return sorted(new_ids)
 
     def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
-        """Update fields of a node, and with them its token count, hash, time, tags and history."""
+        """Set the fields `changes` of a node; update its token count, hash, time, tags and history."""
         if "text" in changes:
             changes["text"] = mask(check_text(changes["text"]))
         is_reworded = changes.get("text", node.text) != node.text
@@ -244,7 +242,7 @@ class Edit:
         return new_node
 
     def label(self, node_id: str, labels: Iterable[str]) -> None:
-        """Replace the node's tags by these and those in its text."""
+        """Replace the node's tags by `labels` and the tags in the node's text."""
         self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node_id,))
         self._tag(node_id, tags_in(tree.get(self.sql, node_id).text).union(labels))
 
@@ -253,7 +251,7 @@ class Edit:
             self.sql.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, node_id) for tag in sorted(tags)])
 
     def remove(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes. `node_ids` must be in reading order; children are deleted before their parents."""
+        """Delete nodes, children before their parents. `node_ids` must be in reading order."""
         self.sql.executemany("DELETE FROM nodes WHERE id = ?", ((node_id,) for node_id in reversed(node_ids)))
 
 
@@ -261,7 +259,6 @@ _row: Callable[[Node], tuple[object, ...]] = attrgetter(*COLUMNS)
 
 
 def _short_id() -> str:
-    """Return eight random characters (40 bits)."""
     number = int.from_bytes(os.urandom(5), "big")
     return "".join(_ID_CHARACTERS[number >> shift & 31] for shift in range(0, 40, 5))
 
@@ -271,9 +268,9 @@ def _content_fields(node: Node) -> tuple[object, ...]:
 
 
 def move(edit: Edit, node_id: str, target_id: str, position: Position, expected_hash: str | None) -> Node:
-    """Move a node, with the siblings that stick to it, to be the last child or a sibling of the target.
+    """Move a node, with the siblings that stick to it, to `position`: last child of the target, before or after it.
 
-    Raises CycleError if the target is in the moved subtree, OptimisticLockError, NodeNotFoundError.
+    Raises CycleError if the target is in the moved subtree, and the errors of `Edit.expect`.
     """
     edit.expect(node_id, expected_hash)
     run = sticky_run(edit, node_id)
@@ -291,7 +288,7 @@ def move(edit: Edit, node_id: str, target_id: str, position: Position, expected_
 
 
 def sticky_run(edit: Edit, node_id: str) -> list[str]:
-    """Return the ids of the siblings that move with the node, in order: a sticky node takes its next sibling along."""
+    """Return the ids of the node and the siblings that move with it, in order. A sticky node moves with its next sibling."""
     node = tree.get(edit.sql, node_id)
     if node.parent_id is None:
         return [node_id]
@@ -304,10 +301,10 @@ def sticky_run(edit: Edit, node_id: str) -> list[str]:
 
 
 def copy(edit: Edit, node_id: str, target_id: str, position: Position) -> Node:
-    """Copy a node and its descendants; return the root of the copy.
+    """Copy a node and its descendants to `position`; return the root of the copy.
 
-    The target may be in the node's subtree: the state before the copy is copied. Copies keep readonly, importance and
-    sticky. Copied siblings below the root are renumbered 1, 2, 3 … in their order.
+    The target may be in the copied subtree: the copy has the subtree's state before copying. Copies keep readonly,
+    importance and sticky. Siblings below the copy's root get the orders 1, 2, 3 …
     """
     before = tree.subtree(edit.sql, node_id)
     parent_id, order = edit.free_slot(position, target_id)
@@ -337,7 +334,7 @@ def copy(edit: Edit, node_id: str, target_id: str, position: Position) -> Node:
 
 @frozen
 class Version:
-    """A version of a node's text and context, written at `updated_at`. Versions count from 1."""
+    """A version of a node's text and context, written at `updated_at`. `version` counts from 1."""
 
     version: int
     text: str
@@ -361,9 +358,9 @@ def history(sql: sqlite3.Connection, node_id: str) -> list[Version]:
 
 
 def restore(edit: Edit, node_id: str, version: int, expected_hash: str | None) -> Node:
-    """Restore the text and context of an earlier version. The current state becomes a version too.
+    """Restore a node's text and context from an earlier version. The history keeps the state before.
 
-    Raises OptimisticLockError, ReadonlyError, and DocmemError for an unknown version.
+    Raises DocmemError for an unknown version, and the errors of `Edit.writable`.
     """
     node = edit.writable(node_id, expected_hash)
     earlier_version = next((old for old in history(edit.sql, node_id) if old.version == version), None)

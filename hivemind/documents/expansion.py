@@ -29,7 +29,7 @@ FROM json_each(?) p CROSS JOIN nodes n ON n.parent_id = p.value ORDER BY p.key, 
 
 @frozen
 class _Candidate:
-    """A node that may be selected, without its text: texts are read after the selection."""
+    """A node that may be selected. It has no text: texts are read after the selection."""
 
     parent_id: str
     id: str
@@ -68,7 +68,7 @@ class _Expansion:
             yield list(group)
 
     def add_group(self, group: Sequence[_Candidate]) -> None:
-        """Select the siblings that fit, in order. Where their summary can replace them, select all of them or none."""
+        """Select the siblings that fit, in order. If a selected summary can replace the siblings, select all or none."""
         parent = group[0].parent_id
         has_summary = (self.resolution == "mixed" or self.interior == "replace") and is_summary(self.sql, parent)
         if has_summary and parent in self.selected_tokens:
@@ -130,14 +130,14 @@ def expand(
     resolution: Resolution = "full",
     priority: Callable[[str, float], float] | None = None,
 ) -> list[Node]:
-    """Return the start and as many of its descendants as fit, in reading order. Raises NodeNotFoundError.
+    """Return the start node and as many of its descendants as fit into `max_tokens`, in reading order.
 
     Nodes are selected breadth first; a node that does not fit is skipped. With `priority` (a function of id and
-    importance) nodes are selected by falling priority, nodes of equal priority breadth first.
+    importance), nodes of higher priority are selected first. Raises NodeNotFoundError.
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):
-        raise DocmemError(f"invalid resolution={short_repr(resolution)}", remedy='resolution is "full" or "mixed"')
+        raise DocmemError(f"invalid resolution={short_repr(resolution)}", remedy='use "full" or "mixed"')
     start = tree.get(sql, start_id)
     expansion = _Expansion(sql, max_tokens - start.token_count, interior, resolution, {start_id: start.token_count})
     if expansion.remaining_tokens < 0:
@@ -153,7 +153,7 @@ def expand(
 
 def _expand_by_priority(expansion: _Expansion, start_id: str, priority: Callable[[str, float], float]) -> None:
     units: list[list[_Candidate]] = []
-    token_limit, expansion.remaining_tokens = expansion.remaining_tokens, 1  # visit all groups before selecting
+    token_limit, expansion.remaining_tokens = expansion.remaining_tokens, 1  # > 0: read all groups before selecting
     for group in expansion.sibling_groups(start_id):
         is_indivisible = expansion.resolution == "mixed" and is_summary(expansion.sql, group[0].parent_id)
         units += [group] if is_indivisible else list(sticky_units(group))
@@ -164,13 +164,12 @@ def _expand_by_priority(expansion: _Expansion, start_id: str, priority: Callable
 
 
 def check_interior(interior: str) -> None:
-    """Raise DocmemError for an unknown value of `interior`."""
     if interior not in ("keep", "skip", "replace"):
-        raise DocmemError(f"invalid interior={short_repr(interior)}", remedy='interior is "keep", "skip" or "replace"')
+        raise DocmemError(f"invalid interior={short_repr(interior)}", remedy='use "keep", "skip" or "replace"')
 
 
 def without_interior(sql: sqlite3.Connection, nodes: list[Node], interior: Interior) -> list[Node]:
-    """Filter a subtree: return all nodes ("keep"), its leaves ("skip"), or all but summaries ("replace")."""
+    """Return all nodes of a subtree ("keep"), only its leaves ("skip"), or all except summaries ("replace")."""
     check_interior(interior)
     if interior == "keep":
         return nodes

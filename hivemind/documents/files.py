@@ -1,4 +1,4 @@
-"""The table of imported files: look up, store, rename and forget them together with their documents."""
+"""The table of imported files: look up, store and forget files together with their documents."""
 
 # ruff: noqa: S608 - statements are built from constants of this module; values are always bound
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hivemind.frozen import frozen
 
 ImportOutcome = Literal["imported", "changed", "unchanged"]
 
-_YOUNG_NS = 2_000_000_000  # a file changed this shortly before it was read may change again with the same time stamp
+_YOUNG_NS = 2_000_000_000  # a file that was changed less than this before it was read may change again in the same tick
 MISSING_DIGEST = "gone"
-"""Replaces the digest of a deleted file that keeps its document because of notes in it."""
+"""The digest in the row of a deleted file whose document is kept because it contains notes."""
 
 _COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id, parser"
 
 
 @frozen
 class Stamp:
-    """A file's stat when it was read, and the time of reading. A file with an equal stat need not be read again."""
+    """A file's size, times and inode when it was read, and the time of reading (`seen_ns`)."""
 
     size: int
     mtime_ns: int
@@ -42,8 +42,8 @@ class Stamp:
     def of(cls, status: os.stat_result) -> Stamp:
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns())
 
-    def is_same(self, status: os.stat_result) -> bool:
-        """Check that the file is unchanged. A very young file may have changed within one clock tick."""
+    def is_unchanged(self, status: os.stat_result) -> bool:
+        """Return True if a file is surely unchanged: its stat is equal, and it was not read within 2 s of a change."""
         current = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         is_young = abs(self.seen_ns - max(status.st_mtime_ns, status.st_ctime_ns)) <= _YOUNG_NS
         return current == (self.size, self.mtime_ns, self.ctime_ns, self.inode) and not is_young
@@ -51,7 +51,7 @@ class Stamp:
 
 @frozen
 class KnownFile:
-    """A row of the table `files`. `note` is the reason why the file has no document, or an error in it."""
+    """A row of the table `files`. `note` is the reason why the file has no document, or an error in its front matter."""
 
     path: str
     is_synced: bool
@@ -68,7 +68,7 @@ class KnownFile:
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         has_outcome = self.root_id is not None or self.note is not None
-        return has_outcome and self.parser == VERSION and self.stamp.is_same(status) and not self.is_gone
+        return has_outcome and self.parser == VERSION and self.stamp.is_unchanged(status) and not self.is_gone
 
 
 def _known_file(row: tuple[Any, ...]) -> KnownFile:
@@ -77,13 +77,13 @@ def _known_file(row: tuple[Any, ...]) -> KnownFile:
 
 
 def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
-    """Return the row of a file, or None."""
+    """Return the row of a file, or None if it has none."""
     row = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE path = ?", (path,)).fetchone()
     return None if row is None else _known_file(row)
 
 
 def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
-    """Return the synchronised files at or below `top`, by path."""
+    """Return the rows of the synchronised files at or below `top`, keyed by path."""
     rows = sql.execute(
         f"SELECT {_COLUMNS} FROM files WHERE kept AND (path = ? OR (path >= ? AND path < ?))",
         (top, top + "/", top + "0"),  # "0" follows "/"
@@ -92,7 +92,7 @@ def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
 
 
 def files_with_digest(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
-    """Return the synchronised files with this digest."""
+    """Return the rows of the synchronised files with this digest."""
     rows = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE kept AND digest = ? ORDER BY path", (digest,))
     return [_known_file(row) for row in rows]
 
@@ -100,10 +100,10 @@ def files_with_digest(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
 def store_document(
     edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, *, is_synced: bool
 ) -> tuple[str, ImportOutcome]:
-    """Create the file's document, or update it node by node; return its root's id and the outcome.
+    """Create a file's document or update it node by node; return the id of its root and the outcome.
 
-    A version that another process has stored already is "unchanged". The full-text index is updated in the same
-    transaction: word frequencies, and with them rankings, must depend on the files alone.
+    If another process has stored this version already, the outcome is "unchanged". The full-text index is updated in the
+    same transaction: word frequencies, and with them rankings, must depend on the files alone.
     """
     classification = classify(path, outline)
     context = NodeContext("root", classification.name, context_value(path, "document"))
@@ -135,7 +135,7 @@ def store_document(
 
 
 def record_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
-    """Record why a file is not imported; it is read again when it changes."""
+    """Record in `note` why a file is not imported. The file is not read again until it changes."""
     known_file = find_file(edit.sql, path)
     if known_file is not None and known_file.root_id is not None:
         forget_file(edit, known_file)
@@ -157,7 +157,7 @@ def _save(sql: sqlite3.Connection, path: str, is_synced: bool, stamp: Stamp, col
 
 
 def forget_file(edit: Edit, known_file: KnownFile) -> None:
-    """Delete the document of a deleted file. If it contains notes, keep them and the root, marked as gone."""
+    """Delete the document of a deleted file. If the document has notes, keep them and the root, marked as gone."""
     if known_file.root_id is None or tree.find(edit.sql, known_file.root_id) is None:
         edit.sql.execute("DELETE FROM files WHERE id = ?", (known_file.number,))
         return

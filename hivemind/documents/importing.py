@@ -1,6 +1,6 @@
 """Write outlines and mail threads as nodes, and update a document when its file changes.
 
-Pieces that are still in the file keep their node's id, notes and summaries.
+A piece that is still in the changed file keeps its node, with the node's id, notes and summaries.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from hivemind.frozen import frozen
 from hivemind.fs import crash_point
 from hivemind.masking import mask
 
-_MIN_LIKENESS = 0.4  # a changed text with at least this share of common words is the same piece
-_MAX_PAIRS = 2_500  # above this, likeness is not computed: it would cost too much
-_COMPARED_CHARS = 4_000  # characters of each text
+_MIN_LIKENESS = 0.4  # a changed piece keeps its node if old and new text share at least this part of their words
+_MAX_PAIRS = 2_500  # the likeness of more pairs of texts is not computed: it would take too long
+_COMPARED_CHARS = 4_000  # the likeness of two texts is that of their first characters, up to this many
 _MAX_VALUE_CHARS = 256
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class DocumentState:
-    """One state of a document: kind, text, section title and parent's position of each piece, in reading order.
+    """The pieces of a document at one time, in reading order: their kinds, texts, section titles and parents.
 
-    The parent −1 is the document itself.
+    A parent is the position of a piece, or −1 for the document itself.
     """
 
     kinds: Sequence[str]
@@ -52,7 +52,7 @@ class DocumentState:
 
 
 def parents_of(outline: Outline) -> list[int]:
-    """Return the position of each piece's parent: the nearest earlier piece of smaller depth, or −1."""
+    """Return the position of each piece's parent: the nearest earlier piece of smaller depth; −1 if there is none."""
     open_pieces: list[tuple[int, int]] = [(0, -1)]
     parents = []
     for at, piece in enumerate(outline.pieces):
@@ -64,10 +64,10 @@ def parents_of(outline: Outline) -> list[int]:
 
 
 def match_pieces(old: DocumentState, new: DocumentState) -> list[int | None]:
-    """Match each new piece with at most one old piece; return the old positions, None for pieces without a match.
+    """Match each new piece with at most one old piece; return the old position for each new piece, None without a match.
 
-    Pieces match by kind, text and section, then by kind and text, then by kind between matched neighbours under the
-    same parent. Runs in linear time.
+    Pieces of equal kind, text and section match first, then those of equal kind and text, then those of equal kind
+    between two matched neighbours under one parent. Runs in linear time.
     """
     matches: list[int | None] = [None] * len(new)
     is_matched = [False] * len(old)
@@ -117,7 +117,7 @@ def _match_by_position(
 def _align(
     old: DocumentState, new: DocumentState, free: Sequence[int], gap: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield (new, old) pairs of the same kind: first by most common words, then in order."""
+    """Match old pieces with new pieces of the same kind, first by common words, then in order; yield (new, old) positions."""
     rest_old, rest_new = list(free), list(gap)
     if len(free) * len(gap) <= _MAX_PAIRS:
         alike = [
@@ -140,7 +140,7 @@ def _align(
 
 
 def _likeness(first_text: str, second_text: str) -> float:
-    """Return the Jaccard similarity of the words of two texts."""
+    """Return the Jaccard similarity of two texts' sets of words."""
     first_words, second_words = (set(text[:_COMPARED_CHARS].casefold().split()) for text in (first_text, second_text))
     return len(first_words & second_words) / len(first_words | second_words) if first_words or second_words else 1.0
 
@@ -152,12 +152,12 @@ def relayout(
     pieces: Sequence[tuple[str, str]],
     notes: Collection[str],
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """Lay out a changed document: return the children of each container, in order, and the orphans.
+    """Plan the tree of a document whose file has changed: return the new children of each parent, and the orphans.
 
-    `children` is the present tree. `imported_ids` are its nodes from the file, including the root. `pieces` are
-    (id, parent id) of the file's present pieces in reading order; ids outside `imported_ids` are new. Other nodes were
-    added by agents; among them are `notes`, each about the node before it. An orphan is a note or summary of removed
-    nodes.
+    `children` is the present tree. `imported_ids` are its nodes from the file, including the root. `pieces` are the
+    (id, parent id) of the changed file's pieces in reading order; ids outside `imported_ids` are new. All other nodes
+    were added by agents. Those in `notes` are each about the node before. An orphan is a note or summary whose nodes
+    were removed.
     """
     parent = {child: above for above, below in children.items() for child in below}
     chains = {node_id: _wrappers(node_id, parent, imported_ids) for node_id in imported_ids}
@@ -177,7 +177,7 @@ def relayout(
             target, at, is_note = container, 0, node_id in notes
             is_lost = anchor is not None and anchor not in live_ids
             if anchor is not None and not is_lost and (is_note or container_of[anchor] == container):
-                target = container_of[anchor]  # stay after the same node
+                target = container_of[anchor]  # stay after the anchor
                 at = layout[target].index(anchor) + 1
             else:
                 while target not in live_ids:
@@ -193,7 +193,7 @@ def relayout(
 
 
 def _wrappers(node_id: str, parent: Mapping[str, str], imported_ids: Collection[str]) -> tuple[str, ...]:
-    """Return the summaries between an imported node and its nearest imported ancestor, outermost first."""
+    """Return the summaries between an imported node and its nearest ancestor from the file, outermost first."""
     wrappers: list[str] = []
     above = parent.get(node_id)
     while above is not None and above not in imported_ids:
@@ -205,9 +205,9 @@ def _wrappers(node_id: str, parent: Mapping[str, str], imported_ids: Collection[
 def _with_pieces(
     pieces: Sequence[tuple[str, str]], chains: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Lay out the file's pieces inside their wrappers; return the children and the container of each node.
+    """Place the file's pieces below their wrappers (summaries); return each node's children and each node's parent.
 
-    A new piece between two members of a wrapper joins that wrapper.
+    A new piece between two pieces of one wrapper is placed below that wrapper.
     """
     sections = {section: rank for rank, section in enumerate(dict.fromkeys(section for _, section in pieces))}
     ordered_pieces = sorted(pieces, key=lambda piece: sections[piece[1]])
@@ -242,7 +242,7 @@ def _common(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
 
 @frozen
 class _Document:
-    """A document's nodes by id, their children, and the ids and kinds of the imported nodes in file order."""
+    """A stored document: its nodes by id, their children, and the imported nodes' ids and kinds in file order."""
 
     root: str
     nodes: dict[str, Node]
@@ -272,7 +272,8 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     write_places(edit.sql, file_id, root_id, outline, ids)
     for node_id in sorted(orphans):
         _log.info(
-            "documents: the text that %s is about was removed from its file; kept at the nearest heading", node_id
+            "documents: node %s stays at the nearest heading: the text that it is about was removed from the file",
+            node_id,
         )
 
 
@@ -283,7 +284,7 @@ def _read(sql: sqlite3.Connection, root_id: str, file_id: int) -> _Document:
         if node.id != root_id and node.parent_id is not None:
             children[node.parent_id].append(node.id)
     rows = sql.execute("SELECT node_id, kind FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,))
-    # A node that was moved to another document is not part of this one.
+    # Nodes that were moved to another document are left out.
     imported_rows = [(node_id, kind) for node_id, kind in rows if node_id in nodes]
     return _Document(root_id, nodes, dict(children), [p[0] for p in imported_rows], [p[1] for p in imported_rows])
 
@@ -314,7 +315,7 @@ def _write_layout(
     orphans: Collection[str],
     drafts: dict[str, NodeDraft],
 ) -> None:
-    """Write containers from the top down: parents must exist before their children."""
+    """Write the planned layout from the top down, so that a parent exists before its children."""
     containers = [document.root]
     for container in containers:
         child_ids = layout.get(container, [])
@@ -342,7 +343,7 @@ def _update_node(
 ) -> None:
     changes: dict[str, object] = {}
     if order is not None:
-        node = tree.get(edit.sql, node.id)  # parking changed its order
+        node = tree.get(edit.sql, node.id)  # read again: `park` has changed its order
         changes |= {"parent_id": container, "order_value": order}
     if is_orphan:
         changes["context_name"] = "orphaned"
@@ -355,7 +356,7 @@ def _update_node(
 
 
 def context_value(text: str, default: str) -> str:
-    """Shorten `text` to a context value of at most 256 characters, keeping the end; return `default` if it is empty."""
+    """Return the last 256 characters of `text` as a context value, or `default` if `text` is empty."""
     text = " ".join(text.split()) or default
     return text if len(text) <= _MAX_VALUE_CHARS else "…" + text[1 - _MAX_VALUE_CHARS :]
 
@@ -390,7 +391,7 @@ def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> It
 def write_places(
     sql: sqlite3.Connection, file_id: int, root_id: str, outline: Outline, node_ids: Sequence[str]
 ) -> None:
-    """Record each node's place in the file and the text between nodes. Delete the vectors of changed passages."""
+    """Record each node's place in its file and the text up to the next node; delete the vectors of changed passages."""
     old_compositions = _compositions(sql, file_id)
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
@@ -410,7 +411,7 @@ def write_places(
 
 
 def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:
-    """Return the node ids of each passage of a file, keyed by the first."""
+    """Return the node ids of each passage of a file, keyed by the id of the passage's first node."""
     members_by_passage: dict[int, list[str]] = {}
     for passage, node_id in sql.execute(
         "SELECT passage, node_id FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,)
@@ -421,7 +422,7 @@ def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]
 
 @frozen
 class Letter:
-    """A letter of a thread; `id` is its Message-ID."""
+    """A letter of a mail thread; `id` is its Message-ID."""
 
     id: str
     sender: str
@@ -430,9 +431,9 @@ class Letter:
 
 
 def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str) -> Node:
-    """Add the new letters of a thread to its document; return the root. `thread` is the Message-ID of its first letter.
+    """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
 
-    Letters are readonly; each is stored once.
+    `thread` is the Message-ID of the thread's first letter.
     """
     subject, root_id = mask(subject), f"thread-{hashlib.blake2b(thread.encode(), digest_size=6).hexdigest()}"
     classification = classify_thread(subject, [letter.text for letter in letters])

@@ -1,4 +1,4 @@
-"""The knowledge folder and tasks' files as documents: synchronised, searched, and cited by line and digest."""
+"""Synchronise the files of knowledge/ and of tasks with documents; search the files and cite them by line and digest."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 
-_BATCH_NODES = 2_000  # written in one transaction: a commit for each small file would take most of the time
-_MIN_REPORTED_BYTES = 1_000_000  # bytes
+_BATCH_NODES = 2_000  # nodes written per transaction: a commit per small file would take most of the time
+_MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not reported
 
 
 @dataclass(slots=True)
 class SyncReport:
-    """The result of a sync: paths as they are cited. `skipped` maps a path to the reason why it cannot be searched."""
+    """The result of a sync: the files' paths, as in citations. `skipped` maps a path to the reason why it is skipped."""
 
     imported: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class _ReadFile:
 
 
 class KnowledgeSync:
-    """A run of the synchronisation. `progress` is called now and then with a description of the work."""
+    """A run of the synchronisation. `progress` is called with descriptions of what is being done."""
 
     def __init__(
         self, docmem: Docmem, layout: Layout, roots: Sequence[Path], progress: Callable[[str], None] | None = None
@@ -85,7 +85,7 @@ class KnowledgeSync:
         self._report = SyncReport()
 
     def run(self, tops: Sequence[Path]) -> SyncReport:
-        """Import changed files and forget deleted ones at or below `tops`."""
+        """Import the changed files at or below `tops`, and remove the documents of deleted files."""
         changed_files, removed_keys = self._find_changes(tops)
         if not changed_files and not removed_keys:
             return self._report
@@ -100,10 +100,7 @@ class KnowledgeSync:
         return self._report
 
     def _have_same_content(self, changed_files: _ChangedFiles) -> bool:
-        """Check that the files have their recorded content.
-
-        Very young files are read each time, and a read-only database cannot record that they have not changed.
-        """
+        """Return True if each file has the recorded digest. A file's stat does not prove this just after a change."""
         with self._docmem.database.read() as sql:
             stored_files = [(key, find_file(sql, key)) for key, _ in changed_files]
         try:
@@ -116,7 +113,7 @@ class KnowledgeSync:
             return False
 
     def forget_gone(self) -> list[str]:
-        """Forget all synchronised files that no longer exist, for example of finished tasks; return their paths."""
+        """Remove the documents of all synchronised files that no longer exist; return the files' paths."""
         with self._docmem.database.read() as sql:
             rows = sql.execute("SELECT path FROM files WHERE kept AND digest <> ?", (MISSING_DIGEST,)).fetchall()
         for (key,) in rows:
@@ -148,7 +145,7 @@ class KnowledgeSync:
 
     @contextmanager
     def _sync_lock(self) -> Iterator[None]:
-        """Let one process import at a time: others would do the same work in vain."""
+        """Let only one process import at a time: others would do the same work in vain."""
         path = self._docmem.database.path
         if path == ":memory:":
             yield
@@ -188,7 +185,7 @@ class KnowledgeSync:
             self._forget(key)
 
     def _read(self, key: str, stamp: Stamp) -> _ReadFile | None:
-        """Read a file and its outline; return None if a later sync should try it again."""
+        """Read a file and its outline; return None if the next sync should try again."""
         try:
             raw, status = read_file(key, self._layout, self._roots)
             stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
@@ -224,7 +221,7 @@ class KnowledgeSync:
                     (report.imported if outcome == "imported" else report.changed).append(file.key)
 
     def _follow_rename(self, edit: Edit, key: str, digest: str) -> None:
-        """If a new file has the content of a deleted one, give it that file's document."""
+        """Give a new file the document of a deleted file with the same content, if there is one."""
         if find_file(edit.sql, key) is None:
             for known_file in files_with_digest(edit.sql, digest):
                 if not os.path.lexists(os.path.join(self._layout.root, known_file.path)):
@@ -241,7 +238,7 @@ class KnowledgeSync:
 
 
 def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield (path, stat) of each regular file at or below `top`, in order; skip links, hidden and temporary files."""
+    """Yield (path, stat) of each regular file at or below `top`, sorted; skip links, hidden and temporary files."""
     try:
         status = os.stat(top, follow_symlinks=False)
     except FileNotFoundError:
@@ -272,7 +269,7 @@ _log = logging.getLogger(__name__)
 
 
 class Knowledge:
-    """Search and cite knowledge/** and other text files in a hive. Files in the folders `roots` may be read too."""
+    """The searchable files of a hive: knowledge/**, and other files in the hive or in `roots` that `sync` was called with."""
 
     def __init__(self, docmem: Docmem, layout: Layout, *, roots: Iterable[Path] = ()) -> None:
         self.docmem = docmem
@@ -284,15 +281,15 @@ class Knowledge:
     ) -> SyncReport:
         """Update the documents of knowledge/ and of the files or folders `extra` (for example a task's folder).
 
-        An unchanged file costs one stat. One process at a time imports; others wait for it. `progress` is called with a
-        description of the work. Files that are not text are skipped with a reason. Raises OutsideError if an `extra` is
-        neither in the hive nor in `roots`.
+        An unchanged file costs one stat. One process at a time imports; others wait. `progress` is called with
+        descriptions of what is being done. The report has the reasons for skipped files. Raises OutsideError for an
+        `extra` that is neither in the hive nor in `roots`.
         """
         tops = [resolve_inside(top, self.layout.root, self.roots) for top in (self.layout.knowledge, *extra)]
         return self._with_repair(lambda: KnowledgeSync(self.docmem, self.layout, self.roots, progress).run(tops))
 
     def _with_repair(self, operation: Callable[[], _T], tops: Sequence[Path] = ()) -> _T:
-        """Call `operation`. If the database is damaged, restore it, import the files at `tops` and call it again.
+        """Call `operation`. If the database is damaged, restore it, sync `tops` and call `operation` again.
 
         A damaged database must not stop the searches of all agents.
         """
@@ -309,9 +306,9 @@ class Knowledge:
             return operation()
 
     def restore(self, progress: Callable[[str], None] = _log.info) -> list[str]:
-        """Restore a damaged database (see `fs.backup.restore`); return the actions taken, [] if it was sound.
+        """Restore the database if it is damaged (see `fs.backup.restore`); return the actions taken, [] if it was sound.
 
-        The next sync reads all files again.
+        After a restore, the next sync reads all files again.
         """
         repairs = restore(self.docmem, self.layout.backups, self.layout.aside, progress)
         if repairs:
@@ -319,16 +316,16 @@ class Knowledge:
         return repairs
 
     def forget_gone(self) -> list[str]:
-        """Forget all synchronised files that no longer exist, for example of finished tasks; return their paths."""
+        """Remove the documents of all synchronised files that no longer exist; return the files' paths."""
         return KnowledgeSync(self.docmem, self.layout, self.roots).forget_gone()
 
     def search(
         self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None, *, context: str = ""
     ) -> list[Passage]:
-        """Return the passages that answer a question best, best first; [] if none is relevant.
+        """Return the passages that answer a question best, best first; [] if no passage is relevant.
 
-        `scope` lists files or folders that were synchronised; the default is knowledge/. The query may contain any
-        characters. Words of `context` count half. The search covers the files as of the last sync.
+        `scope` limits the search to files or folders (default: knowledge/), searched as of their last sync. The query
+        may contain any characters. Words of `context` count half.
         """
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
@@ -341,9 +338,9 @@ class Knowledge:
             return passage_text(sql, tree.get(sql, node_id).id)
 
     def locate(self, reference: str) -> Node:
-        """Find a node by its id or by a citation `path` or `path:line`. Raises NodeNotFoundError.
+        """Return the node with the id `reference`, or at the place `path:line`. Raises NodeNotFoundError.
 
-        The path may be relative to the hive or to the current folder. Without a line, return the document's root.
+        The path may be relative to the hive or to the current folder. For a `path` alone, return the document's root.
         """
         path, line = split_reference(reference)
         hive_path = os.path.realpath(os.path.join(self.layout.root, path))
@@ -359,7 +356,7 @@ class Knowledge:
         return node
 
     def is_among(self, node_id: str, scope: Sequence[str | os.PathLike[str]]) -> bool:
-        """Check that the node's file is in `scope`. A node without a file in the hive always is."""
+        """Return True if the node's file is at or below a path in `scope`, or if the node has no file in the hive."""
         with self.docmem.database.read() as sql:
             source = root_source(sql, node_id)
         if source is None or os.path.isabs(source):

@@ -26,7 +26,7 @@ class DamagedError(DocmemError):
 
 
 class UnwritableError(DocmemError):
-    """Files have changed, but the document database cannot be written; it still has their previous content."""
+    """Files have changed, but the document database cannot be written; it still has the files' previous content."""
 
 
 class MissingLibraryError(DocmemError):
@@ -38,18 +38,18 @@ class NodeNotFoundError(DocmemError):
 
     def __init__(self, node_id: object) -> None:
         message = f"there is no node {node_id!r}" if isinstance(node_id, str) else "a node id must be text"
-        super().__init__(message, remedy="`find` and `roots` show what there is")
+        super().__init__(message, remedy="`roots` lists the documents, `find` their nodes")
         self.node_id = node_id
 
 
 class OptimisticLockError(DocmemError):
-    """The node differs from the caller's expected hash; nothing was written. `reason` is "changed" or "gone"."""
+    """The node's hash is not the one that the caller expected; nothing was written. `reason` is "changed" or "gone"."""
 
     node_id: object
     reason = "changed"
 
     def __init__(self, node_id: str, expected_hash: str, actual_hash: str | None) -> None:
-        state = "has changed since" if actual_hash is not None else "is gone"
+        state = "has changed since it was read" if actual_hash is not None else "is gone"
         mend = "read it again before you change it"
         DocmemError.__init__(self, f"node {node_id!r} {state}; nothing was written", remedy=mend)  # see NodeGoneError
         self.node_id = node_id
@@ -67,7 +67,7 @@ class NodeGoneError(OptimisticLockError, NodeNotFoundError):
 
 
 class ReadonlyError(DocmemError):
-    """The text and context of a readonly node cannot be changed."""
+    """The caller tried to change the text or context of a readonly node."""
 
     def __init__(self, node_id: str) -> None:
         super().__init__(f"node {node_id!r} is readonly", remedy="put a note after it")
@@ -75,7 +75,7 @@ class ReadonlyError(DocmemError):
 
 
 class CycleError(DocmemError):
-    """A node cannot move into its own subtree."""
+    """The caller tried to move a node into the node's own subtree."""
 
     def __init__(self, node_id: str, target_id: str) -> None:
         super().__init__(f"node {node_id!r} cannot move to {target_id!r}, which is itself or a part of it")
@@ -84,7 +84,6 @@ class CycleError(DocmemError):
 
 
 def is_utf8(name: str) -> bool:
-    """Check that a file name from the operating system is valid UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -93,7 +92,6 @@ def is_utf8(name: str) -> bool:
 
 
 def uncitable_error(name: str) -> DocmemError:
-    """Return the error for a file name that is not UTF-8."""
     try:
         raw = os.fsencode(name)
     except UnicodeEncodeError:  # a lone surrogate: the name did not come from the operating system
@@ -103,32 +101,32 @@ def uncitable_error(name: str) -> DocmemError:
 
 
 def check_integer(number: int, name: str, minimum: int | None = None) -> int:
-    """Return `number` if it is an integer ≥ `minimum`. Raises DocmemError."""
+    """Return `number`. Raises DocmemError unless it is an integer ≥ `minimum`."""
     if not isinstance(number, int) or isinstance(number, bool) or (minimum is not None and number < minimum):
         bound = "" if minimum is None else f" from {minimum} on"
-        raise DocmemError(f"{name} is a whole number{bound}, not {short_repr(number)}")
+        raise DocmemError(f"{name} must be a whole number{bound}, not {short_repr(number)}")
     return number
 
 
 def check_fraction(number: float, name: str) -> float:
-    """Return `number` if it is between 0 and 1. Raises DocmemError."""
+    """Return `number` as a float. Raises DocmemError unless it is between 0 and 1."""
     if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= 1:
-        raise DocmemError(f"{name} is 0 to 1, not {short_repr(number)}")
+        raise DocmemError(f"{name} must be 0 to 1, not {short_repr(number)}")
     return float(number)
 
 
 def check_flag(flag: int, name: str) -> int:
     """Return `flag` as 0 or 1. Raises DocmemError for any other value."""
     if not isinstance(flag, int) or flag not in (0, 1):
-        raise DocmemError(f"{name} is 0 or 1, not {short_repr(flag)}")
+        raise DocmemError(f"{name} must be 0 or 1, not {short_repr(flag)}")
     return int(flag)
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """Return the file's absolute path. Raises DocmemError if it cannot be cited."""
+    """Return the file's absolute path. Raises DocmemError unless it is UTF-8."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str) or "\0" in name:
-        raise DocmemError(f"a file is named by its path, not by {short_repr(name)}")
+        raise DocmemError(f"a file must be named by its path, not by {short_repr(name)}")
     if not is_utf8(name):
         raise uncitable_error(name)
     return os.path.realpath(name)
@@ -144,7 +142,6 @@ def tags_in(text: str) -> set[str]:
 
 
 def without_tags(text: str) -> str:
-    """Return the text without its tags."""
     return _TAG.sub(" ", text)
 
 
@@ -154,9 +151,9 @@ _MAX_ID = 128
 
 @frozen
 class Node:
-    """A snapshot of a node. Timestamps are ISO 8601 in UTC; `readonly` and `sticky` are 0 or 1; `importance` is 0 to 1.
+    """A node as it was when it was read. Times are ISO 8601 in UTC; `readonly` and `sticky` are 0 or 1.
 
-    The hash does not cover `importance` and `sticky`.
+    `importance` is 0 to 1. The hash does not depend on `importance` and `sticky`.
     """
 
     id: str
@@ -191,7 +188,7 @@ COLUMNS = tuple(field.name for field in fields(Node))
 
 
 class NodeContext(NamedTuple):
-    """The context of a node: what the node is for."""
+    """A type, a name and a value that say what a node is for."""
 
     type: str
     name: str
@@ -207,15 +204,15 @@ def check_context(context_type: str, context_name: str, context_value: str) -> N
     for (field, max_length), text in zip(_LENGTHS, (context_type, context_name, context_value), strict=True):
         masked = mask(check_text(text, field).strip())
         if not 1 <= len(masked) <= max_length:
-            raise DocmemError(f"{field} {short_repr(masked)} has not 1 to {max_length} characters")
+            raise DocmemError(f"{field} {short_repr(masked)} must have 1 to {max_length} characters")
         masked_texts.append(masked)
     return NodeContext(*masked_texts)
 
 
 def check_text(text: str, name: str = "text") -> str:
-    """Return `text` if it is a string that UTF-8 can encode. Raises DocmemError."""
+    """Return `text`. Raises DocmemError unless it is a string that UTF-8 can encode."""
     if not isinstance(text, str):
-        raise DocmemError(f"{name} is {type(text).__name__}, not str")
+        raise DocmemError(f"{name} must be str, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -224,10 +221,10 @@ def check_text(text: str, name: str = "text") -> str:
 
 
 def check_id(node_id: str) -> str:
-    """Return `node_id` if it is valid: 1 to 128 printable characters, no secret. Raises DocmemError."""
+    """Return `node_id`. Raises DocmemError unless it has 1 to 128 printable characters and contains no secret."""
     if not isinstance(node_id, str) or not 1 <= len(node_id) <= _MAX_ID or not node_id.isprintable():
         raise DocmemError(
-            f"{short_repr(node_id)} is not a valid node id", remedy=f"1 to {_MAX_ID} printable characters"
+            f"{short_repr(node_id)} is not a valid node id", remedy=f"use 1 to {_MAX_ID} printable characters"
         )
     if mask(node_id, words=False) != node_id:
         raise DocmemError("a node id must not contain a secret", remedy="choose another id, or leave it out")
@@ -237,7 +234,7 @@ def check_id(node_id: str) -> str:
 def js_number(number: float) -> str:
     """Format a number as JavaScript does: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
     if not math.isfinite(number):
-        raise DocmemError(f"an order is a finite number, not {number}")
+        raise DocmemError(f"an order must be a finite number, not {number}")
     if abs(number) < 2**53 and number == int(number):
         return str(int(number))
     sign = "-" if number < 0 else ""

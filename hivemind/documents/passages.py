@@ -30,7 +30,7 @@ from hivemind.search import Backlog, Confidence, Item
 
 
 def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
-    """Return the text to embed for each seq: a passage with its titles, or the text of a node without a file."""
+    """Return, by node number (`seq`), the text to embed: the passage with titles, or the text of a node without a file."""
     parts = read_parts(sql, seqs)
     rows = sql.execute(
         "SELECT seq, text FROM nodes WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (json.dumps(seqs),)
@@ -38,7 +38,7 @@ def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, s
     return {seq: parts[seq].embedded_text if seq in parts else text for seq, text in rows}
 
 
-BACKLOG = Backlog(  # one group for all vectors: a node keeps its vector when it moves to another document
+BACKLOG = Backlog(  # without groups: a node keeps its vector when it moves to another document
     key_column="n.seq", from_clause=EMBEDDABLE, texts_of=_embedded_texts
 )
 """Passages, and nodes without a file, that need vectors."""
@@ -49,18 +49,18 @@ _MIN_TOKENS, _MAX_TOKENS = 160, 260  # a passage of at least 160 tokens is compl
 
 NO_CONFIDENCE = Confidence(0.0, "")
 Lines = tuple[int, int]
-"""First and last line or page."""
+"""The first and the last line, or page of a PDF."""
 
 
 @frozen
 class Passage:
-    """A search result: `text` is the exact content of `path` from `start_line` to `end_line` (see Citation).
+    """A search result. `text` is the exact content of the file `path` from `start_line` to `end_line` (see Citation).
 
     `path` is relative to the hive, or absolute outside it. `digest` is the SHA-256 (hex) of the imported file. `titles`
-    are the document's title and the headings above, outermost first. `score` is comparable within one search. `why`
-    describes the match in words; `confidence` is how far it can be trusted. `quote` is the span of the answering
-    sentences in `text`, `quote_lines` are their first and last line. `status` is the document's declared status (draft,
-    rejected, superseded …), or "". `lead` is the seq of the passage's first node.
+    are the document's title and the headings above the passage, outermost first. Scores of one search are comparable.
+    `why` describes the match in words; `confidence` says how far the passage can be trusted as an answer. `quote` has the
+    offsets in `text` where the answering sentences begin and end, `quote_lines` their first and last line. `status` is
+    the document's declared status (draft, rejected …), or "". `lead` is the number (`seq`) of the passage's first node.
     """
 
     text: str
@@ -79,14 +79,15 @@ class Passage:
     lead: int = 0
 
     def cite(self) -> Citation:
-        """Return the citation of the answering sentences."""
+        """Return a citation of the passage's answering sentences."""
         return Citation(self.path, *self.quote_lines, self.digest, self.text[slice(*self.quote)])
 
 
 def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:
-    """Check that the file contains the quote at exactly the cited lines. Reads only the file, not the database.
+    """Check that the file contains the quote at exactly the cited lines.
 
-    Changes elsewhere in the file do not matter. If the quote has moved, the reason names its present lines.
+    Only the file is read, not the database. Changes elsewhere in the file do not matter. If the quote has moved, the
+    reason names its present lines.
     """
     try:
         raw, _ = read_file(passage.path, layout, roots)
@@ -120,7 +121,7 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
 
 
 def _occurrences(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
-    """Yield the place of each occurrence of a quote, at most one for each line of the text."""
+    """Yield the first and last line of each occurrence of a quote, at most one per line of `text`."""
     lines = line_starts(text)
     starts, places = (lines, None) if extract is None else ([piece.start for piece in extract.pieces], extract.places)
     at = text.find(quote)
@@ -131,9 +132,9 @@ def _occurrences(text: str, quote: str, extract: Extract | None) -> Iterator[Lin
 
 
 def _line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
-    """Return the first and last line between two offsets.
+    """Return the first and last line of the text from `begin` to `end`.
 
-    `starts` are the offsets of lines, or of extracted parts at `places`.
+    `starts` are the offsets of the lines or, with `places`, of parts that were extracted from these places.
     """
     first, last = bisect_right(starts, begin) - 1, bisect_right(starts, max(begin, end - 1)) - 1
     if places is None:
@@ -145,16 +146,16 @@ def _line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Li
 def read_file(path: str, layout: Layout, roots: Iterable[Path]) -> tuple[bytes, os.stat_result]:
     """Read a file in the hive or in `roots`; return its content and its stat.
 
-    Raises OutsideError for a file elsewhere, UserError if it is not a regular file or too large, OSError.
+    Raises OutsideError for a file elsewhere, UserError for a file that is not regular or is too large, OSError.
     """
     return read_bytes(path, open_inside(path, layout.root, roots))
 
 
 def group_passages(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]) -> list[int]:
-    """Group consecutive pieces into passages of about 200 tokens; return the passage number of each piece.
+    """Group consecutive pieces into passages of about 200 tokens; return each piece's passage number.
 
-    Headings and front matter are passages on their own. A piece after a colon joins the piece before it if it fits.
-    Each position in `breaks` begins a new passage.
+    A heading or front matter is a passage of its own. A piece after a colon joins the previous passage if it fits. A new
+    passage begins at each position in `breaks`.
     """
     numbers: list[int] = []
     number = size = 0
@@ -174,13 +175,13 @@ def group_passages(text: str, pieces: Sequence[Piece], tokens: Sequence[int], br
     return numbers
 
 
-_FRONT_MATTER_WEIGHT = 0.5  # the body mostly repeats it in more detail
+_FRONT_MATTER_WEIGHT = 0.5  # a document's body mostly repeats its front matter in more detail
 NOT_IN_FORCE_WEIGHT = 0.6
-"""The weight of a document that declares itself not in force."""
+"""The weight of a document whose status is draft, rejected or the like."""
 
 
 class _Member(NamedTuple):
-    """A node of a passage."""
+    """A node of a passage; `gap` is the text up to the next node."""
 
     node_id: str
     parent_id: str
@@ -209,7 +210,10 @@ _MARKUP = re.compile(  # repetitions are bounded: matching takes linear time
 
 @frozen
 class PassagePart:
-    """A passage with its nodes and file. `neighbours` are the leads of the previous and the next passage."""
+    """A passage with its nodes and file. `lead` is the number (`seq`) of its first node.
+
+    `neighbours` are the leads of the previous and the next passage.
+    """
 
     lead: int
     file: _PassageFile
@@ -220,24 +224,24 @@ class PassagePart:
 
     @property
     def text(self) -> str:
-        """The exact text in the file."""
+        """Return the passage's text, exactly as in the file."""
         return _text(self.members)
 
     @property
     def plain_text(self) -> str:
-        """The text, for prose without markup: link addresses are many tokens without meaning."""
+        """Return the text, without markup if it is prose: link addresses are many tokens without meaning."""
         if self.file.document_class == "code":
             return self.text
         return _MARKUP.sub(lambda match: match[1] or match[2] or "", self.text)
 
     @property
     def embedded_text(self) -> str:
-        """The text to embed: the nearest three titles and the plain text."""
+        """Return the text to embed: the nearest three titles and the plain text."""
         return f"{' > '.join(self.titles[-3:])}\n{self.plain_text}"
 
     @property
     def item(self) -> Item:
-        """The passage as an item of the search."""
+        """Return the passage as an item for the search engine."""
         prose = self.file.document_class != "code"
         examples = [member for member in self.members if prose and member.kind == "code"]
         prose_text = _text([member for member in self.members if member not in examples])
@@ -260,7 +264,7 @@ class PassagePart:
     def to_passage(
         self, score: float, reason: str, confidence: Confidence = NO_CONFIDENCE, quote: tuple[int, int] = (0, 0)
     ) -> Passage:
-        """Return the passage as a search result; without `quote` the whole text is quoted."""
+        """Return the passage as a search result. `quote` has the offsets of the quote (default: the whole text)."""
         quote = quote if any(quote) else (0, len(self.text))
         if self.file.status:
             status_note = f"; its document is {self.file.status}"
@@ -271,7 +275,7 @@ class PassagePart:
         )  # fmt: skip
 
     def _lines(self, begin: int, end: int) -> Lines:
-        """Return the first and last line in the file between two offsets of the text."""
+        """Return the first and last line in the file of the passage's text from `begin` to `end`."""
         if format_of(self.file.path) in EXTRACTED_FORMATS:
             sizes = (len(member.text + member.gap) for member in self.members[:-1])
             places = [(member.start_line, member.end_line) for member in self.members]
@@ -305,9 +309,9 @@ CROSS JOIN nodes n ON n.id = p.node_id ORDER BY j.key, p.number
 
 
 def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, PassagePart]:
-    """Return the passages by lead; a seq that does not lead a passage is skipped.
+    """Return the passages whose first nodes have the numbers (`seq`) in `leads`, by number; skip other nodes' numbers.
 
-    Reads all passages with a few statements: one statement each would take most of a search's time.
+    A few statements read all passages: one statement per passage would take most of a search's time.
     """
     rows = sql.execute(_LEADS, (json.dumps(list(leads)),)).fetchall()
     members: list[list[_Member]] = [[] for _ in rows]
@@ -344,7 +348,7 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
 
 
 def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
-    """Return the text of a node's passage; for a node without a file its own text."""
+    """Return the text of the node's passage, or the node's own text if it has no file."""
     lead = sql.execute(
         "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
         " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",

@@ -16,19 +16,19 @@ EMBEDDABLE = (
     "FROM nodes n LEFT JOIN places p ON p.node_id = n.id LEFT JOIN vectors v ON v.key = n.seq"
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
-"""Rows that need a vector: passages, and nodes that did not come from a file."""
+"""SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
 _PER_SECOND = 10.0  # passages of about 200 tokens on one free core: an estimate
 
 
 class _ReadOnlySchema(Schema):
-    """The schema for reading an existing database; a database without tables is an error."""
+    """The schema for reading an existing database; reading a database without tables fails."""
 
     def prepare(self, connection: sqlite3.Connection, path: str) -> None:  # noqa: ARG002
         raise self.error("has no tables yet", location=path)
 
 
 def read_progress(path: str | os.PathLike[str], embedder: Embedder) -> tuple[int, int]:
-    """Count as `count_embedded` does in an existing database file. Raises UserError if it cannot be read."""
+    """Return the counts of `count_embedded` for an existing database file. Raises UserError if it cannot be read."""
     schema = _ReadOnlySchema(
         name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=()
     )
@@ -37,7 +37,7 @@ def read_progress(path: str | os.PathLike[str], embedder: Embedder) -> tuple[int
 
 
 def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:
-    """Return how many passages (and nodes without a file) the embedder has embedded, and how many there are."""
+    """Return the number of embedded passages and of all passages; a node without a file counts as a passage."""
     model = ("", 0) if embedder is None else (embedder.name, 4 * embedder.dimension)
     statement = f"SELECT count(CASE WHEN v.model = ? AND length(v.vector) = ? THEN 1 END), count(*) {EMBEDDABLE}"
     embedded_count, total = sql.execute(statement, model).fetchone()

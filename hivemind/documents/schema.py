@@ -12,11 +12,11 @@ from hivemind.fs.database import Schema, integrity_errors
 from hivemind.search import PARTS, TOKENIZER
 
 MAX_UNINDEXED = 64
-"""The most nodes that a commit may leave unindexed: a search reads those one by one."""
+"""A commit leaves at most this many nodes unindexed: a search reads such nodes one by one."""
 
 
 def index(sql: sqlite3.Connection) -> None:
-    """Update the full-text index with all changed nodes. Call it within a write transaction."""
+    """Update the full-text index with all changed nodes, within a write transaction."""
     sql.execute(
         "INSERT INTO words(words, rowid, text, context_value)"
         " SELECT 'delete', seq, text, context_value FROM unindexed WHERE text IS NOT NULL"
@@ -29,7 +29,7 @@ def index(sql: sqlite3.Connection) -> None:
 
 
 def index_if_many(sql: sqlite3.Connection) -> None:
-    """Update the index if more than `MAX_UNINDEXED` nodes wait.
+    """Update the full-text index if it lacks the changes of more than `MAX_UNINDEXED` nodes.
 
     Called at the end of each transaction, and before a transaction searches its own changes.
     """
@@ -38,7 +38,7 @@ def index_if_many(sql: sqlite3.Connection) -> None:
 
 
 def unindexed_texts(sql: sqlite3.Connection) -> list[tuple[int, str]]:
-    """Return seq and text of each node that the index lacks or has in an older version; at most `MAX_UNINDEXED`."""
+    """Return (`seq`, text) of each node whose present text is not in the full-text index; at most `MAX_UNINDEXED`."""
     index_if_many(sql)
     rows = (
         "SELECT n.seq, n.text || ' ' || n.context_value FROM unindexed u JOIN nodes n ON n.seq = u.seq ORDER BY u.seq"
@@ -62,7 +62,7 @@ CREATE TABLE nodes (
     hash TEXT,
     importance REAL NOT NULL DEFAULT 0.5 CHECK (importance BETWEEN 0 AND 1),
     sticky INTEGER NOT NULL DEFAULT 0 CHECK (sticky IN (0, 1)),
-    seq INTEGER NOT NULL UNIQUE, -- what the full-text index calls the node; a plain rowid would not survive VACUUM
+    seq INTEGER NOT NULL UNIQUE, -- the node's rowid in the full-text index; a plain rowid would not survive VACUUM
     FOREIGN KEY (parent_id) REFERENCES nodes(id) ON DELETE CASCADE
 )"""
 
@@ -104,12 +104,12 @@ _TABLES = (
         digest TEXT NOT NULL,
         root_id TEXT REFERENCES nodes(id) ON DELETE SET NULL,
         title TEXT NOT NULL,
-        labels TEXT NOT NULL,      -- words that the file is also found by: topic, subtopic, tags
+        labels TEXT NOT NULL,      -- words by which the file is also found: topic, subtopic, tags
         class TEXT NOT NULL,
-        why TEXT NOT NULL,         -- why it has that class
-        parser INTEGER NOT NULL DEFAULT 0, -- the version of the importers that read it (formats.VERSION)
-        standing TEXT NOT NULL DEFAULT '', -- draft, rejected, superseded …, where it says so of itself
-        note TEXT                  -- why it was not imported, or what is wrong with it
+        why TEXT NOT NULL,         -- why the file has this class
+        parser INTEGER NOT NULL DEFAULT 0, -- the version of the importers that read the file (formats.VERSION)
+        standing TEXT NOT NULL DEFAULT '', -- draft, rejected, superseded …, if the document declares this
+        note TEXT                  -- why the file was not imported, or what is wrong with its front matter
     )""",
     "CREATE INDEX files_root ON files(root_id)",
     "CREATE INDEX files_digest ON files(digest)",
@@ -117,12 +117,12 @@ _TABLES = (
         node_id TEXT PRIMARY KEY REFERENCES nodes(id) ON DELETE CASCADE,
         file_id INTEGER NOT NULL REFERENCES files(id) ON DELETE CASCADE,
         number INTEGER NOT NULL,   -- reading order within the file
-        passage INTEGER NOT NULL,  -- nodes with one number are quoted together
+        passage INTEGER NOT NULL,  -- nodes with the same number form one passage
         kind TEXT NOT NULL,
         start_line INTEGER NOT NULL,
         end_line INTEGER NOT NULL,
-        gap TEXT NOT NULL,         -- what stands between this node's text and the next one's
-        leads INTEGER NOT NULL DEFAULT 0 -- 1: the first of its passage; what the passage is called by
+        gap TEXT NOT NULL,         -- the text between this node's text and the next node's
+        leads INTEGER NOT NULL DEFAULT 0 -- 1: the first node of its passage, by whose seq the passage is named
     ) WITHOUT ROWID""",
     "CREATE INDEX places_file ON places(file_id, passage, number)",
     f"""CREATE VIRTUAL TABLE words USING fts5(
@@ -188,7 +188,7 @@ _LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
 
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
-    """Yield a sentence for each inconsistency. Reads the whole database."""
+    """Check the whole database; yield a sentence for each inconsistency."""
     yield from integrity_errors(sql, "texts")
     rows = sql.execute(
         "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"
@@ -212,5 +212,5 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
 
 
 def drop_lost_vectors(sql: sqlite3.Connection) -> int:
-    """Delete the vectors without a node; return their number."""
+    """Delete the vectors whose nodes no longer exist; return their number."""
     return sql.execute(f"DELETE {_LOST_VECTORS}").rowcount

@@ -27,19 +27,19 @@ WEIGHTS = Weights(
     meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
     written=0.5, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
-"""Chosen on the tuning half of the questions (benchmarks/retrieval): round numbers on a plateau."""
+"""The weights of features for documents, chosen on the tuning half of the questions in benchmarks/retrieval."""
 
 MIN_COVERED = 0.4
-"""A passage is an answer if it covers at least this share of the question's words, weighted by their rarity,"""
+"""A passage answers if it covers at least this share of the question's words (rare words count more), …"""
 MIN_COSINE = 0.35
-"""or if its vector, or that of one of its sentences, has at least this cosine."""
+"""… or if its vector, or the vector of one of its sentences, has at least this cosine to the question."""
 
 
 class Units:
-    """The searchable units of documents: passages of files, identified by their first node, and nodes without a file.
+    """The units that a search finds: the passages of files, and the nodes without a file.
 
-    `keys` limits the units to files at or below these paths, `below` to the subtree of a node. Nodes with a tag of the
-    query `text` are always candidates.
+    A unit is identified by the number (`seq`) of its first node. `keys` limits the units to files at or below these
+    paths, `below` to the subtree of this node. Nodes with a tag of the query `text` are always candidates.
     """
 
     groups: Collection[int] | None = None
@@ -53,8 +53,8 @@ class Units:
         keys: Sequence[str] | None = None,
         below: str | None = None,
     ) -> None:
-        # First, because this may update the index; its word frequencies are read next.
-        self._news = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
+        # First: `unindexed_texts` may update the index, whose word frequencies are read later.
+        self._unindexed_stems = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
         self._sql, self._stems, self._below = sql, stems, below
         (self.total,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
         within = "TRUE" if keys is None else " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
@@ -66,7 +66,7 @@ class Units:
             " LEFT JOIN nodes h ON h.id = q.node_id"
             f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within}) ORDER BY j.key"
         )
-        self.tags_by_node = dict[str, list[str]]()  # node id → its tags among those of the query
+        self.tags_by_node = dict[str, list[str]]()  # node id → the query's tags that the node has
         self._tagged_seqs = list[int]()
         for tag in sorted(tags_in(text)):
             statement = "SELECT n.id, n.seq FROM tags t JOIN nodes n ON n.id = t.node_id WHERE t.tag = ?"
@@ -79,19 +79,21 @@ class Units:
 
     def count_items(self, word: str, bound: int) -> int:
         [stem] = self._stems([word])
-        return count_rows(self._sql, word, bound) + sum(stem in news for news in self._news.values())
+        return count_rows(self._sql, word, bound) + sum(
+            stem in node_stems for node_stems in self._unindexed_stems.values()
+        )
 
     def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002 - only candidates count as neighbours
         return ()
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         stems = set(self._stems(words))
-        news = [seq for seq, news_stems in self._news.items() if not stems.isdisjoint(news_stems)]
-        units = dict.fromkeys(self._units_of([*news, *self._tagged_seqs], tagged=True))
+        unindexed = [seq for seq, node_stems in self._unindexed_stems.items() if not stems.isdisjoint(node_stems)]
+        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], tagged=True))
         if not words:
             return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
-        for row_limit in (2 * limit, -1):  # all rows only if most of the best are outside the limits
+        for row_limit in (2 * limit, -1):  # all rows only if `keys` or `below` exclude most of the best
             seqs = [seq for (seq,) in self._sql.execute(best, (or_query([*words, *self._phrases]), row_limit))]
             indexed = dict.fromkeys(self._units_of(seqs))
             if len(indexed) >= limit or len(seqs) != row_limit:
@@ -99,7 +101,7 @@ class Units:
         return list(units | dict.fromkeys(list(indexed)[:limit]))
 
     def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> list[int]:
-        """Return the units of nodes within the limits, in order. A heading counts only if `tagged`."""
+        """Return the units of the nodes that `keys` and `below` admit, in the order of `seqs`; headings only if `tagged`."""
         rows = self._sql.execute(self._units, (json.dumps(seqs), tagged, *self._bounds)).fetchall()
         if self._below is not None:
             ancestries = tree.ancestries(self._sql, [node_id for node_id, _ in rows])
@@ -134,7 +136,7 @@ class Units:
             )
 
     def _letter_fields(self, node: Node) -> dict[str, Any]:
-        """Return speaker, time and neighbours of a letter of a stored thread (see `importing.keep_thread`)."""
+        """Return the Item fields of a letter in a stored mail thread: its speaker, session, time and neighbours."""
         sender, _, date_and_id = node.context_value.partition(" ")
         neighbours = [
             None if neighbour is None else neighbour.id for neighbour in tree.siblings_around(self._sql, node)
@@ -143,7 +145,7 @@ class Units:
         return context_fields(fields, dict(zip(("previous", "next"), neighbours, strict=True)))
 
     def shares(self, unit: int, terms: Mapping[str, float]) -> dict[str, float]:
-        """Return each node of a unit with its share (0 to 1) of the unit's matching terms."""
+        """Return, for each node of a unit, the weight of its matching terms as a share (0 to 1) of the best node's."""
         if unit not in self.parts:
             return {self.nodes[unit].id: 1.0}
         nodes = self.parts[unit].members
@@ -156,7 +158,7 @@ class Units:
 def find_passages(
     engine: Engine, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
 ) -> list[Passage]:
-    """Return the best passages of the files at or below `keys`, best first; equal ones by path and line."""
+    """Return the passages of the files at or below `keys` that answer best, best first; equal scores by path and line."""
     source = Units(sql, engine.stemmer, query.text, keys=keys)
     hits, parsed_query = engine.search(
         sql, source, query, limit, candidate_filter=lambda _, candidates: [*map(_passage_answers, candidates)]
@@ -182,13 +184,13 @@ def _passage_answers(candidate: Candidate) -> bool:
     ) or candidate.best_cosine >= MIN_COSINE
 
 
-_NODE_MIN_COVERED = 0.2  # lower than for passages: a query may ask for several things at once
+_NODE_MIN_COVERED = 0.2  # less than `MIN_COVERED`: a query may ask for several things at once
 _NODE_MIN_COSINE = 0.3  # for a node that shares no word with the query
 _MAX_TITLE_CHARS = 80
 
 
 def _node_answers(candidate: Candidate) -> bool:
-    """Check that a node without a file answers. Matches in its parents' titles alone do not count."""
+    """Return True if a node without a file answers. A match only in its parents' titles is not enough."""
     match = candidate.match
     return (
         bool(match.words_by_field.keys() & {"text", "labels"}) and match.coverage >= _NODE_MIN_COVERED
@@ -196,7 +198,7 @@ def _node_answers(candidate: Candidate) -> bool:
 
 
 def title_of(node: Node) -> str:
-    """Return the title of a heading; for another node its first line, or its context if it is empty."""
+    """Return a heading's title. For another node, return its first line, or its context value if it has no text."""
     if node.context_type == "heading":
         return node.context_value
     line = next((line.strip() for line in node.text.splitlines() if line.strip()), "") or node.context_value
@@ -205,9 +207,9 @@ def title_of(node: Node) -> str:
 
 @dataclass(slots=True)
 class ScoredUnit:
-    """A unit that answers a query.
+    """A unit that answers a query. `ancestry` is the unit's best node, the node's parent and so on up to the root.
 
-    `ancestry` is its best node, that node's parent and so on up to the root. `shares`: each node's share of the score.
+    `shares` has each node's share (0 to 1) of the score.
     """
 
     ancestry: Sequence[Node]
@@ -218,7 +220,7 @@ class ScoredUnit:
 
 
 class NoteUnits(Units):
-    """The notes in documents as units."""
+    """The units of a search that finds only notes."""
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         if not words:
@@ -227,13 +229,13 @@ class NoteUnits(Units):
             "SELECT n.seq FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?1"
             " AND n.context_type = 'note' UNION SELECT seq FROM nodes WHERE context_type = 'note'"
             " AND seq IN (SELECT value FROM json_each(?2)) LIMIT ?3",
-            (or_query(words), json.dumps(list(self._news)), limit),
+            (or_query(words), json.dumps(list(self._unindexed_stems)), limit),
         )
         return [seq for (seq,) in rows]
 
 
 def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -> list[tuple[Node, Confidence]]:
-    """Return the notes whose words answer best, best first, with the confidence of each."""
+    """Return the notes that answer best by their words, best first, with the confidence of each."""
     source = NoteUnits(sql, engine.stemmer, "")
     hits, _ = engine.search(
         sql, source, Query(text), limit, candidate_filter=lambda _, notes: [*map(_passage_answers, notes)]
@@ -244,7 +246,7 @@ def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -
 def score_units(
     engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int
 ) -> list[ScoredUnit]:
-    """Return the best units, ranked as by `find_passages`; units with a tag of the query come first."""
+    """Return the units that answer best, best first; units with a tag of the query come first."""
     tags = tags_in(query.text)
     source = Units(sql, engine.stemmer, query.text, below=below)
     has_words = not tags or any(word not in tags for word in significant_words(without_tags(query.text)))
@@ -274,18 +276,18 @@ def score_units(
     return sorted(units, key=lambda unit: -unit.score)
 
 
-_SIBLING_BONUS = 0.1  # each further hit under the same parent raises the score of a node without a file by 10 %,
-_MAX_SIBLINGS = 3  # for at most this many further hits
-_EXAMINED_HITS = 32  # hits that are examined together, even if `limit` is smaller
+_SIBLING_BONUS = 0.1  # each further hit under the same parent adds 10 % to the score of a node without a file, …
+_MAX_SIBLINGS = 3  # … up to this many further hits
+_EXAMINED_HITS = 32  # at least this many hits are compared for siblings and summaries, even if `limit` is smaller
 
 
 @frozen
 class DocumentHit:
     """A node that answers a query, and its surroundings.
 
-    `titles` are those of its ancestors, outermost first. `document` is the root's id. `before` and `after` are its
-    neighbours. `covers` are the ids of hits that this summary replaces. `linked` are the ids of other nodes with one of
-    its `@tags`. `why` describes the match in words.
+    `titles` are the titles of the node's ancestors, outermost first. `document` is the root's id. `before` and `after`
+    are the node's siblings. `covers` are the ids of hits that the node, a summary, replaces. `linked` are the ids of
+    other nodes that share an `@tag` with the node. `why` describes the match in words.
     """
 
     node: Node
@@ -302,7 +304,7 @@ class DocumentHit:
 def find_hits(
     engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int
 ) -> list[DocumentHit]:
-    """Return the best hits, best first, ranked as passages are."""
+    """Return the best hits, best first; hits below a matching summary are replaced by the summary."""
     units = {unit.ancestry[0].id: unit for unit in score_units(engine, sql, query, below, max(limit, _EXAMINED_HITS))}
     siblings = Counter(unit.ancestry[0].parent_id for unit in units.values())
     for unit in units.values():
@@ -318,9 +320,9 @@ def find_hits(
 def _fold_into_summaries(
     sql: sqlite3.Connection, units: dict[str, ScoredUnit], siblings: Mapping[str | None, int]
 ) -> dict[str, list[str]]:
-    """Replace hits by the summary above them if it is a hit too, or if several of its children are.
+    """Replace hits below a summary by the summary, if the summary or several of its children are hits.
 
-    Change `units` in place; return the ids of the replaced hits by summary.
+    Change `units` in place; return, by summary id, the ids of the hits that the summary replaces.
     """
     covers: dict[str, list[str]] = {}
     for node_id, unit in units.items():

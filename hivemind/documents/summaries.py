@@ -1,4 +1,4 @@
-"""Summaries: nodes between sibling leaves and their parent, written by a mind or extracted, and removable."""
+"""Summaries: nodes that are inserted between sibling leaves and their parent, and can be removed again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _WORD = re.compile(r"\w+")
 
 
 def extract(texts: Sequence[str], max_tokens: int, count: Callable[[str], int]) -> str:
-    """Extract the heaviest sentences of the texts up to `max_tokens` tokens, in reading order. Deterministic.
+    """Return the heaviest sentences of the texts that fit into `max_tokens`, in reading order; always at least one.
 
-    A sentence's weight is the sum of its distinct words' frequencies in all texts, divided by the square root of their
-    number; the first sentence of each text weighs 1.25 times as much. At least one sentence is returned if any.
+    A sentence weighs the sum of its distinct words' frequencies in all texts, divided by the square root of the number
+    of these words. The weight of a text's first sentence is multiplied by 1.25. Equal texts yield equal sentences.
     """
     sentences = [(text_at, sentence) for text_at, text in enumerate(texts) for sentence in _sentences(text)]
     frequency = Counter(word for _, sentence in sentences for word in _words(sentence))
@@ -59,14 +59,14 @@ def _words(sentence: str) -> set[str]:
 
 
 Writer = Callable[[Sequence[str], int], str]
-"""A function that writes a summary: (the texts in order, maximum tokens) → text."""
+"""A function that returns a summary of texts with at most so many tokens."""
 
 _NEVER_FIRST = ("note", "frontmatter")
 MAX_SUMMARY_TOKENS = 120  # about a paragraph
 
 
 def is_summary(sql: sqlite3.Connection, node_id: str) -> bool:
-    """Check that the node was created as a summary of its children."""
+    """Return True if the node was created as a summary of its children."""
     return sql.execute("SELECT 1 FROM summaries WHERE node_id = ?", (node_id,)).fetchone() is not None
 
 
@@ -76,23 +76,21 @@ def summary_ids(sql: sqlite3.Connection, nodes: Sequence[Node]) -> set[str]:
 
 
 def stale(sql: sqlite3.Connection) -> list[Node]:
-    """Return the summaries whose children have changed since they were written, oldest first."""
+    """Return the summaries whose children have changed since the summary was written, oldest first."""
     rows = sql.execute("SELECT node_id FROM summaries WHERE stale").fetchall()
     stale_nodes = tree.get_many(sql, (row[0] for row in rows))
     return sorted(stale_nodes, key=lambda node: (node.updated_at, node.id))
 
 
 def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: NodeContext) -> Node:
-    """Insert a summary between the siblings from start to end and their parent.
+    """Create a summary, and move the sibling leaves from start to end below it.
 
-    Siblings that stick to one of them are included. Raises DocmemError unless all are leaves under one parent and start
-    does not come after end.
+    Siblings that stick to start or end are moved too. Raises DocmemError if start and end are not siblings, start comes
+    after end, or a sibling has children.
     """
     start, end = tree.get(edit.sql, start_id), tree.get(edit.sql, end_id)
     if start.parent_id is None or start.parent_id != end.parent_id:
-        raise DocmemError(
-            f"nodes {start_id!r} and {end_id!r} are not siblings", remedy="summarise children of one node"
-        )
+        raise DocmemError(f"nodes {start_id!r} and {end_id!r} are not siblings", remedy="choose children of one node")
     if start.order_value > end.order_value:
         raise DocmemError(f"node {start_id!r} comes after {end_id!r}", remedy="exchange start and end")
     start = tree.get(edit.sql, sticky_run(edit, start_id)[0])
@@ -103,13 +101,13 @@ def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Node
     ).fetchall()
     for (member_id,) in rows:
         if tree.first_child(edit.sql, member_id):
-            raise DocmemError(f"node {member_id!r} has children", remedy="only leaves can be summarised")
+            raise DocmemError(f"node {member_id!r} has children", remedy="choose leaves: only they can be summarised")
     assert start.parent_id is not None
     summary = edit.add(start.parent_id, edit.free_slot("child", start.parent_id)[1], NodeDraft(context, text))
     crash_point("documents.summary.added")
     for (member_id,) in rows:
         edit.change(tree.get(edit.sql, member_id), parent_id=summary.id)
-    # Last: until the members have moved, one of them may have the midpoint as its order. No other sibling can.
+    # Set the order last: a member that has not moved yet may have the midpoint as its order. No other sibling can.
     summary = edit.change(summary, order_value=(start.order_value + end.order_value) / 2)
     edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (summary.id,))
     return summary
@@ -122,7 +120,9 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     """
     summary = edit.expect(summary_id, expected_hash)
     if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
-        raise DocmemError(f"node {summary_id!r} is not a summary", remedy="name the summary itself; doc tree shows it")
+        raise DocmemError(
+            f"node {summary_id!r} is not a summary", remedy="name a summary; hivemind doc tree shows them"
+        )
     members = tree.children(edit.sql, summary_id)
     before, after = tree.siblings_around(edit.sql, summary)
     fits = all(
@@ -144,7 +144,7 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
 
 @frozen
 class SummaryMaterial:
-    """The nodes to summarise, and the summary if it exists already."""
+    """The nodes to summarise (`members`), and their summary if they have one already."""
 
     summary: Node | None
     members: tuple[Node, ...]
@@ -155,9 +155,10 @@ class SummaryMaterial:
 
 
 def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
-    """Return a summary's children, or the first consecutive leaves among another node's. Raises DocmemError for none.
+    """Return the children of a summary or, for another node, its first run of consecutive leaf children.
 
-    The first of them is not front matter, nor a note: a note is about the node before it.
+    The run does not begin with front matter or a note (a note is about the node before). Raises DocmemError if there is
+    nothing to summarise.
     """
     node = tree.get(sql, node_id)
     members = tree.children(sql, node_id)
@@ -175,7 +176,7 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
 
 
 def write_summary(edit: Edit, source_material: SummaryMaterial, text: str) -> Node | None:
-    """Write the summary and keep its old text in the history; return None if the nodes have changed since."""
+    """Write a summary of the material and return it; return None if the nodes have changed since they were read."""
     start, end = source_material.members[0].id, source_material.members[-1].id
     anchor = source_material.summary.id if source_material.summary else source_material.members[0].parent_id
     assert anchor is not None

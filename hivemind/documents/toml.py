@@ -1,4 +1,4 @@
-"""Trees as TOML: `export` writes them; `read` and `write_entries` recreate them exactly."""
+"""Trees as TOML: `export` writes a tree; `read` and `write_entries` recreate the tree exactly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Flag = Annotated[Literal[0, 1] | bool, AfterValidator(int)]
 
 
 class TomlNode(BaseModel):
-    """A `[[node]]` table: the content, depth and order of a node (order None: after its previous siblings)."""
+    """A `[[node]]` table: the content, depth and order of a node. Without an order, the node comes after its siblings."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -52,17 +52,17 @@ class TomlNode(BaseModel):
 
     @property
     def draft(self) -> NodeDraft:
-        """The content of the new node. Raises DocmemError if it is invalid."""
+        """Return the content of the new node. Raises DocmemError."""
         context = check_context(self.context_type, self.context_name, self.context_value)
         return NodeDraft(context, check_text(self.text), self.readonly, self.importance, self.sticky)
 
 
 LocatedEntry = tuple[TomlNode, NodeDraft, str]
-"""A table, the content of its node, and its place (`file:line`)."""
+"""A `[[node]]` table, the content of its node, and the table's place (`file:line`)."""
 
 
 def export(nodes: Sequence[Node], summaries: set[str]) -> str:
-    """Write a subtree as TOML. `nodes` are in reading order, the root first; `summaries` are the ids of summaries."""
+    """Return a subtree as TOML. `nodes` must be in reading order, the root first; `summaries` has the summaries' ids."""
     depths = {nodes[0].parent_id: -1}
     parts = [f"version = {VERSION}\n"]
     for node in nodes:
@@ -81,16 +81,16 @@ def export(nodes: Sequence[Node], summaries: set[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """Write a TOML string. JSON's escapes are valid in TOML; quotes are escaped, also in multi-line strings."""
+    """Return `text` as a TOML string. It is escaped as in JSON, whose escapes are valid in TOML."""
     lines = [escape_controls(json.dumps(line, ensure_ascii=False))[1:-1] for line in text.split("\n")]
     return f'"{lines[0]}"' if len(lines) == 1 else '"""\n' + "\n".join(lines) + '"""'
 
 
 def read(text: str, path: object = "TOML") -> list[LocatedEntry]:
-    """Read the nodes of a TOML text, in order.
+    """Parse and check the nodes of a TOML text; return them in order.
 
-    `readonly` defaults to 0; orders may be left out. Raises DocmemError that names file and line; Unreadable for any
-    other failure to read the text.
+    `readonly` defaults to 0; orders may be left out. Raises DocmemError, which names file and line; Unreadable if
+    parsing fails in any other way.
     """
     with boundary("TOML tree", path):
         return _read(check_text(text), path)
@@ -109,7 +109,7 @@ def _read(text: str, path: object) -> list[LocatedEntry]:
     version = values.pop("version", VERSION)
     if version != VERSION:
         raise UnknownVersion(
-            f"is a tree of version {short_repr(version)}, this program knows {VERSION}", location=f"{path}:1"
+            f"is a tree of version {short_repr(version)}; this program reads version {VERSION}", location=f"{path}:1"
         )
     tables = values.pop("node", [])
     if values or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
@@ -137,12 +137,12 @@ def _read(text: str, path: object) -> list[LocatedEntry]:
 
 
 def _without_string(match: re.Match[str]) -> str:
-    """Replace a string or comment by its line breaks; keep the quoted table name."""
+    """Return the line breaks of a string or comment; return the quoted table name "node" unchanged."""
     return match[0] if match[0] in _NAMED_NODE else "\n" * match[0].count("\n")
 
 
 def write_entries(edit: Edit, entries: Sequence[LocatedEntry]) -> list[Node]:
-    """Create the nodes, in order. Raises DocmemError with the line if two siblings have the same order."""
+    """Create the nodes, in order. Raises DocmemError, with the line, if two siblings have one order."""
     above: list[tuple[str, float]] = []  # (id, largest order of its children so far) for each depth
     nodes: list[Node] = []
     orders: set[tuple[str, float]] = set()

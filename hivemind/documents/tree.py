@@ -1,4 +1,4 @@
-"""Read the tree: nodes, subtrees in reading order, nodes' places in files, and subtrees as text. No function writes."""
+"""Read nodes, subtrees in reading order, the places of nodes in files, and subtrees as text. No function here writes."""
 
 # ruff: noqa: S608 - statements are built from constants of this module; values are always bound
 from __future__ import annotations
@@ -26,7 +26,6 @@ SELECT {} FROM below CROSS JOIN nodes n ON n.id = below.id
 
 
 def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
-    """Return the node with this id, or None."""
     if not isinstance(node_id, str):
         return None
     try:
@@ -37,7 +36,7 @@ def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
 
 
 def get(sql: sqlite3.Connection, node_id: str) -> Node:
-    """Return the node with this id. Raises NodeNotFoundError."""
+    """Return the node. Raises NodeNotFoundError for an unknown id."""
     node = find(sql, node_id)
     if node is None:
         raise NodeNotFoundError(node_id)
@@ -45,7 +44,7 @@ def get(sql: sqlite3.Connection, node_id: str) -> Node:
 
 
 def get_many(sql: sqlite3.Connection, node_ids: Iterable[str]) -> list[Node]:
-    """Return the nodes with these ids, in this order; unknown ids are skipped."""
+    """Return the nodes with these ids in the order of the ids; unknown ids are skipped."""
     rows = sql.execute(
         f"SELECT {_N_ALL} FROM json_each(?) j CROSS JOIN nodes n ON n.id = j.value ORDER BY j.key",
         (json.dumps(list(node_ids)),),
@@ -72,7 +71,7 @@ def first_child(sql: sqlite3.Connection, node_id: str) -> str | None:
 
 
 def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
-    """Return the ids of the children that have children."""
+    """Return the ids of the node's children that have children themselves."""
     rows = sql.execute(
         "SELECT id FROM nodes n WHERE parent_id = ? AND EXISTS (SELECT 1 FROM nodes c WHERE c.parent_id = n.id)",
         (node_id,),
@@ -88,26 +87,26 @@ def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     return [nodes[member_id] for member_id in order]
 
 
-def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
+def subtree_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
     """Return the ids of the node and its descendants in reading order; [] for an unknown id."""
     return _reading_order(node_id, _select_below(sql, node_id, "n.id, n.parent_id, n.order_value"))
 
 
 def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
-    """Count the node and its descendants, and their tokens."""
+    """Return the number of nodes in the subtree, the node included, and the sum of their tokens."""
     ((nodes, tokens),) = _select_below(sql, node_id, "count(*), coalesce(sum(n.token_count), 0)")
     return int(nodes), int(tokens)
 
 
 def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
-    """Select columns `n.…` of the node and its descendants, in no particular order. Raises DamagedError."""
+    """Query the columns of the node and its descendants (`nodes n`), in no order. Raises DamagedError for a cycle."""
     for _ in ancestors(sql, node_id):
-        pass  # raises for a cycle, in which the query would not end
+        pass  # raises DamagedError for a cycle: in a cycle, the query would never end
     return sql.execute(_BELOW.format(columns), (node_id,))
 
 
 def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) -> list[str]:
-    """Sort a subtree's rows (id, parent, order) depth first, siblings by order; return the ids."""
+    """Return the ids of a subtree's rows (id, parent id, order), sorted depth first and siblings by order."""
     children_by_parent: dict[str | None, list[tuple[float, str]]] = {}
     for current_id, parent_id, order in rows:
         children_by_parent.setdefault(parent_id if current_id != root_id else None, []).append((order, current_id))
@@ -141,9 +140,9 @@ SELECT {_N_ALL} FROM up JOIN nodes n ON n.id = up.id
 
 
 def ancestries(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
-    """Return, for each id, the node, its parent and so on up to the root; unknown ids are skipped.
+    """Return, by id, the list of the node, its parent and so on up to the root. Unknown ids are skipped.
 
-    If parents form a cycle (a damaged database), each node appears once.
+    If parents form a cycle (a damaged database), the list has each node once.
     """
     requested_ids = list(node_ids)
     nodes = {row[0]: Node(*row) for row in sql.execute(_ANCESTRIES, (json.dumps(requested_ids),))}
@@ -160,7 +159,7 @@ def ancestries(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, li
 
 
 def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, Node | None]:
-    """Return the previous and the next sibling; (None, None) for a root."""
+    """Return the node's previous and next sibling, each None if there is none."""
     neighbours: list[Node | None] = []
     for sign, direction in (("<", "DESC"), (">", "ASC")):
         row = sql.execute(
@@ -174,9 +173,9 @@ def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, N
 
 @frozen
 class NodeSource:
-    """A node's place: file, lines (pages of a PDF), the imported file's SHA-256, and the document's class with the reason.
+    """The place in a file from which a node was imported: path, lines (in a PDF: pages), the file's SHA-256 `digest`.
 
-    `path` is relative to the hive for knowledge and task files, otherwise absolute.
+    `path` is relative to the hive for knowledge and task files, otherwise absolute. `why` is the reason for the class.
     """
 
     path: str
@@ -189,12 +188,12 @@ class NodeSource:
 
     @property
     def citation(self) -> str:
-        """`path:line-line`."""
+        """Return `path:line-line`."""
         return f"{self.path}:{self.start_line}-{self.end_line}"
 
 
 def source_of(sql: sqlite3.Connection, node_id: str) -> NodeSource | None:
-    """Return the place of a node, or None if it did not come from a file."""
+    """Return the place in a file from which the node was imported, or None if it was not imported."""
     row = sql.execute(
         "SELECT f.path, p.start_line, p.end_line, f.digest, p.kind, f.class, f.why"
         " FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ?",
@@ -214,7 +213,7 @@ _REFERENCE = re.compile(r"(?P<path>.+?)(?::(?P<line>[1-9]\d{0,8})(?:-\d+)?)?", r
 
 
 def split_reference(reference: str) -> tuple[str, int | None]:
-    """Split `path`, `path:line` or `path:line-line` into the path and the first line (from 1) or None."""
+    """Split `path`, `path:line` or `path:line-line` into the path and the first line (from 1; None for `path`)."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return reference, None
@@ -222,9 +221,9 @@ def split_reference(reference: str) -> tuple[str, int | None]:
 
 
 def node_at(sql: sqlite3.Connection, path: str, line: int | None) -> str | None:
-    """Return the id of the first node on a line of an imported file, otherwise of the last node before that line.
+    """Return the id of the first node on the line of the imported file or, if there is none, of the last node before it.
 
-    Without a line, return the document's root. None if the file was not imported or has no node up to that line.
+    If `line` is None, return the root's id. Return None if the file was not imported or has no node up to the line.
     """
     try:
         row = sql.execute("SELECT id, root_id FROM files WHERE path = ?", (path,)).fetchone()
@@ -250,7 +249,7 @@ _ELLIPSIS = "\n\n[…]\n\n"
 
 @frozen
 class NodeListing:
-    """The text of nodes in reading order, with `[…]` where nodes of the same file are left out between them.
+    """The text of nodes in reading order, with `[…]` where nodes of their file are left out.
 
     `form` is "full" if all descendants of the first node are included, "outline" if only interior nodes are included,
     otherwise "excerpt".
@@ -262,10 +261,10 @@ class NodeListing:
 
 
 def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> NodeListing:
-    """Return the text of a node and of some of its descendants, in reading order.
+    """Return the text of `nodes`: a node and some of its descendants, in reading order.
 
-    Nodes that follow each other in a file are joined by the original text between them. The root of an imported file is
-    left out: the file has its title as the first heading.
+    Nodes that follow each other in a file are joined by the file's text between them. The root of an imported document
+    is left out: its text, the title, is also the file's first heading.
     """
     (node_count,) = sql.execute(  # one node more than given proves that some are left out
         "WITH RECURSIVE below(id) AS (SELECT ? UNION ALL SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id"

@@ -1,4 +1,4 @@
-"""Texts as vectors: the embedder's port and its kinds, the process that serves all hives of a user, and nearest-vector search."""
+"""Texts as vectors: the embedders, the process that serves all hives of a user, and the search for the nearest vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port of embedders, its one error, and packed vectors (float32, length 1, checked)."""
+"""The protocol of embedders, their only error, and packed vectors (float32, length 1, checked)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hivemind.errors import UserError
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Vectors of embedders with equal names can be compared.
+    """A model that turns texts into vectors. Vectors of embedders with equal names can be compared.
 
-    `embed` returns a row of `dimension` finite numbers for each text, in order; a numpy float32 matrix will do. It accepts
-    any text, an empty one and one of a million characters too. It raises EmbedderUnavailable if it cannot answer now; the
-    texts are not at fault, and the caller may ask later.
+    `embed` returns a row of `dimension` finite numbers (or a row of a numpy float32 matrix) for each text, in order. It
+    accepts any text, even an empty one or one of a million characters. If it cannot answer now, it raises
+    EmbedderUnavailable; the caller may send the texts again later.
     """
 
     @property
@@ -28,9 +28,9 @@ class Embedder(Protocol):
 
 
 class TextVectors(NamedTuple):
-    """The packed vector of a text and, concatenated, the vectors of its parts.
+    """The packed vector of a text, and the concatenated vectors of its parts.
 
-    A stored text's parts are packed as signs, one bit for each dimension; a query's parts are float32.
+    The vectors of a stored text's parts have one bit (the sign) per dimension, those of a query's parts are float32.
     """
 
     vector: bytes
@@ -39,16 +39,16 @@ class TextVectors(NamedTuple):
 
 @runtime_checkable
 class FineEmbedder(Embedder, Protocol):
-    """An embedder that also returns vectors of a text's parts, in the same pass.
+    """An embedder that also returns the vectors of a text's parts, at little extra cost.
 
-    `embed_finely` returns one part for each three tokens of a stored text, and one for each token of a query.
+    A stored text has a part for every three tokens, a query has a part for each token.
     """
 
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]: ...
 
 
 class EmbedderUnavailable(UserError):
-    """No vectors can be had now: the model is missing, its process has ended or is slow, or its output is invalid."""
+    """The embedder cannot return vectors now: its model is missing, its process failed, or its output is invalid."""
 
 
 INSTALL = "pip install 'hivemind-swarm[embed]'"
@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 
 
 def numpy_or_none() -> Any:
-    """Import and return numpy, or None if it is not installed."""
+    """Return the module numpy, or None if it is not installed."""
     try:
         return importlib.import_module("numpy")
     except ModuleNotFoundError:
@@ -65,39 +65,38 @@ def numpy_or_none() -> Any:
 
 
 def pack(vector: Sequence[float], dimension: int) -> bytes:
-    """Normalise a vector to length 1 and return its bytes.
+    """Normalise a vector to length 1; return its numbers as float32 bytes.
 
-    Raises ValueError for another dimension, NaN, infinity or all zeros.
+    Raises ValueError for another number of dimensions, NaN, infinity or all zeros.
     """
     if len(vector) != dimension:
         raise ValueError(f"a vector of {len(vector)} dimensions, not {dimension}")
     length = math.hypot(*vector)
     if not math.isfinite(length) or length == 0.0:
-        raise ValueError(f"a vector of the length {length}")
+        raise ValueError(f"a vector of length {length}")
     return array("f", (value / length for value in vector)).tobytes()
 
 
 def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) -> list[bytes]:
-    """Pack each vector as `pack` does."""
+    """Pack many vectors with numpy, each as `pack` does."""
     matrix = numpy.asarray(vectors, dtype="<f8")
     if matrix.ndim != 2 or matrix.shape[1] != dimension:
-        raise ValueError(f"vectors of the shape {matrix.shape}, not of {dimension} dimensions")
+        raise ValueError(f"vectors of shape {matrix.shape}, not of {dimension} dimensions")
     lengths = numpy.sqrt((matrix * matrix).sum(axis=1))
     bad = numpy.flatnonzero(~numpy.isfinite(lengths) | (lengths == 0.0))
     if len(bad):
-        raise ValueError(f"vector {bad[0]} has the length {lengths[bad[0]]}")
+        raise ValueError(f"vector {bad[0]} has length {lengths[bad[0]]}")
     return [row.tobytes() for row in (matrix / lengths[:, None]).astype("<f4")]
 
 
 def unpack(vector: bytes) -> array[float]:
-    """Return the numbers of a packed vector."""
     return array("f", vector)
 
 
 def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
-    """Return a packed vector for each text. Stores call this, never the embedder itself.
+    """Return a packed vector for each text, checked. Stores call this function, never `Embedder.embed` directly.
 
-    Raises EmbedderUnavailable for every failure, a wrong number of vectors, a wrong dimension, NaN and zeros included.
+    Raises EmbedderUnavailable for every failure, also for a wrong number or dimension of vectors, NaN or all zeros.
     """
     return _embed_checked(
         embedder, texts, embedder.embed, lambda rows, numpy: _pack_all(numpy, rows, embedder.dimension)
@@ -105,7 +104,7 @@ def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
 
 
 def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, is_query: bool = False) -> list[TextVectors]:
-    """Return the packed vector of each text and of its parts. Raises EmbedderUnavailable, as `embed_packed`."""
+    """Return the packed vectors of each text and its parts, checked. Raises EmbedderUnavailable as `embed_packed` does."""
     bytes_per_part = embedder.dimension * 4 if is_query else embedder.dimension // 8
 
     def pack_fine(fine_vectors: Sequence[TextVectors], numpy: Any) -> list[TextVectors]:
@@ -129,13 +128,13 @@ def _embed_checked(
         return []
     numpy = numpy_or_none()
     if numpy is None:
-        raise EmbedderUnavailable("vectors are compared by numpy, which is not installed", remedy=INSTALL)
+        raise EmbedderUnavailable("comparing vectors needs numpy, which is not installed", remedy=INSTALL)
     try:
         output = embed(list(texts))
         vector_count = len(output)
     except EmbedderUnavailable:
         raise
-    except Exception as error:  # the boundary of a foreign embedder: texts are stored and found by words all the same
+    except Exception as error:  # an embedder may raise anything; texts can still be stored, and found by words
         raise EmbedderUnavailable(f"{embedder.name} failed ({type(error).__name__}: {error})") from error
     if vector_count != len(texts):
         raise EmbedderUnavailable(f"{embedder.name} returned {vector_count} vectors for {len(texts)} texts")
@@ -146,10 +145,10 @@ def _embed_checked(
 
 
 def embed_each(embed: Callable[[Sequence[str]], Sequence[_T]], texts: Sequence[str]) -> list[_T | None]:
-    """Return the output of `embed` for each text, and None for a text that it refuses while it accepts others.
+    """Return the output of `embed` for each text, None for a text that `embed` refuses although it accepts others.
 
-    If `embed` fails for all texts together, it is called for each alone, because one bad text must not block the rest.
-    Raises EmbedderUnavailable if it accepts no text at all.
+    If `embed` fails for the texts together, it is called for each text alone: one bad text must not block the others.
+    Raises EmbedderUnavailable if `embed` accepts no text at all.
     """
     try:
         return list(embed(texts))
@@ -159,6 +158,6 @@ def embed_each(embed: Callable[[Sequence[str]], Sequence[_T]], texts: Sequence[s
             try:
                 outputs.append(embed([text])[0])
             except EmbedderUnavailable:
-                embed([_HARMLESS])  # raises if the embedder is at fault and not the text
+                embed([_HARMLESS])  # raises if the embedder is at fault, not the text
                 outputs.append(None)
         return outputs

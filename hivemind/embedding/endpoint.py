@@ -1,4 +1,4 @@
-"""An embedder that calls an OpenAI-compatible embeddings endpoint with the standard library's HTTP client."""
+"""An embedder that calls an OpenAI-compatible endpoint with the standard library's HTTP client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hivemind.errors import UserError
 from hivemind.masking import keep_secret
 
 _BATCH_SIZE = 64
-_MAX_CHARACTERS = 24_000  # of one text: models refuse more than 8,191 tokens
+_MAX_CHARACTERS = 24_000  # a longer text is cut: models refuse more than 8,191 tokens
 _TIMEOUT_S = 30.0
 _TRIES = 3
 _PAUSE_S = 0.5
@@ -26,10 +26,10 @@ _RETRIED_STATUSES = (408, 409, 429, 500, 502, 503, 504)
 
 
 class EndpointEmbedder:
-    """Sends `POST <url>/embeddings` with the texts and the model's name, and reads the key from the environment each time.
+    """An embedder that sends `POST <url>/embeddings` with the texts and the model's name.
 
-    A request is tried three times if the status allows a retry. Raises UserError for an invalid URL, EmbedderUnavailable
-    for every later failure.
+    Each request reads the key from the environment, and is sent up to three times if the status allows a retry. The
+    constructor raises UserError for an invalid URL; later failures raise EmbedderUnavailable.
     """
 
     def __init__(
@@ -52,7 +52,6 @@ class EndpointEmbedder:
         self._key_env, self._pause = key_env, pause
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """Return one row for each text."""
         batches = [texts[start : start + _BATCH_SIZE] for start in range(0, len(texts), _BATCH_SIZE)]
         return [row for batch in batches for row in self._embed(batch)]
 
@@ -65,7 +64,7 @@ class EndpointEmbedder:
                 vectors = [rows[number] for number in range(len(texts))]
         except Unreadable as error:
             raise EmbedderUnavailable(
-                f"the answer holds no valid embeddings ({error.__cause__!r})", location=self._url
+                f"the answer contains no valid embeddings ({error.__cause__!r})", location=self._url
             ) from None
         for row in vectors:
             if len(row) != self.dimension:
@@ -104,6 +103,6 @@ class EndpointEmbedder:
             keep_secret(self._key_env)
             key = os.environ.get(self._key_env)
             if not key:
-                raise EmbedderUnavailable(f"no key in the environment: {self._key_env}", location=self._url)
+                raise EmbedderUnavailable(f"the environment has no key {self._key_env}", location=self._url)
             headers["Authorization"] = f"Bearer {key}"
         return headers

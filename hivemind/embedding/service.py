@@ -1,10 +1,10 @@
 """One embedding process for all hives of a user, started at first use and ended a minute after its last use.
 
 The process is a new interpreter in a new session: it inherits no lock, socket or terminal. Messages are bytes over a Unix
-socket (`multiprocessing.connection`; they are never unpickled). The server greets with its version, name and dimension. It
-answers `{"texts": […], "parts": null, "kept" or "asked"}` text by text, with "=", the packed vector and those of its parts,
-or with "!" and an error message. A client without an answer searches by words and asks later, so the process may be killed
-at any time.
+socket (`multiprocessing.connection`; nothing is unpickled). The server greets a client with its version, name and dimension.
+A request is `{"texts": […], "parts": null, "kept" (stored texts) or "asked" (a query)}`. The server answers each text with
+"=", its packed vector and the vectors of its parts, or ends the answer with "!" and an error message.
+A client without an answer searches by words and asks later, so the process may be killed at any time.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
 VERSION = 3
 IDLE_S = 60.0
-_SILENT_S = 60.0  # wait for an answer: dozens of other clients may be served first
+_SILENT_S = 60.0  # a client waits so long for an answer: dozens of other clients may be served first
 _START_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _MAX_BYTES = 1 << 26
 _REQUEST_LIMITS = 64, 1 << 20  # texts in a request, characters in a request
-# texts and characters in a turn: half a second, the longest wait of a query behind a library
+# texts and characters of one client's turn: half a second, so that a query does not wait long behind a library
 _TURN_LIMITS = (16, 1 << 14)
 _FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # one heap for the threads of all clients
-_NICE = 5  # agents have precedence
+_NICE = 5  # agents have priority
 _CHECK_INTERVAL_S = 1.0
 
 
@@ -63,12 +63,12 @@ def users_folder() -> str:
 
 
 def lock_of(folder: str, kind: str) -> Lock:
-    """Return the lock that the process of a kind holds while it runs."""
+    """Return the lock that the process for this kind of embedder holds while it runs."""
     return Lock(os.path.join(folder, f"{kind}.lock"))
 
 
 def listen(folder: str, kind: str) -> socket.socket:
-    """Return a listening socket, replacing one that a killed process left. Requires the lock. Raises OSError."""
+    """Return a listening socket; delete the socket that a killed process left. Requires `lock_of`. Raises OSError."""
     path = os.path.join(folder, f"{kind}.socket")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -89,7 +89,7 @@ def connect(folder: str, kind: str, silent_s: float) -> Connection:
 
 
 def _connection(plain: socket.socket) -> Connection:
-    from multiprocessing.connection import Connection  # late: most commands embed nothing
+    from multiprocessing.connection import Connection  # imported here, because most commands embed nothing
 
     return Connection(plain.detach())
 
@@ -116,11 +116,11 @@ def _batches(texts: Sequence[str], max_texts: int, max_characters: int) -> Itera
 
 
 class SharedEmbedder:
-    """The embedder of a kind that one process serves to all clients of a folder.
+    """An embedder whose model runs in another process, which serves all clients that use `folder`.
 
-    The first call starts the process. A process that does not answer within `silent_s` seconds is killed. After a failure
-    every call raises EmbedderUnavailable at once, for one second, then two, up to a minute, until a call succeeds. Safe for
-    threads and forks. `name` and `dimension` need no process.
+    The first call starts the process. If the process does not answer within `silent_s` seconds, it is killed. After a
+    failure, every call raises EmbedderUnavailable at once, for one second at first and up to a minute after further
+    failures. Threads and forks may share an instance. `name` and `dimension` need no process.
     """
 
     def __init__(
@@ -144,19 +144,17 @@ class SharedEmbedder:
         self._pid = os.getpid()
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """Return one row for each text. Raises EmbedderUnavailable."""
         return [unpack(vectors.vector) for vectors in self._embed_all(texts, None)]
 
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
-        """Return the vectors of each text and of its parts. Raises EmbedderUnavailable."""
         if not is_query:
             return self._embed_all(texts, "kept")
-        if texts != self._last_query[0]:  # a query goes to documents and graphs, one after the other
+        if texts != self._last_query[0]:  # documents and graphs embed the same query, one after the other
             self._last_query = [*texts], self._embed_all(texts, "asked")
         return self._last_query[1]
 
     def _embed_all(self, texts: Sequence[str], parts: str | None) -> list[TextVectors]:
-        if self._pid != os.getpid():  # a fork needs a connection to itself
+        if self._pid != os.getpid():  # a forked process needs its own connection
             self._pid, self._guard = os.getpid(), threading.Lock()
             self._disconnect()
         with self._guard:
@@ -221,7 +219,7 @@ class SharedEmbedder:
 
 
 def _start(folder: str, kind: str) -> None:
-    """Start the process, or wait until another client's process listens. Raises EmbedderUnavailable."""
+    """Start an embedding process, or wait until one that another client started listens. Raises EmbedderUnavailable."""
     program = f"import sys; from {__name__} import main; sys.exit(main(*sys.argv[1:]))"
     try:
         make_socket_folder(folder, private=True)
@@ -242,7 +240,7 @@ def _start(folder: str, kind: str) -> None:
 
 
 def _kill(folder: str, kind: str) -> None:
-    """Kill the process that holds the lock."""
+    """Kill the embedding process, which holds `lock_of(folder, kind)`."""
     holder = lock_of(folder, kind).holder() or {}
     pid = holder.get("pid")
     if isinstance(pid, int) and is_on_this_machine(holder):
@@ -251,7 +249,7 @@ def _kill(folder: str, kind: str) -> None:
 
 
 class Server:
-    """Serves an embedder on a listening socket until it is idle or its path is replaced. `clock` returns seconds."""
+    """A server that embeds the texts of clients on a listening socket, until `is_over`. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -266,18 +264,18 @@ class Server:
         self._inode = os.stat(self._path).st_ino
         self._clock, self._idle_s, self._used = clock, idle_s, clock()
         self._is_ended = False
-        self._executor = ThreadPoolExecutor(1)  # first come, first served: clients take turns, a batch each
+        self._executor = ThreadPoolExecutor(1)  # one thread: clients take turns, a batch each
         listening.settimeout(_CHECK_INTERVAL_S)
 
     def serve(self) -> None:
-        """Serve clients until `is_over`."""
+        """Accept clients, and serve each in its own thread, until `is_over`."""
         while not self.is_over():
             with contextlib.suppress(OSError):
                 plain, _ = self._listening.accept()
                 threading.Thread(target=self._serve_client, args=(plain,), daemon=True).start()
 
     def is_over(self) -> bool:
-        """Check for the end: requested by a client, unused for a minute, or the socket was removed."""
+        """Return True if a client asked the server to end, no client used it for a minute, or its socket is gone."""
         if self._is_ended or self._clock() - self._used > self._idle_s:
             return True
         try:
@@ -319,7 +317,7 @@ class Server:
 
 
 def main(folder: str, kind: str) -> int:
-    """Serve in a detached child, unless another process serves. Returns once a socket accepts connections."""
+    """Fork a process that serves, unless another one serves already. Return 0 when a process listens, 1 after a failure."""
     up, up_end = os.pipe()
     if os.fork() == 0:
         os.close(up)
@@ -340,7 +338,7 @@ def _run_process(folder: str, kind: str, up: int) -> NoReturn:
                 os._exit(0)
             if time.monotonic() > end:
                 os._exit(1)
-            time.sleep(0.05)  # the holder is about to listen or to end
+            time.sleep(0.05)  # the lock's holder is about to listen or to end
         log = os.open(os.path.join(folder, f"{kind}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -353,7 +351,7 @@ def _run_process(folder: str, kind: str, up: int) -> NoReturn:
         server.serve()
         os.unlink(os.path.join(folder, f"{kind}.socket"))
         status = 0
-    except Exception:  # the boundary of a process: its log has the traceback
+    except Exception:  # the process ends here; its log has the traceback
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -1,8 +1,8 @@
-"""The table of vectors in a store's database, and the search for the nearest ones.
+"""The table of vectors in a store's database, and the search for the nearest vectors.
 
-The database is the truth. Each process keeps a copy of every vector that it searches in memory: its signs (a bit for each
-dimension) and its numbers rounded to a byte, 450 bytes for 384 dimensions. It reads the table once and then follows its
-changes. A search compares signs first, then the bytes of the closest, then the exact vectors of the best.
+The database is the truth. For the vectors that it searches, each process keeps in memory the signs (a bit per dimension) and
+the numbers rounded to a byte, 450 bytes for 384 dimensions. It reads the table once, then only changes. A search compares
+the signs of all vectors, then the bytes of the closest ones, then the exact vectors of the best.
 """
 
 # ruff: noqa: S608 - statements are composed of constants of this module; values are always bound
@@ -20,18 +20,18 @@ from hivemind.embedding.embedder import numpy_or_none
 from hivemind.fs.database import select_by_keys
 
 Near = tuple[int, float]
-_ROUNDED = 6  # digits of a cosine: further ones depend on how many rows are multiplied together
-_COMPARED = 4_000  # up to so many vectors are compared by bytes without comparing signs: a few milliseconds
-_SHARE = 50  # of more vectors, one in so many is compared by bytes, and at least a third of _COMPARED
-_MARGIN = 32  # extra vectors read from the database: rounding may have changed their order
-_AT_ONCE = 500  # changes read together: more are not faster and fragment memory
+_ROUNDED = 6  # digits of a cosine: further digits depend on how many rows are multiplied together
+_COMPARED = 4_000  # up to so many vectors are all compared by bytes, without signs: a few milliseconds
+_SHARE = 50  # of more vectors, one in so many is compared by bytes, but at least a third of _COMPARED
+_MARGIN = 32  # so many vectors more are compared exactly: rounding may have changed their order
+_AT_ONCE = 500  # changes read together: more would not be faster, and fragment memory
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def _trigger(event: str, row: str) -> str:
-    """Return the trigger that numbers a change.
+    """Return SQL that creates a trigger to number changes.
 
-    INSERT OR REPLACE would not do: the conflict clause of the writing statement would override it.
+    The trigger cannot use INSERT OR REPLACE: the conflict clause of the writing statement would override it.
     """
     return (
         f"CREATE TRIGGER vectors_after_{event.lower()} AFTER {event} ON vectors BEGIN"
@@ -53,7 +53,7 @@ VECTORS = (
 
 
 def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, int, bytes]]) -> None:
-    """Write packed vectors as (key, group, vector), replacing those of the same keys."""
+    """Write the rows (key, group, packed vector); replace earlier vectors of the same keys."""
     sql.executemany(
         "INSERT INTO vectors(key, grp, model, vector) VALUES (?, ?, ?, ?) ON CONFLICT(key)"
         " DO UPDATE SET grp = excluded.grp, model = excluded.model, vector = excluded.vector",
@@ -62,7 +62,7 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 
 
 class VectorTable:
-    """Searches the table `vectors` of one database. Without numpy it returns no hits."""
+    """The search in the table `vectors` of one database. Without numpy, it finds nothing."""
 
     put = staticmethod(put_vectors)
 
@@ -73,9 +73,10 @@ class VectorTable:
     def nearest(
         self, sql: sqlite3.Connection, model: str, query: bytes, limit: int, groups: Collection[int] | None = None
     ) -> list[Near]:
-        """Return (key, cosine) of the model's vectors nearest to a packed one, best first, then by key.
+        """Return (key, cosine) of the model's vectors that are nearest to the packed vector `query`, best first.
 
-        `groups` restricts the search (None: all). The transaction's own changes are seen.
+        Equal cosines are ordered by key. `groups` restricts the search (None: all groups). The search sees the
+        transaction's own changes.
         """
         numpy = numpy_or_none()
         if numpy is None or limit <= 0:
@@ -87,7 +88,7 @@ class VectorTable:
         return sorted(cosine_by_key.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
 
     def cosines(self, sql: sqlite3.Connection, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
-        """Return the cosine of each of these keys that has a vector of the model."""
+        """Return, by key, the cosine to the packed vector `query`; leave out keys without a vector of the model."""
         statement = "SELECT key, vector FROM vectors WHERE model = ? AND length(vector) = ? AND key IN KEYS"
         rows = list(select_by_keys(sql, statement, keys, [model, len(query)]))
         numpy = numpy_or_none()
@@ -95,16 +96,16 @@ class VectorTable:
             return {}
         with boundary("table of vectors"):
             matrix = numpy.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4").reshape(len(rows), -1)
-            # vecdot and not @, which beyond some size starts a thread for each core and waits for all of them
+            # vecdot, because @ starts a thread for each core beyond some size and waits for all of them
             cosines = numpy.vecdot(matrix, numpy.frombuffer(query, dtype="<f4")).astype("<f8")
             return dict(zip((key for key, _ in rows), numpy.round(cosines, _ROUNDED).tolist(), strict=True))
 
     def _columns_of(self, numpy: Any, sql: sqlite3.Connection, model: str, dimension: int) -> _Columns:
-        """Return the in-memory columns of a model, brought up to the changes that the transaction sees."""
+        """Return a model's vectors in memory, after applying the changes that the transaction sees."""
         row = sql.execute("SELECT id FROM vectors_source").fetchone()
         if row is None:
             raise sqlite3.DatabaseError("no such row: the id in vectors_source")  # reported as damage
-        # a restored copy of the file counts its changes from an older state
+        # the inode: a restored copy of the file has other changes under the same numbers
         path = sql.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
         source = (row[0], os.stat(path).st_ino if path else 0, model, dimension)
         if self._columns is None or self._columns.source != source:
@@ -116,7 +117,7 @@ class VectorTable:
             (model, 4 * dimension, columns.last_change),
         )
         with boundary("table of vectors"):
-            first = not columns.last_change  # a key has one change, so no key of a first read is known
+            first = not columns.last_change  # a key has only its last change: in a first read, no key is known
             if first:
                 columns.make_room(*sql.execute("SELECT count(*) FROM vectors_changes").fetchone())
             while changes := rows.fetchmany(_AT_ONCE):
@@ -125,17 +126,19 @@ class VectorTable:
 
 
 class _Columns:
-    """The vectors of one model in memory, a row each; a deleted or replaced row has the key -1."""
+    """The vectors of one model in memory, one per row; a deleted or replaced row has the key -1."""
 
     def __init__(self, numpy: Any, source: object, dimension: int) -> None:
         self.source, self.last_change = source, 0
         self._numpy, self._count, self._dead_count = numpy, 0, 0
         self._keys, self._groups = numpy.empty(0, "i8"), numpy.empty(0, "i8")
-        self._signs = numpy.empty((-(-dimension // 64), 0), "u8")  # word by word: each word of all rows is contiguous
+        self._signs = numpy.empty(
+            (-(-dimension // 64), 0), "u8"
+        )  # one array row per word: the same word of all vectors is contiguous
         self._rows, self._scales = numpy.empty((0, dimension), "i1"), numpy.empty(0, "f4")
 
     def apply(self, changes: Sequence[tuple[int, int, int | None, bytes | None]], first: bool) -> None:
-        """Apply changes: (number, key, group, vector or None). `first`: none of the keys is known yet."""
+        """Apply changes (number, key, group, vector or None if deleted). `first`: no key is known yet."""
         numpy, known_keys = self._numpy, self._keys[: self._count]
         if not first:
             old = numpy.flatnonzero(_is_in(numpy, known_keys, [key for _, key, _, _ in changes]))
@@ -160,7 +163,7 @@ class _Columns:
         return self._numpy.pad(sign_bits, ((0, 0), (0, width - sign_bits.shape[1]))).view("u8").T
 
     def make_room(self, room: int) -> None:
-        """Make room for `room` more rows, and drop deleted rows if they are the majority."""
+        """Make room for `room` more rows; drop the deleted rows if they are the majority."""
         numpy = self._numpy
         live_rows = slice(0, self._count)
         if 2 * self._dead_count > self._count:
@@ -199,16 +202,16 @@ class _Columns:
 def _is_in(numpy: Any, values: Any, members: Collection[int]) -> Any:
     """Return a mask of the values that are in `members`, which must not be empty.
 
-    `numpy.isin` may load numpy.ma, megabytes in each process.
+    `numpy.isin` is not used: it may load numpy.ma, megabytes in each process.
     """
     sorted_members = numpy.sort([*members])
     return sorted_members.take(numpy.searchsorted(sorted_members, values), mode="clip") == values
 
 
 def preload() -> None:
-    """Import numpy, if installed, and the embedding process's protocol, for a parent whose forks will share the memory.
+    """Import numpy (if installed) and `multiprocessing.connection` in a parent process, whose forks then share them.
 
-    OpenBLAS is kept from starting threads: a process that forks must have none, and this package uses none.
+    OpenBLAS is kept from starting threads: a process that forks must have none.
     """
     previous_threads = os.environ.get(_THREADS)
     os.environ[_THREADS] = "1"

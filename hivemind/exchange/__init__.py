@@ -1,1 +1,1 @@
-"""Links hives through PostgreSQL: tasks, letters and journals of several folders (README.md)."""
+"""Links hives through PostgreSQL, so they exchange tasks, letters and events (README.md)."""

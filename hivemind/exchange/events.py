@@ -1,4 +1,4 @@
-"""Journals of linked hives, copied to the exchange in order and without gaps, and read as one (README.md, *The journal*)."""
+"""Copies the journals of linked hives to the exchange, in order and without gaps, and reads them (README.md, *The journal*)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOLLOWERS = "followers of the journal"
 
 
 class JournalShipper:
-    """Copies the journal of one hive into the exchange, which records the last seq shipped."""
+    """Copies the journal of one hive into the exchange, and records there the last copied seq."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
@@ -29,7 +29,7 @@ class JournalShipper:
         self.problem: str | None = None
 
     def ship(self) -> bool:
-        """Copy the next events in one transaction. Return True if more may follow."""
+        """Copy the next events in one transaction. Return True if there are more events to copy."""
         last = self._hive.journal.seq
         self.problem = None
         if last < self._shipped:
@@ -53,7 +53,7 @@ class JournalShipper:
         return last > self._shipped
 
     def delete_old(self) -> None:
-        """Delete old events from the exchange; the hive's own journal keeps them."""
+        """Delete this hive's old events from the exchange. The hive's journal still contains them."""
         self._connection.execute(
             "delete from events where hive = %s and at < now() - make_interval(days => %s)",
             (self._name, _RETENTION_DAYS),
@@ -61,9 +61,9 @@ class JournalShipper:
 
 
 def all_events(connection: Connection, *, follow: bool) -> Iterator[dict[str, Any]]:
-    """Yield the events of all linked hives, for each hive in order, with the `hive` and the time of shipping (`at`).
+    """Yield the events of all linked hives, for each hive in order, with the fields `hive` and `at` (the time of copying).
 
-    An event that cannot be read is yielded as `event.unreadable`. With `follow`, wait for further events without end.
+    An event that cannot be read is yielded as `event.unreadable`. With `follow`, wait for further events, without end.
     """
     seen: dict[str, int] = {}
     if follow:

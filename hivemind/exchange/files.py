@@ -1,4 +1,4 @@
-"""Files that travel between hives with a task or its result: limited in size, with checked names (README.md, *Tasks*)."""
+"""Files that hives send with a task or its result. Their sizes and names are checked (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESULT_FOLDERS = ("files", "artifacts")
 
 
 class FileBundle:
-    """The files for another hive in `contents`. `omitted` has the names of files that are too large or unreadable."""
+    """Files to send: `contents` by name, and the names of `omitted` files, which are too large or unreadable."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -28,7 +28,7 @@ class FileBundle:
         self._remaining_bytes = FILES_BYTES
 
     def add(self, name: str, open_file: Callable[[], int]) -> None:
-        """Add a file under a name. `open_file` returns its descriptor."""
+        """Add a file under `name`. `open_file` opens the file and returns its descriptor."""
         try:
             _split_path(name)
             with open(open_file(), "rb") as file:
@@ -44,7 +44,7 @@ class FileBundle:
 
 
 def attachments_of(task: Task, root: Path, roots: Iterable[Path]) -> FileBundle:
-    """Return the attachments of a task by their paths in its work folder."""
+    """Return a task's attachments, named by their paths relative to the task's work folder."""
     bundle = FileBundle()
     for path in task.attachments:
         bundle.add(os.path.relpath(path, task.files), partial(open_inside, path, root, roots))
@@ -52,7 +52,7 @@ def attachments_of(task: Task, root: Path, roots: Iterable[Path]) -> FileBundle:
 
 
 def result_files(folder: Path) -> FileBundle:
-    """Return a finished task's graph, work folder and command output. Links are not followed."""
+    """Return the files of a finished task: graph, work folder, output of commands. Links are not followed."""
     bundle = FileBundle()
     names = [name for name in _GRAPH_FILES if os.path.lexists(folder / name)]
     for part in _RESULT_FOLDERS:
@@ -65,9 +65,9 @@ def result_files(folder: Path) -> FileBundle:
 
 
 def check_received_files(names: Sequence[object], contents: Sequence[object]) -> dict[str, bytes]:
-    """Return the files that another hive sent, by name.
+    """Return the files that another hive sent: contents by name.
 
-    Raises Unreadable if they exceed the limits or could not all be written below one folder.
+    Raises Unreadable if the files exceed the limits, or cannot all be written below one folder.
     """
     files = {
         name: raw
@@ -83,7 +83,7 @@ def check_received_files(names: Sequence[object], contents: Sequence[object]) ->
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise Unreadable for a path that is not relative and plain, or that is both a file and a folder."""
+    """Raise Unreadable for a path that is not relative and plain, or that must be both a file and a folder."""
     folders: set[str] = set()
     for path in paths:
         parts = _split_path(path)
@@ -93,7 +93,7 @@ def check_paths(paths: Iterable[str]) -> None:
 
 
 def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> list[str]:
-    """Write a result's files into the task's folder without following links. Return the names that are refused."""
+    """Write a result's files into the task's folder without following links. Return the names of refused files."""
     refused = []
     for name, raw in files.items():
         parts = _split_path(name)
@@ -116,7 +116,7 @@ def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> 
 
 
 def _split_path(name: str) -> list[str]:
-    """Split a relative path. Raises Unreadable for any other path."""
+    """Return the parts of a relative path. Raises Unreadable for a path that is not relative, plain and short."""
     parts = name.split("/")
     with suppress(UnicodeEncodeError):
         is_short = (

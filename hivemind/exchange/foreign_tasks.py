@@ -1,4 +1,4 @@
-"""Tasks of other hives that this hive works on: claimed in the exchange, dropped here, reported (README.md, *Tasks*)."""
+"""Tasks of other hives that this hive claims in the exchange, drops in its inbox and reports on (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_RESULT_CHARS = 4 << 20  # characters
 
 @frozen
 class ForeignTask:
-    """A task of another hive. `generation` is the number of this hive's claim, `task` its id here."""
+    """A task `id` of the hive `giver`. `generation` is the number of this hive's claim, `task` the task's id in this hive."""
 
     generation: int
     giver: str
@@ -52,7 +52,7 @@ def load_foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
 
 
 def abandon_task(hive: Parts, task: ForeignTask, reason: str) -> bool:
-    """End this hive's work on a task of another hive; what exists so far, or arrives late, is kept in `attempts/`.
+    """End this hive's work on a task of another hive. The work so far, and late work, is kept in `attempts/`.
 
     Return False if an agent moved the task at the same moment.
     """
@@ -77,24 +77,24 @@ def _record_path(layout: Layout, task: ForeignTask) -> str:
 
 
 class ForeignTasks:
-    """Claims tasks of other hives, drops them here, and reports their outcomes."""
+    """Claims tasks of other hives, drops them in this hive's inbox, and reports their outcomes."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
         make_folder(hive.layout.link / "tasks", durable=hive.config.durable)
         self._tasks = load_foreign_tasks(hive.layout)
-        # Claims of a process that died before it recorded them.
+        # Give back tasks that were claimed by a process that died before it recorded the claims.
         self._give_back("not (generation = any(%s))", [*self._tasks])
 
     def renew(self) -> None:
-        """Renew the leases of claimed tasks, abandon lost tasks, and reopen tasks with an expired lease."""
+        """Renew the leases of this hive's tasks, abandon those it has lost, and reopen any hive's tasks with an expired lease."""
         renewed_rows = self._connection.execute(
             f"update tasks set lease = now() + {LEASE} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608
             " returning generation",
             (self._name, [*self._tasks]),
         ).fetchall()
         for generation in set(self._tasks) - {generation for (generation,) in renewed_rows}:
-            # else its outcome is still to be reported
+            # a task that has ended is kept: its outcome must still be reported
             if self._hive.tasks.listing.is_open(self._tasks[generation].task):
                 self._abandon(generation)
         released_rows = self._connection.execute(
@@ -104,7 +104,7 @@ class ForeignTasks:
         notify(self._connection, *(place for (place,) in released_rows))
 
     def claim_tasks(self, idle: list[tuple[str, str | None]]) -> None:
-        """Claim tasks for idle agents and notify their givers."""
+        """Claim tasks for idle agents (name, role), and notify the tasks' givers."""
         inbox = self._hive.layout.inbox
         free_agents = [*idle]
         for task in self._tasks.values():
@@ -135,7 +135,7 @@ class ForeignTasks:
                 free_agents.remove(next(suitable_agents))
 
     def _drop_task(self, columns: tuple[Any, ...]) -> bool:
-        """Drop a complete task here. Return False if it is invalid; its giver then gets the reason."""
+        """Drop a claimed task in the inbox. If it is invalid, report the reason to its giver and return False."""
         generation, giver, task_id = columns[:3]
         task = ForeignTask(generation, giver, task_id, f"{slug(f'{giver}-{task_id}')}-{generation}")
         self._tasks[generation] = task
@@ -151,14 +151,14 @@ class ForeignTasks:
                     id=task.task, **{key: value for key, value in row.head.items() if key in SENT_FIELDS},
                 )  # fmt: skip
         except UserError as problem:
-            self._report_outcome(task, "failed", f"{self._name} cannot take it: {problem}", {})
+            self._report_outcome(task, "failed", f"{self._name} cannot take the task: {problem}", {})
             return False
         crash_point("exchange.tasks.dropped")
         ring_all(self._hive)
         return True
 
     def report_outcomes(self) -> None:
-        """Report the outcomes of tasks that ended here."""
+        """Report the outcomes of ended tasks to the hives that gave the tasks."""
         for task in [*self._tasks.values()]:
             if self._hive.tasks.listing.is_open(task.task):
                 continue
@@ -174,7 +174,7 @@ class ForeignTasks:
                 omitted = ", ".join(
                     [*files.omitted, *(["the rest of this text"] if len(text) > _MAX_RESULT_CHARS else [])]
                 )
-                text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot transferred, too large or not readable: {omitted}\n"
+                text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot transferred, because too large or not readable: {omitted}\n"
             self._report_outcome(task, outcome, text, files.contents)
 
     def _report_outcome(self, task: ForeignTask, outcome: Outcome, text: str, files: Mapping[str, bytes]) -> None:
@@ -214,7 +214,7 @@ class ForeignTasks:
 
 
 def _attachment_paths(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the attachments by path in the dropped folder. Those with reserved names move into `attachments/`."""
+    """Return the attachments by path in the dropped folder. Attachments with reserved names move into `attachments/`."""
     paths = [f"attachments/{name}" if name.split("/")[0].lower() in _RESERVED_NAMES else name for name in files]
     check_paths(paths)
     return dict(zip(paths, files.values(), strict=True))

@@ -1,4 +1,4 @@
-"""Letters between hives: stored in the exchange, forwarded once, bounced with the reason (README.md, *Letters*)."""
+"""Letters between hives: the exchange stores each letter until it is delivered or bounced (README.md, *Letters*)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ _log = logging.getLogger(__name__)
 
 
 class Letters:
-    """Sends and receives the letters of one hive.
+    """Exchanges letters between one hive and the other linked hives.
 
-    Each method handles a limited batch and returns True if more may follow. An interrupted batch is repeated with the same
-    result.
+    Each method handles a limited batch, and returns True if there may be more. A batch that was interrupted can be repeated.
     """
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
@@ -37,7 +36,7 @@ class Letters:
         self._delivered: set[int] = set()  # not yet confirmed to the exchange
 
     def send(self) -> bool:
-        """Store the letters of the mailbox `exchange` in the database, and delete them after the commit."""
+        """Send the letters in the mailbox `exchange`: store them in the database, and after the commit delete their files."""
         mailbox = self._hive.mail.mailboxes.get(EXCHANGE)
         mail_files = sorted(mailbox.mail_files(), key=lambda mail_file: mail_file.base)
         rows: list[LetterRow] = []
@@ -76,7 +75,7 @@ class Letters:
         return len(mail_files) > examined_count
 
     def _rows(self, message: Message, raw: bytes) -> list[LetterRow]:
-        """Return one row for each address in another hive.
+        """Return a row for each of the letter's recipients in other hives.
 
         Raises Unreadable for a letter that the runtime did not write, or that the exchange would refuse.
         """
@@ -93,7 +92,7 @@ class Letters:
         return rows
 
     def receive(self) -> bool:
-        """Deliver letters from other hives. Those for unknown agents go back with the reason."""
+        """Deliver letters from other hives. Return letters to unknown agents to their senders, with the reason."""
         rows = self._next_letters("hive", "open")
         close_reasons: dict[int, str | None] = {}
         undeliverable = []
@@ -123,18 +122,18 @@ class Letters:
         return bool(rows)
 
     def _deliver(self, letter: LetterRow) -> str | None:
-        """Deliver a letter. Return the reason if it cannot be delivered. Raises OSError."""
+        """Deliver a letter. Return the reason if the letter cannot be delivered, else None. Raises OSError."""
         if letter.name != HUMAN and letter.name not in self._hive.agent_files:
             return unknown_agent_reason(letter.name, self._hive.agents, f" of {self._name}")
         try:
             with boundary("letter of another hive", letter.base):
                 self._hive.mail.deliver(letter.name, letter.base, letter.raw, letter.giver)
         except UserError as error:
-            return f"{self._name} refused it: {error.message}"
+            return f"{self._name} refused the letter: {error.message}"
         return None
 
     def _close_rows(self, reasons: dict[int, str | None]) -> None:
-        """Close rows by number. A letter with a reason is set aside; the row keeps the reason."""
+        """Close the rows with these numbers, and delete their letters. A reason says what was wrong with a letter."""
         for reason in filter(None, reasons.values()):
             _log.warning("a letter is set aside: %s", reason)
         self._connection.execute(
@@ -144,7 +143,7 @@ class Letters:
         )
 
     def bounce(self) -> bool:
-        """Report undeliverable letters to their senders in this hive."""
+        """Report letters that other hives could not deliver to their senders in this hive."""
         rows = self._next_letters("giver", "ended")
         close_reasons: dict[int, str | None] = {}
         for columns in rows:
@@ -164,7 +163,7 @@ class Letters:
         return bool(rows)
 
     def _next_letters(self, hive_column: str, state: str) -> list[Any]:
-        """Return the next letters of this hive in a state, at most one batch."""
+        """Return the next batch of letters in `state` that have this hive in `hive_column`."""
         return self._connection.execute(
             "select number, giver, id, hive, name, base, raw, left(reason, %s) from"  # noqa: S608 - this program's own names
             " (select *, sum(octet_length(raw)) over (order by number) - coalesce(octet_length(raw), 0) as before from"
@@ -174,7 +173,7 @@ class Letters:
         ).fetchall()
 
     def delete_old(self) -> None:
-        """Delete the rows of old letters. Until then, a letter that is sent twice is recognised."""
+        """Delete the rows of old letters. While a row exists, a letter that is sent twice is recognised."""
         self._connection.execute(
             "delete from letters where giver = %s and state = 'closed' and changed < now() - make_interval(days => %s)",
             (self._name, _RETENTION_DAYS),

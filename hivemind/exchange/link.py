@@ -1,4 +1,4 @@
-"""`hivemind link` and `hivemind unlink`: the record of a link, the hive's name in the exchange, the connection."""
+"""Links a hive and unlinks it: writes the link's record, registers the hive's name, connects to the exchange."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _SETTINGS = (
 
 
 class LinkDown(HivemindError):
-    """The exchange cannot be reached or refuses this hive; `str` gives the reason."""
+    """The exchange cannot be reached or refuses this hive. The message is the reason."""
 
 
 @frozen
 class HiveLink:
-    """The `url` of the exchange without a password, this hive's `name` there, and the `identity` that owns the name."""
+    """A hive's link: the exchange's `url` without a password, the hive's `name` there, and the `identity` that owns the name."""
 
     url: str
     name: str
@@ -55,13 +55,13 @@ class HiveLink:
 
 
 def load_link(layout: Layout) -> HiveLink | None:
-    """Return the hive's link, or None. Raises UserError for a record that cannot be read."""
+    """Return the hive's link; None if it is not linked. Raises UserError for a record that cannot be read."""
     record = load_record(layout.link / "link.json", _KIND, _VERSION)
     return None if record is None else as_dataclass(HiveLink, record, "link record", layout.link / "link.json")
 
 
 def link(hive: Parts, url: str) -> HiveLink:
-    """Link a hive: create missing tables and register its name. Raises UserError, LinkDown."""
+    """Link a hive: create missing tables, and register the hive's name. Raises UserError, LinkDown."""
     current_link = load_link(hive.layout)
     if current_link is not None:
         raise UserError(
@@ -100,9 +100,9 @@ def link(hive: Parts, url: str) -> HiveLink:
 
 
 def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
-    """End a link and free the name.
+    """End a hive's link and free its name.
 
-    Undelivered letters to this hive go back, tasks of other hives return to the exchange, and the hive's own offers return
+    Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers
     to its inbox. `force` ends the link even if the exchange is down or tasks are lost. Raises UserError, LinkDown.
     """
     current_link = load_link(hive.layout)
@@ -130,7 +130,7 @@ def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
 
 
 def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
-    """Return the letters and tasks of a hive whose row is locked. Raises UserError if tasks would be lost."""
+    """Give back the letters and tasks of a hive whose row is locked. Raises UserError if tasks would be lost."""
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
         " or (once and state = 'taken' and %(me)s in (giver, taker)) order by number",
@@ -155,7 +155,7 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
 
 
 def _return_tasks(hive: Parts) -> None:
-    """Abandon other hives' tasks and put offered tasks back into the inbox, once the exchange process has ended."""
+    """Wait until the exchange process has ended. Then abandon other hives' tasks and put offered tasks back into the inbox."""
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
@@ -196,7 +196,7 @@ def connect_exchange(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def open_exchange(layout: Layout) -> Iterator[Connection]:
-    """Connect to the exchange of a linked hive to read from it. Raises UserError for a hive that is not linked, LinkDown."""
+    """Connect to the exchange of a linked hive for reading. Raises UserError if the hive is not linked, LinkDown."""
     hive_link = load_link(layout)
     if hive_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
@@ -207,9 +207,9 @@ def open_exchange(layout: Layout) -> Iterator[Connection]:
 
 
 def hive_overviews(connection: Connection) -> list[dict[str, Any]]:
-    """Return an overview of every linked hive: seconds since it was seen, states of agents, counts of tasks.
+    """Return an overview of each linked hive: seconds since its last report, states of its agents, counts of its tasks.
 
-    A row that cannot be read is returned with its problem.
+    For a row that cannot be read, the overview has only the problem.
     """
     rows = connection.execute(
         "select name, case when isfinite(seen) then extract(epoch from now() - seen)::bigint end, overview::text, events"
@@ -227,7 +227,7 @@ def _read_overview(columns: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
-    """Return the hives other than `name` with their agents' roles, and the problems of unreadable rows."""
+    """Return the hives other than `name` with the roles of their agents, and the problems of rows that cannot be read."""
     hives, problems = {}, set()
     for columns in connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall():
         try:
@@ -242,8 +242,8 @@ def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, 
 class HiveLease:
     """The lease that lets one process act for a hive in the exchange.
 
-    The holder is the hive's folder on this machine. The next process of the same folder therefore takes over at once, while
-    a copy of the hive waits until the lease expires.
+    The holder is the hive's folder on this machine. The next process in that folder therefore takes over at once, while a
+    copy of the hive in another folder waits until the lease expires.
     """
 
     def __init__(self, connection: Connection, hive: str, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that this hive offers to others: offered, followed, and collected with their results (README.md, *Tasks*)."""
+"""Tasks that this hive offers to other hives, and whose results it collects (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SENT_FIELDS = (
     "title", "project", "priority", "assignee", "role", "deadline", "steps", "proof", "view", "max_tokens", "review",
     "finish", "budget",
 )  # fmt: skip
-"""The keys of a task's front matter that are sent with it."""
+"""The keys of a task's front matter that are sent to other hives."""
 _MAX_OFFERS = 1000  # open offers at a time; further tasks wait in the inbox
 _OFFERS_PER_BATCH = 20
 _RETENTION_DAYS = 30
 
 
 class Offers:
-    """Tasks that the exchange process has claimed from the inbox: offered to others, parked here until a result arrives."""
+    """Offers tasks of this hive to other hives. The exchange process claims an offered task and parks it until its result."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
@@ -46,7 +46,7 @@ class Offers:
         self._returned_tasks: set[str] = set()  # tasks put back into the inbox for an agent here
 
     def reconcile(self) -> None:
-        """Make the exchange list exactly this hive's offers, and record here which hive has each task."""
+        """Add and delete offers in the exchange, so it lists exactly this hive's offers. Record which hive has each task."""
         for key, task in [*self._offered_tasks.items()]:
             if not self._holds_claim(task):
                 del self._offered_tasks[key]
@@ -60,7 +60,7 @@ class Offers:
             self._offer(self._offered_tasks[key])
 
     def update_locations(self) -> set[str]:
-        """Record here which hive has each task. Return the keys of all tasks in the exchange."""
+        """Park each offered task with the name of the hive that has taken it. Return the keys of this hive's offers."""
         rows = self._connection.execute(
             "select key, taker, state, once and (lease < now() or taker is null) from tasks"
             " where giver = %s and state <> 'closed'",
@@ -72,7 +72,7 @@ class Offers:
         return {key for key, *_ in rows}
 
     def offer(self) -> bool:
-        """Offer a batch of waiting tasks that other hives may take. Return True if more may follow."""
+        """Offer a batch of waiting tasks that other hives may take. Return True if there may be more such tasks."""
         for _ in range(_OFFERS_PER_BATCH):
             task = (
                 self._hive.tasks.claim(EXCHANGE, lanes=self._lanes) if len(self._offered_tasks) < _MAX_OFFERS else None
@@ -95,7 +95,9 @@ class Offers:
         if omitted:
             bounds = f"the limits are {FILES_BYTES >> 20} MiB of files and {TEXT_BYTES >> 20} MiB of text"
             self._end(
-                task, is_done=False, text=f"It could not be offered to other hives, {bounds}: {', '.join(omitted)}"
+                task,
+                is_done=False,
+                text=f"The task could not be offered to other hives, {bounds}: {', '.join(omitted)}",
             )
             return
         with self._connection.transaction():
@@ -114,7 +116,7 @@ class Offers:
         self._park(task, f"offered to {audience}")
 
     def _front_matter(self, task: Task) -> tuple[str, str]:
-        """Return the front matter to send, as JSON, and the hive that may take the task."""
+        """Return the front matter to send, as JSON, and the hive that may take the task (`any`: each hive)."""
         record = load(task.path)
         assert record is not None
         with boundary("task", task.id):
@@ -127,7 +129,7 @@ class Offers:
         return json.dumps({**fields, "title": task.title}, default=str).replace("\\u0000", "\\ufffd"), place
 
     def _holds_claim(self, task: Task) -> bool:
-        """Check that the claim is still valid: the task was not cancelled or moved."""
+        """Return True if the exchange process still has the claim, because the task was not cancelled or moved."""
         with suppress(UserError):
             record = load(task.path)
             return record is not None and record.claim is not None and record.claim.key == task.claim
@@ -151,7 +153,7 @@ class Offers:
     def _park(self, task: Task, reason: str, *, needs_operator: bool = False) -> bool:
         """Park the task for a reason. Return True if the reason is new.
 
-        A task that needs the operator is parked without end. Any other is parked until now, which asks nobody for anything.
+        A task that needs the operator is parked without end. The end of any other parking is now, which asks nobody to act.
         """
         if self._park_reasons.get(str(task.claim)) == reason:
             return False
@@ -163,7 +165,7 @@ class Offers:
         return True
 
     def withdraw_for_idle(self, idle: list[tuple[str, str | None]]) -> None:
-        """Withdraw offers that no hive has taken, so idle agents of this hive can claim them."""
+        """Withdraw offers that no hive has taken, so this hive's idle agents (name, role) can claim the tasks."""
         inbox = self._hive.layout.inbox
         self._returned_tasks = {name for name in self._returned_tasks if os.path.lexists(inbox / name)}
         free_agents = len(idle) - len(self._returned_tasks)
@@ -186,7 +188,7 @@ class Offers:
             self._returned_tasks.add(self._hive.tasks.release(task).name)
 
     def collect_result(self) -> bool:
-        """Store one result from another hive and close its row. Return True if there was one."""
+        """Store one result from another hive and close its row. Return False if there is no result."""
         row = self._connection.execute(
             "select number, key, state, taker, body, names, contents from tasks"
             " where giver = %s and state in ('done', 'failed') order by number limit 1",
@@ -207,7 +209,7 @@ class Offers:
         return True
 
     def delete_old(self) -> None:
-        """Delete the rows of old tasks. Until then, a hive that repeats a report learns that it was accepted."""
+        """Delete the rows of old tasks. While a row exists, a hive can repeat its report of the result."""
         self._connection.execute(
             "delete from tasks where giver = %s and closed < now() - make_interval(days => %s)",
             (self._name, _RETENTION_DAYS),
@@ -237,7 +239,7 @@ class Offers:
 
 
 class _RemoteLanes:
-    """The inbox lanes for other hives: with `where:`, or with a role or assignee that only another hive has."""
+    """The groups of waiting tasks (lanes) that another hive may take, by `where:` or because no agent here may claim them."""
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._hive, self._name = hive, name

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
-    """Run the exchange process of a hive until SIGTERM, the end of `lifeline` or of the link. Return the exit status."""
+    """Run a hive's exchange process until SIGTERM, until `lifeline` closes, or until the link ends. Return the exit status."""
     try:
         lock = lock_name(hive.layout, EXCHANGE)
     except HeldLock as error:
@@ -83,7 +83,7 @@ class _Process:
         os.write(self._wake_writer, b"\0")
 
     def run(self, check_hive: Any) -> None:
-        """Transfer while the hive is linked; reconnect when the exchange cannot be reached. Raises HiveGone."""
+        """Transfer until the process must end or the hive is unlinked. Reconnect after an outage. Raises HiveGone."""
         hive, pause = self.hive, _MIN_PAUSE_S
         hive.mail.ensure(EXCHANGE)
         with (
@@ -121,7 +121,7 @@ class _Process:
             ring_all(self.hive)  # agents here may now claim tasks for any hive
 
     def wait(self, sockets: list[Any], seconds: float) -> None:
-        """Wait for the doorbell, a signal, the parent's end, one of `sockets`, or the time limit."""
+        """Wait for the doorbell, a signal, the parent's end, input on one of `sockets`, or the time limit."""
         sources = [self._wake_reader, self._bell, *([] if self.lifeline is None else [self.lifeline]), *sockets]
         wait_for_input(sources, max(0.0, seconds))
         self._bell.wait(0)
@@ -138,7 +138,7 @@ class _Process:
 
 
 class _ExchangeSession:
-    """The work of the process over one connection."""
+    """The work of the exchange process over one connection to the database."""
 
     def __init__(
         self, process: _Process, connection: Connection, hive_link: HiveLink, lease: HiveLease, check_hive: Any
@@ -150,12 +150,12 @@ class _ExchangeSession:
         self._shipper = JournalShipper(hive, connection, hive_link.name)
         self._offers = Offers(hive, connection, hive_link.name)
         self._foreign = ForeignTasks(hive, connection, hive_link.name)
-        self._problems: set[str] = set()  # of omitted hives, already logged
-        self._should_update_locations = False  # another hive has taken a task; looked up with the next shipment
+        self._problems: set[str] = set()  # the problems of omitted hives that were logged
+        self._should_update_locations = False  # another hive has taken a task; the next shipment looks up which
         self._last_round, self._last_shipping, self._last_cleanup = float("-inf"), float("-inf"), float("-inf")
 
     def run(self) -> None:
-        """Transfer until the process or the link ends. Raises psycopg.Error, HivemindError, OSError."""
+        """Transfer until the process must end or the link changes. Raises psycopg.Error, HivemindError, OSError."""
         process = self._process
         while True:
             ending = process.is_ending()
@@ -201,7 +201,7 @@ class _ExchangeSession:
         return more
 
     def _run_round(self) -> None:
-        """Do the periodic work: report state, reload the linked hives, renew leases, delete old rows."""
+        """Do the periodic work: report this hive's state, read the other hives, renew leases, delete old rows."""
         self._process.has_unshipped_events = True  # the watcher may have missed a write
         from psycopg.types.json import Jsonb
 
@@ -234,7 +234,7 @@ class _ExchangeSession:
 
 
 def _idle_agents(hive: Parts) -> list[tuple[str, str | None]]:
-    """Return the idle agents with their roles, without members, which claim tasks themselves."""
+    """Return the names and roles of the idle agents, except members, which claim tasks themselves."""
     agents = []
     for name, config in hive.agents.items():
         status = None if config.outside else read_status(hive.layout.agent_state(name), name)

@@ -1,7 +1,7 @@
-"""Rows that other hives wrote, validated by `read_row`.
+"""Types of the rows that other hives write. `read_row` validates a row.
 
-Each limit is also a CHECK of the tables (version_2.sql). JSON is selected as text, because psycopg's own JSON parser would
-raise before a bad row could be set aside.
+Each limit is also a CHECK of the tables (version_2.sql). Queries select JSON as text, because psycopg's own JSON parser
+would raise before a bad row could be set aside.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LetterRow:
 
 @frozen
 class TaskRow:
-    """An offered task. `check_received_files` (files.py) reads its `names` and `contents`."""
+    """An offered task. `check_received_files` (files.py) validates its `names` and `contents`."""
 
     generation: int
     giver: _Name
@@ -69,7 +69,7 @@ class EventRow:
 
 @frozen
 class HiveRow:
-    """A hive and its agents with their roles."""
+    """A hive, and the roles of its agents by name."""
 
     name: _Name
     agents: Json[dict[str, str | None]]
@@ -92,7 +92,7 @@ class OverviewRow:
 
 
 def read_row(row_type: type[_Row], columns: Sequence[object]) -> _Row:
-    """Validate the columns of a row, which must be in the order of the type's fields. Raises Unreadable."""
+    """Validate a row whose columns are in the order of the fields of `row_type`. Raises Unreadable."""
     names = [column.name for column in fields(row_type)]  # type: ignore[arg-type]
     label = "/".join(str(column)[:64] for column in columns[:3])
     return as_dataclass(row_type, dict(zip(names, columns, strict=False)), "row of a linked hive", label)

@@ -1,4 +1,4 @@
-"""The tables that linked hives share, and the notifications by which one wakes another (README.md, *The tables*)."""
+"""The tables that linked hives share, and the notifications with which hives wake each other (README.md, *The tables*)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from hivemind.layout import ANY
 if TYPE_CHECKING:
     from psycopg import Connection
 
-LEASE = (
-    "interval '30 seconds'"  # of a task and of a hive's place; for this long after a server start no task lease expires
-)
+# The lease of a task and of a hive's place. For so long after a start of the server, no lease of a task expires.
+LEASE = "interval '30 seconds'"
 _ROLES = "(SELECT rolname FROM pg_roles WHERE pg_has_role(oid, 'member'))"
 _OWN_HIVES = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
 _ADDRESSED_TO_OWN = f"(place = '{ANY}' OR place IN {_OWN_HIVES})"
@@ -60,7 +59,7 @@ _VERSION_1 = (
     "CREATE INDEX ON tasks (giver, closed)",
     "CREATE INDEX ON tasks (giver) WHERE state IN ('done', 'failed')",
     "CREATE SEQUENCE generations",
-    # The rows that a role may use: its hives' rows, rows addressed to its hives, and rows for any hive.
+    # A database role may use the rows of its hives, rows addressed to its hives, and rows for any hive.
     *(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
     *(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
     "CREATE POLICY seen ON hives FOR SELECT USING (true)",
@@ -90,11 +89,11 @@ SCHEMA = PostgresSchema(
 
 
 def channel(hive: str) -> str:
-    """Return the channel that a hive listens on; the channel of `any` announces tasks for any hive."""
+    """Return the name of the channel on which a hive listens. All hives listen on the channel of `any`."""
     return f"hivemind_{hashlib.sha256(hive.encode()).hexdigest()[:16]}"
 
 
 def notify(connection: Connection, *hives: str, payload: str = "") -> None:
-    """Wake hives when the transaction commits. The payload "hives" makes them reload the list of linked hives."""
+    """Wake hives when the transaction commits. The payload "hives" makes a hive reload the list of linked hives."""
     for hive in dict.fromkeys(hives):
         connection.execute("select pg_notify(%s, %s)", (channel(hive), payload))

@@ -1,4 +1,4 @@
-"""The file system, used one way: atomic writes, locks, versioned records, paths that stay inside, watching."""
+"""Use of the file system: atomic writes, locks, versioned records, paths that stay inside, watching."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
 def open_regular(path: str | os.PathLike[str], flags: int) -> int:
     """Open a regular file and return its descriptor. Does not block on a FIFO.
 
-    Raises UserError if the path is not a regular file, OSError.
+    Raises OSError, and UserError for anything but a regular file.
     """
     try:
         file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -82,7 +82,7 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
-    """Create a temporary file. Return its path and descriptor. Skip names that a killed process with this PID has left."""
+    """Create a temporary file. Return its path and descriptor. Skip a name that a killed process with this PID used."""
     while True:
         name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
         path = os.path.join(folder, name)
@@ -146,7 +146,7 @@ def write(
 def write_at(
     folder_fd: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
 ) -> None:
-    """Write a whole file, as `write` does, in an open folder, which may have been moved. Raises OSError."""
+    """Write a whole file, as `write` does, in the open folder `folder_fd`, even if the folder was moved. Raises OSError."""
     _replace(_write_temporary("", content, durable, mode, folder_fd), name, folder_fd)
     if durable:
         os.fsync(folder_fd)
@@ -165,7 +165,7 @@ def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:
 def create(
     path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
 ) -> None:
-    """Write a whole new file. Raises FileExistsError if the name exists; the file system decides that atomically."""
+    """Write a whole new file. Raises FileExistsError if the name exists: of several callers, exactly one creates the file."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     temporary = _write_temporary(folder, content, durable, mode)
@@ -181,7 +181,7 @@ def create(
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool = True) -> None:
     """Rename a file or folder to a new name.
 
-    Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved it first).
+    Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved the source first).
     """
     src, dst = os.fspath(source), os.fspath(target)
     _rename_noreplace(src, dst)

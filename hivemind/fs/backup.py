@@ -25,7 +25,7 @@ from hivemind.fs.locks import Lock
 from hivemind.fs.paths import unused_path
 
 REPORT_SUFFIX = ".what-was-saved.txt"
-"""Ends the name of the report that is written next to a damaged database."""
+"""The suffix of the report that is written next to a damaged database."""
 
 _INTERVAL_S = 3_600.0  # seconds between two backups of a changing database
 _RETAINED_BACKUPS = 2
@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Restorable(Protocol):
     """The part of a store that `restore` needs.
 
-    `tables` maps each table from which newer rows are taken to an SQL condition for acceptable rows (empty: all). `locks`
-    are the suffixes of the lock files that exclude other processes, in locking order.
+    `tables` maps each table whose newer rows are merged to an SQL condition for its rows (empty: all are merged). `locks` are
+    the suffixes of the lock files that exclude other processes, in locking order.
     """
 
     @property
@@ -49,7 +49,7 @@ class Restorable(Protocol):
     def locks(self) -> Sequence[str]: ...
 
     def elsewhere(self, path: Path) -> AbstractContextManager[Restorable]:
-        """Open a store of the same kind over another file."""
+        """Open a store of this kind on another file."""
 
     def check(self) -> list[str]:
         """Return the database's faults, one sentence each. May raise the schema's damage error instead."""
@@ -68,7 +68,7 @@ def next_backup(path: Path, folder: Path) -> float | None:
 
 
 def back_up(path: Path, folder: Path) -> Path | None:
-    """Copy a database that is in use into a folder, check the copy, and delete all but the last two. Return the new backup.
+    """Copy a database that is in use into a folder, check the copy, and keep only the last two backups. Return the new one.
 
     A backup's mtime, and the nanoseconds since 1970 in its name, are the time of the state that it contains. Return None,
     and leave the backups alone, if the database is missing or damaged. Raises OSError, sqlite3.OperationalError.
@@ -110,11 +110,11 @@ def _backups(path: Path, folder: Path) -> list[Path]:
 
 
 def restore(store: Restorable, backups: Path, aside_folder: Path, announce: Callable[[str], None]) -> list[str]:
-    """Repair a damaged database. Return what was done, one sentence each; [] if the database was sound.
+    """Repair a damaged database. Return a sentence for each repair; [] if the database was sound.
 
     Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside_folder`, and
     replaced by the newest good backup, or by an empty database if there is none. Other processes wait meanwhile, then
-    continue with the new file. Raises the store's errors, OSError, sqlite3.OperationalError; no data is lost then.
+    continue with the new file. Raises the store's errors, OSError, sqlite3.OperationalError; an error loses no data.
     """
     path = Path(store.database.path)
     store.database.close()
@@ -124,7 +124,7 @@ def restore(store: Restorable, backups: Path, aside_folder: Path, announce: Call
     problems = _problems(store)
     if not problems:
         return []
-    if _is_rebuilt(store):
+    if _rebuild(store):
         return [f"the data derived from the rows of {path.name} was rebuilt ({problems[0]})"]
     store.database.close()
     with _lock_all(path, store.locks):
@@ -139,11 +139,11 @@ def _problems(store: Restorable) -> list[str]:
 
 
 class _Undone(Exception):
-    """Rebuilding did not help; its transaction is rolled back."""
+    """Raised inside a rebuild that did not repair the database, to roll it back."""
 
 
-def _is_rebuilt(store: Restorable) -> bool:
-    """Rebuild the derived data. Return True, and commit, if the store then passes its check."""
+def _rebuild(store: Restorable) -> bool:
+    """Rebuild the derived data. Commit and return True if the store then passes its check; else roll back."""
     with suppress(_Undone, store.database.schema.damage_class):
         with store.database.write():
             store.rebuild()
@@ -169,7 +169,7 @@ def _replace_damaged(
     if not restored_path.exists():
         announce(f"{path.name} is damaged ({damage}): restoring it")
         aside_path = unused_path(aside_folder / datetime.now(UTC).strftime("%Y-%m-%d") / path.name)
-        _set_aside(path, aside_path)
+        _copy_aside(path, aside_path)
         draft = path.with_name(path.name + ".restoring")
         contents_summary = _build_replacement(store, path, aside_path, draft, backups)
         now, aside_summary = datetime.now(UTC), f"kept as {aside_path}" if aside_path.exists() else "the file was lost"
@@ -187,8 +187,8 @@ def _replace_damaged(
     return report
 
 
-def _set_aside(path: Path, aside_path: Path) -> None:
-    """Copy the file and its log, synced to the disk. The originals stay until the new database replaces them."""
+def _copy_aside(path: Path, aside_path: Path) -> None:
+    """Copy a database and its log to `aside_path`, and sync the copies. The originals stay until they are replaced."""
     aside_path.parent.mkdir(parents=True, exist_ok=True)
     for suffix in ("", "-wal"):
         source = path.with_name(path.name + suffix)
@@ -201,7 +201,7 @@ def _set_aside(path: Path, aside_path: Path) -> None:
 
 
 def _build_replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, backups: Path) -> str:
-    """Write the replacement of a damaged database. Return a sentence about its contents."""
+    """Write the database that replaces a damaged one to `draft`. Return a sentence about its contents."""
     damaged_copy, backup_copy = (draft.with_name(draft.name + end) for end in (".read", ".plain"))
     try:
         origin = _copy_newest_backup(store, path, draft, backups)
@@ -229,7 +229,7 @@ def _build_replacement(store: Restorable, path: Path, aside_path: Path, draft: P
 
 
 def _copy_newest_backup(store: Restorable, path: Path, draft: Path, backups: Path) -> str:
-    """Write the newest good backup, or an empty database, to `draft`. Return a sentence about it."""
+    """Write the newest good backup, or an empty database, to `draft`. Return a sentence that says which."""
     for backup in _backups(path, backups):
         _remove(draft)
         shutil.copyfile(backup, draft)
@@ -254,7 +254,7 @@ def _is_consistent(store: Restorable, path: Path, *, rebuild: bool = False) -> b
 def _merge_newer_rows(store: Restorable, draft: Path, damaged_copy: Path) -> int | None:
     """Write the readable rows of the damaged file over those of the backup. Return the number of rows that differed.
 
-    None if the result is inconsistent, or has fewer rows than the backup.
+    Return None if the merged database is inconsistent, or has fewer rows than the backup.
     """
     try:
         with (
@@ -283,7 +283,7 @@ def _open_damaged(path: Path) -> sqlite3.Connection:
 
 
 def _merge_table(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, condition: str) -> int:
-    """Copy the rows of a table that are missing or different. Return their number."""
+    """Copy those rows of a table that are missing or different in `sql`. Return their number."""
     columns = [row[1] for row in sql.execute(f"PRAGMA table_info({table})")]
     names = ", ".join(columns)
     equality = " AND ".join(f"mine.{name} IS given.{name}" for name in columns)
@@ -314,7 +314,7 @@ def _drop_orphans(sql: sqlite3.Connection, tables: Iterable[str]) -> int:
 
 
 def _readable_rows(source: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows before the first damaged page, then those after the last one."""
+    """Yield the rows before the first damaged page, then the rows after the last damaged page."""
     for order in ("", " ORDER BY rowid DESC"):
         try:
             yield from source.execute(select + order)

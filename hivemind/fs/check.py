@@ -1,5 +1,5 @@
-"""The findings of the doctor's checks, their fixes, the folder for files that are set aside, and the checks of what killed
-processes leave behind: locks, doorbells, temporary files."""
+"""The findings of the doctor's checks, their fixes, the folder for files that are set aside, and the checks of the locks,
+doorbells and temporary files that killed processes leave behind."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class CheckFinding:
     """A problem in a hive, found by the check named `check`.
 
     * `location`: the file; `message`: the problem and its consequence; `remedy`: how a person can fix it.
-    * `fix`: fixes it; None if only a person can.
+    * `fix`: fixes the problem; None if only a person can.
     * `quiet`: no process of the hive may run during the fix.
-    * `note`: a remark; a hive with notes only is healthy. The `fix` of a note removes harmless litter.
+    * `note`: True for a mere remark: the hive is healthy. The `fix` of a note removes harmless litter.
     """
 
     location: Path | str
@@ -49,7 +49,7 @@ class CheckFinding:
 
 
 class Aside:
-    """The folder `.hive/aside/<date>/`, where files keep their path in the hive. No file is deleted."""
+    """The folder `.hive/aside/<date>/`. Fixes move files there, under their path in the hive, instead of deleting them."""
 
     __slots__ = ("_folder", "_layout")
 
@@ -64,13 +64,13 @@ class Aside:
         return CheckFinding(path, message, remedy, partial(self.set_aside, path), **fields)
 
     def set_aside(self, path: Path) -> str:
-        """Move a file or folder aside. Return a sentence about it. Raises OSError."""
+        """Move a file or folder aside. Return a sentence with its new path. Raises OSError."""
         target = self._target(path)
         move(path, target)
         return f"set aside as {self._layout.relative(target)}"
 
     def copy(self, path: Path) -> str:
-        """Copy a file aside. Return a sentence about it. Raises OSError."""
+        """Copy a file aside. Return a sentence with the copy's path. Raises OSError."""
         target = self._target(path)
         shutil.copy2(path, target)
         return f"the previous version is kept as {self._layout.relative(target)}"
@@ -90,7 +90,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def check_locks(folder: Path) -> Iterator[CheckFinding]:
-    """Find locks of a dead process of this machine, still locked by a child that outlived it.
+    """Find locks whose holder on this machine has died, but which a child of the holder still keeps.
 
     An unlocked lock file is normal: the system releases a lock when its holder dies, and the file stays.
     """
@@ -113,7 +113,7 @@ def check_doorbells(folder: Path) -> Iterator[CheckFinding]:
 
 
 def check_temporary(path: Path, aside: Aside, now: float, *, on_shared_filesystem: bool) -> Iterator[CheckFinding]:
-    """Find a `.tmp-*` file that is an hour old, or has a dead writer on this machine.
+    """Yield a finding if the `.tmp-*` file `path` is an hour old, or if its writer on this machine has died.
 
     With `on_shared_filesystem` the writer may be on another machine, so only the age counts.
     """

@@ -22,7 +22,7 @@ _once_path = os.environ.get("HIVEMIND_CRASH_ONCE", "")
 
 
 def crash_point(point: str) -> None:
-    """Kill this process if the point is armed. Otherwise costs one comparison."""
+    """Kill this process if HIVEMIND_CRASH_AT names the point. Otherwise costs one comparison."""
     if _remaining_passes and point in _remaining_passes:
         _remaining_passes[point] -= 1
         if _remaining_passes[point] == 0 and _is_first_death():
@@ -30,7 +30,7 @@ def crash_point(point: str) -> None:
 
 
 def _is_first_death() -> bool:
-    """Check that no other process has died at a crash point yet."""
+    """Return False if HIVEMIND_CRASH_ONCE names a file, and another process has created it before dying."""
     if not _once_path:
         return True
     try:

@@ -25,7 +25,7 @@ _MAX_MARK_AGE_S = 30 * 86400.0
 
 
 class CrashCount:
-    """The marks in one folder. The process's own mark is created when it first reads an input, also after a fork.
+    """The marks in one folder. A process, also a forked one, creates its mark when it first reads an input.
 
     With `read_only` no mark is created or removed.
     """

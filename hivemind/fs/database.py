@@ -48,7 +48,7 @@ class Rows(Protocol):
 
 
 class Sql(Protocol):
-    """Runs the statements of a transaction: a connection of SQLite or of another database. Parameters are marked by `?`."""
+    """A connection to SQLite or another database, inside a transaction. In a statement, `?` marks a parameter."""
 
     def execute(self, statement: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object: ...
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class Transactions(Protocol[_Sql]):
-    """Reading and writing transactions, as `Database` provides them to a store."""
+    """A database as a store sees it: reading and writing transactions."""
 
     def read(self) -> AbstractContextManager[_Sql]: ...
     def write(self) -> AbstractContextManager[_Sql]: ...
@@ -71,12 +71,12 @@ class Schema:
     """The tables of one kind of database, at one version (`PRAGMA user_version`).
 
     * `name`: the kind of database, for messages.
-    * `crash_prefix`: the first part of its crash points' names.
+    * `crash_prefix`: the first part of the names of the database's crash points.
     * `error`: the class of all its errors; `damage_error`, if set, is the class for damaged files.
     * `statements`: create the tables.
     * `functions`: SQL functions as (name, number of arguments, function).
     * `irreplaceable`: no other file has the data; a database that disappeared or became empty counts as damaged.
-    * `derived`: all data follows from other files; an older version counts as damaged.
+    * `derived`: all data can be rebuilt from other files; an older version counts as damaged.
     """
 
     name: str
@@ -281,8 +281,8 @@ def select_by_keys(
 _BUSY_S = 60.0  # how long to wait for another program (an SQLite shell) that has locked the database
 
 _LOG_PAGES = 4_000
-"""Size of the write-ahead log, in pages (16 MB); a commit copies a larger one into the database. A page that every
-transaction changes is then copied once for many transactions, and one transaction rarely fills the log."""
+"""Size of the write-ahead log, in pages (16 MB). A commit copies a log that exceeds it into the database: a page that every
+transaction changes is copied once for many transactions, and one transaction rarely fills the log."""
 
 _CACHE_KB = 1_000
 """Page cache of a connection: enough for one transaction's changes. The system caches the rest once for all processes,
@@ -429,7 +429,7 @@ class Database:
     def write(self) -> Iterator[sqlite3.Connection]:
         """Begin an exclusive writing transaction. It is committed at the end, or rolled back on any error.
 
-        Inside another one it is a savepoint, rolled back alone if it fails. Raises the schema's error.
+        A transaction inside another is a savepoint, which is rolled back alone if it fails. Raises the schema's error.
         """
         self._drop_inherited_connection()
         with self._guard:
@@ -463,7 +463,7 @@ class Database:
 
     @contextmanager
     def _writer_turn(self) -> Iterator[None]:
-        """Hold the writers' lock."""
+        """Hold the writers' lock in the block."""
         if self._writer_lock is None or self._writer_lock.is_held:
             yield
             return
@@ -522,7 +522,7 @@ class Database:
                 self._connection = None
 
     def _shrink_log(self, connection: sqlite3.Connection) -> None:
-        """Truncate a log that grew while the disk was full. If others are reading, the next commit tries again."""
+        """Truncate a log that grew while the disk was full. If other processes are reading, the next commit tries again."""
         connection.execute("PRAGMA busy_timeout = 0")
         try:
             (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -566,11 +566,11 @@ class DerivedDatabase(Database):
             return operation(), message
 
     def set_aside(self) -> str:
-        """Rename the file, which makes the next use rebuild it. Return a sentence about it."""
+        """Rename the file, which makes the next use rebuild it. Return a sentence with the new name."""
         return self._set_aside(self._identity())
 
     def _set_aside(self, expected_identity: tuple[int, int] | None) -> str:
-        """Rename the file, unless another process already has."""
+        """Rename the file, unless another file has replaced it. Return a sentence about the outcome."""
         self.close()
         with Lock(f"{self.path}.lock"):
             if expected_identity is None or self._identity() != expected_identity:
@@ -581,7 +581,7 @@ class DerivedDatabase(Database):
 
 
 class DatabaseOwner:
-    """A store with a `database`, which the end of a `with` block closes."""
+    """A store that closes its `database` at the end of a `with` block."""
 
     database: Database
 

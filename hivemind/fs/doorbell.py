@@ -1,4 +1,4 @@
-"""Doorbells: one process wakes another without inotify: its limits would restrict the size of a swarm.
+"""Doorbells, with which one process wakes another. (The limits of inotify would restrict the size of a swarm.)
 
 A doorbell is a datagram socket with a short hashed name (a socket's path has at most 107 bytes). A ring is only a hint: the
 woken process looks into its folder, and also does so at a slow heartbeat. A lost ring therefore only costs time.
@@ -21,12 +21,12 @@ _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.
 
 
 class Doorbell:
-    """An agent's doorbell. The last process to open a name receives its rings; earlier ones stop receiving them."""
+    """An agent's doorbell. Of several processes that open one name, only the last receives the rings."""
 
     __slots__ = ("_inode", "_paths", "_poll", "_socket", "path")
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Raises UserError if neither the hive nor /tmp supports sockets."""
+        """Open the doorbell. Raises UserError if neither the hive nor /tmp supports sockets."""
         self._paths = socket_paths(os.fspath(folder), name)
         self._open()
 
@@ -75,7 +75,7 @@ class Doorbell:
             self._open()
 
     def fileno(self) -> int:
-        """Return the descriptor, for waiting on several at once. `wait` may change it."""
+        """Return the socket's descriptor, to wait for several sockets at once. `wait` may replace the socket."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Doorbell:
 
 
 class Ringer:
-    """Rings the doorbells in one folder. Keeps its socket, for frequent use."""
+    """Rings the doorbells in one folder. Keeps a socket open, for frequent rings."""
 
     __slots__ = ("_folder", "_socket")
 

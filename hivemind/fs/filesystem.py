@@ -45,7 +45,7 @@ def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: dateti
 
 
 def _has_no_writer(file: int) -> bool | None:
-    """Check, by a read lease, that no process has the file open for writing. None if leases are not supported."""
+    """Check, by a read lease, that no process has the file open for writing. Return None if leases are not supported."""
     try:
         _take_lease(file)
     except OSError as error:

@@ -10,7 +10,7 @@ _LEFTOVER = re.compile(
 
 
 def is_leftover(name: str) -> bool:
-    """Check for a hidden file, or one that an editor, a merge or a download leaves: backup, swap or half-saved.
+    """Check whether a file of that name is hidden, or a leftover of an editor, a merge or a download.
 
     Vim writes `4913` to see whether it may create files in the folder.
     """

@@ -41,7 +41,7 @@ def _damaged(path: str, offset: int, message: str) -> LogDamaged:
 def _whole_lines(file: int, offset: int, *, may_have_holes: bool = True) -> Iterator[tuple[int, bytes]]:
     """Yield the whole lines from `offset` on, many at a time, as (offset, lines).
 
-    With `may_have_holes` it stops before a line that contains zeros: a power cut leaves these in place of unsynced data.
+    With `may_have_holes`, stops before a line that contains zeros, which a power cut leaves in place of unsynced data.
     """
     size = _CHUNK
     while True:
@@ -69,9 +69,9 @@ def read_records(
 ) -> Iterator[tuple[list[Record], int]]:
     """Yield the records from `offset` on, many at a time, as (records, end of the last record's line).
 
-    Records must be numbered from `next_seq` on. If that is None, lines without a record are skipped. The first record comes
-    `skip_bytes` after `offset`. Stops at a torn end. Raises LogDamaged at an invalid line that records follow, or if the
-    log continues in another file (`is_last_file` is false).
+    Records must be numbered from `next_seq` on. If `next_seq` is None, lines without a record are skipped. The first record comes
+    `skip_bytes` after `offset`. Stops at a torn end. Raises LogDamaged at an invalid line that is not the end of
+    the log: records follow it, or `is_last_file` is false.
     """
     for start, lines in _whole_lines(file, offset, may_have_holes=may_have_holes):
         records, length, problem = _parse_lines(lines[skip_bytes:], next_seq)
@@ -215,7 +215,7 @@ def _hole_line_start(file: int, size: int) -> int:
 
 
 def write_line(file: int, line: bytes, offset: int) -> None:
-    """Write a whole line at `offset`. Raises OSError; part of the line may be in the file then."""
+    """Write a whole line at `offset`. Raises OSError, and may then leave part of the line in the file."""
     byte_count = 0
     while byte_count < len(line):  # repeats only if the disk is almost full
         byte_count += os.pwrite(file, line[byte_count:], offset + byte_count)

@@ -91,7 +91,7 @@ def is_on_this_machine(holder: Mapping[str, object]) -> bool:
 
 
 def describe_holder(holder: Mapping[str, object]) -> str:
-    """Describe a holder: its process, its machine if it is not this one, and the time since when."""
+    """Describe a lock's holder in words: its process, its machine unless that is this one, and when it took the lock."""
     if "pid" not in holder:
         return "a process that is starting or ending"
     location = "" if is_on_this_machine(holder) else f" on another machine ({holder.get('host', '?')})"
@@ -99,7 +99,7 @@ def describe_holder(holder: Mapping[str, object]) -> str:
 
 
 class HeldLock(UserError):
-    """Another process holds the lock. `holder` is its record, which may be empty."""
+    """Another process holds the lock. `holder` is that process's record, which may be empty."""
 
     def __init__(self, message: str, *, location: object, holder: dict[str, object], remedy: str | None = None) -> None:
         super().__init__(message, location=location, remedy=remedy)

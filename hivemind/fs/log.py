@@ -49,14 +49,14 @@ _Identity = tuple[int, int]
 
 
 class ReadPosition(NamedTuple):
-    """The end of the part of a log that was read: the file (device and inode) and the offset in it."""
+    """The position up to which a log was read: a file (device and inode) and the offset in that file."""
 
     file: _Identity | None = None
     end: int = 0
 
 
 class LogBookmark(NamedTuple):
-    """A position in a numbered log that can be found again: the last number, its line's end, a digest of the bytes before."""
+    """A position in a numbered log, for `resume`: the last number, the end of its line, a digest of the bytes before that."""
 
     seq: int
     end: int
@@ -64,14 +64,14 @@ class LogBookmark(NamedTuple):
 
 
 class Log:
-    """Appends records to the file `path` and reads new ones from it. Not thread-safe. Keeps no file open unless `shared`.
+    """A log of records in the file `path`, to append to and to read. Not thread-safe. Keeps no file open unless `shared`.
 
     * `numbered`: records have a `seq`, 1, 2, 3 …, and damage between records is refused.
     * `durable`: `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and `sync`
       wait for the disk.
     * `segment_bytes`: a file of that size is renamed and a new one started.
-    * `shared` (numbered only): for many writers, which queue. A record is on the disk after `sync_to`; one call
-      also serves all records written before it.
+    * `shared` (numbered only): for many writers, which queue. A record is on the disk after `sync_to` was called with its
+      position or a later one.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Log:
             os.close(file)
 
     def _extends_read_part(self, status: os.stat_result | None) -> bool:
-        """Check that this is the file that was read last, and is not shorter than the part that was read."""
+        """Check that `status` is of the file that was read last, and that no part that was read has been cut off."""
         return status is not None and self.position.file == _identity(status) and status.st_size >= self.position.end
 
     def _read_file(self, path: str, file: int, *, is_last: bool = True) -> Iterator[list[Record]]:
@@ -267,7 +267,7 @@ class Log:
     def _check_header(self, line: bytes, path: str) -> int:
         """Check the header, the file's first line, and return its length. Raises LogDamaged, UnknownVersion.
 
-        Return 0 if the line is torn, or is not JSON and the log not numbered: the line is then skipped.
+        Return 0, which skips the line, if it is torn, or if it is not JSON and the log is not numbered.
         """
         records = [] if b"\0" in line else records_of(line)
         if not records:
@@ -309,7 +309,7 @@ class Log:
         return False
 
     def _skip_to(self, after_seq: int) -> None:
-        """Set the position to a line shortly before the record after `after_seq`."""
+        """Move the position to a line shortly before record `after_seq` + 1."""
         for file in self._newest_first():
             begin = self._check_header(line_at(file, 0), self.path)
             if start := _last_before(file, begin, after_seq):
@@ -364,7 +364,7 @@ class Log:
             self.release()
 
     def acquire(self) -> None:
-        """Lock the file and repair its end. If it was moved or replaced during the wait, lock the file now at `path`."""
+        """Lock the file and repair its end. If the file was replaced during the wait, lock the new file at `path`."""
         while not self.is_locked:
             try:
                 file = self._open_to_write()
@@ -418,8 +418,8 @@ class Log:
         """Lock the file.
 
         The lock alone is unfair: a process that has just released it can take it again before a waiter wakes. In a
-        `shared` log it may do so for half a millisecond; then it must queue for a second lock, which the next in line
-        holds while waiting.
+        `shared` log a process may do so for half a millisecond. Then it queues for a second lock, which the first process
+        in the queue holds while it waits.
         """
         if not self.shared:
             lock(file)
@@ -438,7 +438,7 @@ class Log:
         self._last_locked = time.monotonic()
 
     def _is_at_path(self) -> bool:
-        """Check that `path` is still the open file."""
+        """Check that the open file is still at `path`."""
         try:
             return _identity(os.lstat(self.path)) == self._identity
         except FileNotFoundError:
@@ -556,7 +556,7 @@ class Log:
         crash_point(f"{self.kind}.append.synced")
 
     def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Replace all records by these. Raises UserError, and then keeps the old ones."""
+        """Replace all records by `records`. Raises UserError, and then keeps the old records."""
         with self.locked() if os.path.lexists(self.path) else nullcontext():
             mode = stat.S_IMODE(os.fstat(self._file).st_mode) if self.is_locked and self._file is not None else 0o666
             lines = [self._encode((record,), seq) for seq, record in enumerate(records, 1)]
@@ -680,7 +680,7 @@ class Log:
     def archive(self, cutoff: float) -> list[str]:
         """Move full files last written before `cutoff` (seconds since 1970) to `archive/<month>/`. Return their new paths.
 
-        Readers find them there.
+        Readers still find the files.
         """
         folder, archived_paths = os.path.dirname(self.path), list[str]()
         for _, path in self._segments():
@@ -701,7 +701,7 @@ class Log:
         return archived_paths
 
     def _raise_user_error(self, message: str, error: OSError) -> NoReturn:
-        """Raise a UserError for what the disk refused. A FileNotFoundError is raised unchanged."""
+        """Raise a UserError with the message and the disk's error. Raise a FileNotFoundError unchanged."""
         if isinstance(error, FileNotFoundError):
             raise error
         remedy = remedy_of(error) or "check the disk, then try again"
@@ -709,10 +709,10 @@ class Log:
 
 
 class _SharedSync:
-    """Records in `PATH.synced`, for all processes, how far a shared log is on the disk. Thread-safe.
+    """The note in `PATH.synced` that tells all processes how far a shared log is on the disk. Thread-safe.
 
-    The file is written after the fdatasync. If it is lost or old, there is one more fdatasync. A process that has waited
-    for its lock usually finds that the previous holder has synced its records too.
+    `PATH.synced` is written after the fdatasync. If that file is lost or old, there is one more fdatasync. A process that
+    has waited for the file's lock usually finds that the previous holder has synced its records, too.
     """
 
     def __init__(self, path: str, kind: str) -> None:
@@ -819,9 +819,9 @@ def _digest(file: int, end: int) -> str:
 
 
 def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
-    """Find a line shortly before the record after `after_seq`, by bisection, as (number of the record before it, offset).
+    """Find, by bisection, a line shortly before record `after_seq` + 1. Return its first record's number - 1, and its offset.
 
-    None if the line at `low` already comes after `after_seq`.
+    Return None if the line at `low` already comes after record `after_seq`.
     """
     first_seq = _seq_at(file, low)
     if first_seq is None or first_seq > after_seq:

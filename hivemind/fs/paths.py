@@ -40,7 +40,7 @@ def resolve_inside(path: str | os.PathLike[str], root: Path, other_roots: Iterab
 def open_inside(path: str | os.PathLike[str], root: Path, other_roots: Iterable[Path] = ()) -> int:
     """Open a regular file inside the roots for reading. Return its descriptor, which the caller closes.
 
-    Never blocks on a FIFO or opens a device. Raises OutsideError, UserError if it is not a regular file, OSError.
+    Never blocks on a FIFO or opens a device. Raises OutsideError, OSError, and UserError for anything but a regular file.
     """
     other_roots = tuple(other_roots)
     real_path = resolve_inside(path, root, other_roots)
@@ -87,9 +87,9 @@ def folder_below(base: Path, names: Iterable[str], *, create: bool = False) -> i
 
 
 def file_below(base: Path, names: Sequence[str]) -> int:
-    """Open a regular file below `base` for reading, as `folder_below` does. Return its descriptor, which the caller closes.
+    """Open a regular file below `base` for reading, without following links. Return its descriptor, which the caller closes.
 
-    Never blocks on a FIFO or opens a device. Raises UserError if it is not a regular file, OSError.
+    Never blocks on a FIFO or opens a device. Raises OSError, and UserError for anything but a regular file.
     """
     if not names:
         raise UserError("is not a regular file", location=base)

@@ -94,7 +94,7 @@ class PostgresSchema:
     """The tables in one PostgreSQL schema, at one version, which is stored in the table `version`.
 
     * `name`: the schema; `contents`: a noun for its rows, for messages.
-    * `crash_prefix`: the first part of its crash points' names.
+    * `crash_prefix`: the first part of the names of the schema's crash points.
     * `error`: the class of all its errors.
     * `migrations[n]`: the statements that turn version n into n + 1, run with the schema as search path. Their number is
       the version that this program knows.
@@ -169,7 +169,7 @@ class PostgresSchema:
     def _extension_problems(
         self, connection: psycopg.Connection[Any], name: str, min_version: tuple[int, ...]
     ) -> Iterator[tuple[str, str]]:
-        """Yield the problem of a missing or old extension with its remedy. The role may be able to create it itself."""
+        """Yield (problem, remedy) if an extension is too old, or missing and the role may not create it."""
         installed_version, can_create = connection.execute(
             "SELECT (SELECT extversion FROM pg_extension WHERE extname = %s), (SELECT bool_or(r.rolsuper OR v.trusted AND"
             " has_database_privilege(current_database(), 'CREATE')) FROM pg_available_extension_versions v, pg_roles r"
@@ -226,7 +226,7 @@ class PostgresSchema:
             (self.name,),
         ).fetchone()
         if 0 < version < newest and owner is not None:
-            remedy = f"first run a hive of this version whose URL names their owner, {owner[0]}"
+            remedy = f"first run a hive of this version whose URL names the tables' owner, {owner[0]}"
             yield f"has {self.contents} of version {version}, which {role} may not migrate to version {newest}", remedy
             return
         valid_indexes = connection.execute(
@@ -243,7 +243,7 @@ class PostgresSchema:
 
     @contextmanager
     def translate_errors(self, url: str, outcome: str = "") -> Iterator[None]:
-        """Turn psycopg's errors into the schema's error. `outcome`, about the write in progress, is added to the message."""
+        """Turn psycopg's errors into the schema's error. `outcome`, the fate of the current write, is added to the message."""
         error_class, suffix = self.error, f"; {outcome}" if outcome else ""
         psycopg = import_client(url, error_class)
         try:
@@ -259,7 +259,7 @@ class PostgresSchema:
                 f"the server took too long ({_first_line(error)}){suffix}", location=url, remedy=remedy
             ) from error
         except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
-            raise error_class(f"PostgreSQL can't keep that ({_first_line(error)}){suffix}", location=url) from error
+            raise error_class(f"PostgreSQL refuses the data ({_first_line(error)}){suffix}", location=url) from error
         except psycopg.OperationalError as error:
             remedy = "start the server, or repair the network; the next call reconnects"
             raise error_class(
@@ -276,7 +276,7 @@ def _convert_parameters(statement: str) -> bytes:
 
 
 class Statements:
-    """Runs the statements of one transaction. Parameters are marked by `?`, as in SQLite (`fs.database.Sql`)."""
+    """Runs the statements of one transaction. `?` marks a parameter, as in SQLite (`fs.database.Sql`)."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -324,7 +324,7 @@ class Postgres:
     def write(self) -> Iterator[Statements]:
         """Begin an exclusive writing transaction. It is committed at the end, or rolled back on any error.
 
-        Inside another one it is a savepoint, rolled back alone if it fails.
+        A transaction inside another is a savepoint, which is rolled back alone if it fails.
         """
         with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", is_writing=True) as sql:
             yield sql
@@ -431,5 +431,5 @@ class Postgres:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error of libpq or the server, which may fill a page."""
+    """Return the first line of libpq's or the server's error, which may fill a page."""
     return " ".join(str(error).split("\n")[0].split()) or type(error).__name__

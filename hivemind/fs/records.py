@@ -47,7 +47,7 @@ def as_line(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
 
 
 class DamagedRecord(UserError):
-    """A record's file has other content: truncated, edited by hand, or a different file."""
+    """A file does not contain the expected record: it is truncated, edited by hand, or a different file."""
 
 
 def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any] | None:

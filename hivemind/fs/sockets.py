@@ -18,7 +18,7 @@ from hivemind.errors import UserError
 def wait_for_input(sources: Sequence[Any], timeout_s: float | None) -> list[Any]:
     """Return the sources (descriptors, or objects with `fileno`) that are ready to read or closed at the other end.
 
-    Waits for the first at most `timeout_s` seconds (0: not at all; None: without limit).
+    Waits at most `timeout_s` seconds until one is ready (0: not at all; None: without limit).
     """
     poll = select.poll()
     descriptors = [source if isinstance(source, int) else source.fileno() for source in sources]
@@ -45,7 +45,7 @@ def socket_paths(folder: str, name: str) -> tuple[str, ...]:
 
 
 def make_socket_folder(folder: str, private: bool) -> None:
-    """Create a socket's folder, but not its parent: that is a hive, and may have been deleted.
+    """Create a socket's folder, but not the parent folder, which is a hive and may have been deleted.
 
     Raises UserError if a private folder belongs to another user, FileNotFoundError.
     """

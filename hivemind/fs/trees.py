@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 MAX_PATH, MAX_NAME = 1024, 255
-"""Bytes of a path that an agent may make, below the folder that it begins at, and of one name in it."""
+"""The most bytes of a path that an agent may create, counted from the root that contains it, and of one name."""
 _MAX_DEPTH = 3 * MAX_PATH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_too_deep(path: str | os.PathLike[str], top: str | os.PathLike[str] = "") -> bool:
-    """Say whether nobody looks so far below `top`. Linux takes 4,096 bytes for a whole path; commands can make longer ones step
-    by step, which few programs can open then."""
+    """Return True if walks and copies skip the path, because it is too long below `top`. A program can create folders deeper than
+    the 4,096 bytes of a path that Linux accepts, step by step; few programs can open them."""
     return len(os.fsencode(path)) - len(os.fsencode(top)) > _MAX_DEPTH
 
 
@@ -52,7 +52,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 
 def _open_folder(path: str | os.PathLike[str], parent: int | None = None) -> int:
-    """Open a folder, which its owner may write from now on."""
+    """Open a folder. If its mode forbids that, first give its owner all rights."""
     try:
         folder = os.open(path, _FOLDER, dir_fd=parent)
     except PermissionError:
@@ -64,7 +64,7 @@ def _open_folder(path: str | os.PathLike[str], parent: int | None = None) -> int
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove all but the folders in a folder; return their names."""
+    """Remove everything in a folder except its sub-folders. Return the sub-folders' names."""
     with os.scandir(folder) as entries:
         is_folder = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
     for name, keep in is_folder.items():
@@ -99,7 +99,7 @@ def copy_tree(
 ) -> None:
     """Copy a folder to a new or an existing one. `copy` is called with each file and link.
 
-    Sockets, devices, FIFOs and what is too deep are left out. Raises OSError."""
+    Sockets, devices, FIFOs and paths that are too deep are left out. Raises OSError."""
     copied: list[tuple[str, str]] = []
     for path, _, names in walk(source):
         below = os.path.normpath(os.path.join(target, os.path.relpath(path, source)))

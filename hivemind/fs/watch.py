@@ -40,7 +40,7 @@ _BUFFER = 256 * 1024
 
 @frozen
 class FileEvent:
-    """An event of the folder with watch number `watch`; -1 is an overflow of the queue, which concerns every folder."""
+    """An event in the folder with watch number `watch`. -1 means that the queue overflowed: look into every folder."""
 
     watch: int
     mask: int
@@ -81,11 +81,11 @@ class Inotify:
         return self._check_result(self._libc.inotify_add_watch(self.fd, os.fsencode(path), _MASK), path)
 
     def remove(self, watch: int) -> None:
-        """End a watch. It may have ended already."""
+        """End a watch. Does nothing if the watch has ended already."""
         self._libc.inotify_rm_watch(self.fd, watch)
 
     def has_room(self) -> bool:
-        """Check that another watch is available. Without one watchdog silently skips folders."""
+        """Check that another watch is available. Without a free watch, watchdog silently skips folders."""
         with suppress(OSError):
             self.remove(self.add("/"))
             return True
@@ -110,7 +110,7 @@ class Inotify:
             os.read(self._wake_read, 4096)
 
     def wake(self) -> None:
-        """End another thread's `wait`, or the next one."""
+        """End another thread's `wait`, or the next call of `wait`."""
         with suppress(BlockingIOError):  # a full pipe also ends the wait
             os.write(self._wake_write, b"\0")
 
@@ -123,9 +123,10 @@ _TREE_S = 2.0
 
 
 class TreeWatcher:
-    """Calls `on_change(path)`, in watchdog's thread, for each file or folder created, written, moved or deleted in a tree.
+    """A watcher that calls `on_change(path)` for each file or folder created, written, moved or deleted in a tree.
 
-    Uses inotify, or polls every `every_s` seconds. Raises OSError if watching is impossible.
+    The calls are in watchdog's thread. Uses inotify, or polls every `every_s` seconds. Raises OSError if watching is
+    impossible.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class TreeWatcher:
             raise
 
     def _add(self, tree: Path) -> None:
-        """Watch a tree. `check` tries a missing one again."""
+        """Watch a tree. If the tree is missing, `check` tries again."""
         try:
             inode = os.stat(tree).st_ino
             self._roots[tree] = (self._schedule(tree), inode)
@@ -185,7 +186,7 @@ class TreeWatcher:
             self._on_change(tree)
 
     def replace_by_polling(self) -> TreeWatcher:
-        """Close this watcher. Return a polling one for the same trees, after calling `on_change` once for each."""
+        """Close this watcher. Return a polling watcher for its trees, after calling `on_change` once for each tree."""
         self.close()
         watcher = TreeWatcher(self._roots, self._on_change, every_s=_TREE_S)
         for tree in self._roots:
@@ -199,14 +200,14 @@ class TreeWatcher:
 
 
 _SEARCH_S = 1.0  # how often folders without a watch are polled if inotify works
-_POLL_S = 0.1  # and without inotify
+_POLL_S = 0.1  # how often all folders are polled without inotify
 _CHECK_S = 10.0  # how often watches are compared with their folders, and missing trees tried again
 _RECENT_NS = 2_000_000_000  # resolution of the coarsest time stamps: a younger folder is reported again
 _SHARE = 20  # polling may take 1/20 of the time
 
 
 class Watcher:
-    """Calls `on_change(folder)`, in a thread, when a file was created or written in a folder. Created by `open_watcher`.
+    """A watcher that calls `on_change(folder)`, in a thread, when a file was created or written in a folder.
 
     Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify
     cannot watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten
@@ -243,7 +244,7 @@ class Watcher:
         return "poll" if self._inotify is None else "inotify"
 
     def add(self, folder: Path, *, is_temporary: bool = False) -> None:
-        """Watch another flat folder, which need not exist yet. A temporary one is forgotten when it is deleted."""
+        """Watch another flat folder, which need not exist yet. A temporary folder is forgotten when it is deleted."""
         with self._guard:
             if is_temporary:
                 self._temporary_folders.add(folder)
@@ -253,7 +254,7 @@ class Watcher:
             self._inotify.wake()
 
     def close(self) -> None:
-        """Stop watching. `on_change` is not called afterwards, and must not call this. May be called twice."""
+        """Stop watching. `on_change` must not call `close`, and is not called after it. May be called twice."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -286,7 +287,7 @@ class Watcher:
             wait(max(interval_s, _SHARE * elapsed_s) if self._unwatched_folders else _CHECK_S)
 
     def _poll_folders(self) -> list[Path]:
-        """Try to watch the folders without a watch. Return the folders with a new watch or a change."""
+        """Try to watch the folders that have no watch. Return those that have a watch now, or have changed."""
         changed_folders = []
         with self._guard:
             for folder, previous in sorted(self._unwatched_folders.items()):
@@ -334,7 +335,7 @@ class Watcher:
         self._unwatched_folders[folder] = None
 
     def _check(self) -> None:
-        """Find folders and trees with a parent that was moved, which inotify does not report."""
+        """Watch folders and trees again after a parent was moved, which inotify does not report."""
         with self._guard:
             for watch, (folder, inode) in list(self._watches.items()):
                 try:
@@ -358,8 +359,8 @@ def open_watcher(
 
     The watcher's thread calls `on_change` with the folder if a file was created or written in a flat folder, and with the
     file if that happened in a tree. `on_change` must be quick and must not raise. Each flat folder is reported once at the
-    start, because files may have come before the watch. `auto` polls on network file systems, `inotify` does not. Both poll
-    if no inotify instance is left; `reason` says so. Raises UserError for another mode.
+    start, because files may have come before the watch. `auto` polls on network file systems, `inotify` does not. If no
+    inotify instance is left, every mode polls; `reason` says so. Raises UserError for another mode.
     """
     flat, deep = list(folders), list(trees)
     if mode not in ("auto", "inotify", "poll"):

@@ -102,7 +102,7 @@ class Lander:
         self._landings: list[_Landing] = []
         self._suspects: dict[Path, list[str]] = {}
         """The tasks of a red batch by root, in order: at least one of them is to blame."""
-        self._red_trees: set[str] = set()
+        self._red_verdicts: dict[str, Verdict] = {}
         self._check_s: dict[Path, float] = {}
         self._waits: dict[str, _Wait] = {}
         self._is_resumed = self._has_ended_one = False
@@ -158,6 +158,8 @@ class Lander:
                 _copy_log(landing.tasks)
                 self._guarded(landing.tasks, partial(self._take_verdict, landing, verdict))
         for queued in queue:
+            if self._has_ended_one:  # the queue is another now
+                return
             if not any(queued.id == other.id for landing in self._landings for other in landing.tasks):
                 self._guarded([queued], partial(self._begin, queued, queue))
 
@@ -274,7 +276,8 @@ class Lander:
         return not suspects or queued.id in suspects[: max(1, len(suspects) // 2)]
 
     def _takes_batches(self, target: Target) -> bool:
-        return bool(target.settings.check) and self._check_s.get(target.root, _BATCH_S) >= _BATCH_S
+        is_slow = self._check_s.get(target.root, _BATCH_S) >= _BATCH_S
+        return bool(target.settings.check) and (is_slow or bool(self._suspects.get(target.root)))
 
     def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
@@ -334,10 +337,11 @@ class Lander:
         self._move(landing)
 
     def _start_check(self, landing: _Landing, leg: _Leg, commit: str, log: Path, *, again: bool = False) -> None:
-        """Start a check. A red batch is not run once more: it blames nobody, and its parts are checked next."""
+        """Start a check. Red counts at once for a batch, which blames nobody, and for a task of a red batch, which was red before."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
-        confirms = len(landing.tasks) == 1 and tree not in self._red_trees
-        outcome = self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
+        confirms = len(landing.tasks) == 1 and not self._suspects.get(leg.target.root)
+        outcome = self._red_verdicts.get(tree) if commit == leg.new else None  # its batch, of which the others have landed
+        outcome = outcome or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
         if isinstance(outcome, RunningCheck):
             landing.check = outcome
         else:
@@ -360,7 +364,7 @@ class Lander:
                 self._wait(queued, f"its check could not run: {verdict.reason}", retry_s=_RETRY_S)
         elif len(ids) > 1:
             self._suspects[root] = ids
-            self._red_trees.add(verdict.tree)
+            self._red_verdicts[verdict.tree] = verdict
             self._drop(landing)
         else:
             landing.blames = verdict
@@ -374,6 +378,7 @@ class Lander:
         self._drop(landing)
         if verdict.outcome == "green":
             self._suspects.pop(root, None)
+            self._red_verdicts.clear()
             self._returns.red(queued, leg.target, branch, blames)
             ring_all(self._hive)
         elif verdict.outcome == "red":

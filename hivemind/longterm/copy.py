@@ -31,12 +31,12 @@ def copy_memories(
     rename: Callable[[Namespace], Namespace] = lambda namespace: namespace,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Counter[str]:
-    """Copy all users, and all entries with their ids, times, versions, links and embeddings. An error undoes the whole copy.
+    """Copy all users, and all entries with their ids, times, versions, links and embeddings, in one transaction.
 
-    Returns the numbers of copied `entries`, `namespaces`, earlier `versions`, `embeddings` and `users`. `rename` returns
-    the target's namespace for one of the source. Expired entries are not copied. `progress` receives (done, total). The
-    source is read as of the beginning; other writers of the target wait until the end. Raises LongtermError if the target
-    has entries in one of the namespaces, or an entry with the same id.
+    Return the numbers of copied `entries`, `namespaces`, earlier `versions`, `embeddings` and `users`. `rename` maps a
+    source namespace to its namespace in the target. Expired entries are not copied. `progress` receives (done, total).
+    The source is read as of the beginning; other writers of the target wait until the end. Raises LongtermError if the
+    target already has entries in one of the namespaces, or an entry with the id of a copied entry.
     """
     if not source.database.was_made:
         raise LongtermError("there are no memories", location=source.database.path, remedy="check the path")
@@ -80,7 +80,7 @@ def copy_memories(
 
 
 def _page(sql: Sql, first: int, last: int, now: int) -> list[Any]:
-    """Return the next page of entries, in order. An expired parent is replaced by NULL."""
+    """Return the next page of entries, from `first` on. The id of an expired parent is replaced by NULL."""
     columns = ", ".join(f"e.{name}" for name in _ENTRY.split(", ")[:-1])
     return sql.execute(
         f"SELECT e.seq, {columns}, {_PARENT} FROM entries e WHERE e.seq BETWEEN ? AND ? AND {NOT_EXPIRED} ORDER BY e.seq LIMIT ?",
@@ -92,9 +92,9 @@ def _check_ids(target_sql: Sql, target: MemoryStore, ids: Sequence[str]) -> None
     statement = "SELECT e.key, n.path FROM entries e JOIN namespaces n ON n.id = e.space WHERE e.id IN KEYS LIMIT 1"
     for key, path in select_by_keys(target_sql, statement, ids):
         raise LongtermError(
-            f"has one of these entries already, as {key!r} in {format_namespace(decode_namespace(path))}; nothing was copied",
+            f"has one of the entries already, as {key!r} in {format_namespace(decode_namespace(path))}; nothing was copied",
             location=target.database.path,
-            remedy="entries that were copied before under another namespace cannot be copied again",
+            remedy="copy into another database: an entry cannot be copied under two namespaces",
         )
 
 

@@ -27,15 +27,16 @@ def _dimension_of(embedder: object) -> Any:
     """Return the dimension of an embedder's vectors. Raises EntryInvalid if the object is not an embedder."""
     if not callable(getattr(embedder, "embed", None)) or not getattr(embedder, "name", None):
         raise EntryInvalid(
-            f"a {type(embedder).__name__} is not an embedder", remedy="it needs `name`, `dimension` and `embed`"
+            f"a {type(embedder).__name__} is not an embedder",
+            remedy="pass an object with `name`, `dimension` and `embed`",
         )
     return getattr(embedder, "dimension", None)
 
 
 class MemoryEmbedder(StoreEmbedder):
-    """The embedder of a memory store, which may be missing. `dimension` is required of every embedding.
+    """The embedder of a memory store, or a stand-in without one. Every embedding must have `dimension` numbers.
 
-    Parts are sentences (`fine=False`): for short texts these find more than finer parts.
+    Parts are sentences (`fine=False`): in short texts, sentences find more than finer parts.
     """
 
     missing_reason, remedy = "no embedder is configured", HOW_TO_EMBED
@@ -49,13 +50,13 @@ class MemoryEmbedder(StoreEmbedder):
 
     @property
     def model(self) -> str:
-        """The model name of new vectors; UNNAMED_MODEL for vectors that callers supply to a store without an embedder."""
+        """Return the model name of new vectors: the embedder's name, or UNNAMED_MODEL without an embedder."""
         return UNNAMED_MODEL if self.embedder is None else self.embedder.name
 
     def embed_drafts(self, database: MemoryDatabase, drafts: Sequence[EntryDraft]) -> list[EntryVectors]:
-        """Return the vectors of each draft from the cache, the database or the embedder, or the problem if it fails.
+        """Return the vectors of each draft, from the cache, the database or the embedder, or the embedder's error.
 
-        A draft with a vector from the caller is not embedded. Call it outside any transaction.
+        A draft that has a vector from the caller is not embedded. Do not call `embed_drafts` inside a transaction.
         """
         drafts_by_digest = {draft.digest: draft for draft in drafts if draft.vector is None}
         with database.read() as sql:
@@ -101,7 +102,7 @@ class MemoryEmbedder(StoreEmbedder):
         return vectors
 
     def backlog(self, database: MemoryDatabase, now: int) -> Backlog:
-        """Return the backlog of entries that should have a vector and have not expired at `now` (microseconds)."""
+        """Return the backlog of the entries that should have a vector and have not expired at `now` (microseconds)."""
 
         def texts(sql: Sql, seqs: Sequence[int]) -> dict[int, str]:
             return dict(select_by_keys(sql, "SELECT seq, content FROM entries WHERE seq IN KEYS", seqs))
@@ -119,5 +120,5 @@ class MemoryEmbedder(StoreEmbedder):
 
 
 def some_failed(sql: Sql) -> bool:
-    """Return whether embedding failed for some entries."""
+    """Return whether the last try to embed failed for some entries."""
     return sql.execute("SELECT 1 FROM entries WHERE problem IS NOT NULL LIMIT 1").fetchone() is not None

@@ -19,17 +19,16 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def as_micros(moment: datetime) -> int:
-    """Convert a time to microseconds since 1970. A time without a zone is taken as UTC."""
+    """Convert a time to microseconds since 1970. A time without a zone counts as UTC."""
     return ((moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment) - _EPOCH) // _MICROSECOND
 
 
 def as_time(micros: int) -> datetime:
-    """Convert microseconds since 1970 to a time in UTC."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 MIN_MICROS, MAX_MICROS = (as_micros(moment.replace(tzinfo=UTC)) for moment in (datetime.min, datetime.max))
-"""The first and last time that a datetime in UTC can represent."""
+"""The first and last time that a datetime in UTC can represent, in microseconds since 1970."""
 
 
 _RANDOM_BITS = 62
@@ -38,8 +37,8 @@ _RANDOM_BITS = 62
 def new_id() -> str:
     """Generate a UUID of version 7 (RFC 9562, sections 5.7 and 6.2: twelve bits hold the fraction of the millisecond).
 
-    Ids in order of time keep writes to the index local. With random ids, 500 entries of one transaction would change
-    about 400 pages of the index.
+    Such ids rise with time, so new entries change few pages of the index. With random ids, 500 entries in one
+    transaction would change about 400 pages.
     """
     milliseconds, remainder = divmod(time.time_ns(), 1_000_000)
     fraction = (remainder << 12) // 1_000_000
@@ -53,9 +52,9 @@ Action = Literal["created", "updated", "duplicate", "refused"]
 
 
 class Embedding(tuple[float, ...]):
-    """An embedding that was read from the store, with its origin and the digest of its content.
+    """An embedding that was read from the store, with its origin and the digest of the content that it belongs to.
 
-    When a changed entry is put back, the store can tell that this embedding belongs to the old content.
+    By the digest, the store recognises an embedding that belongs to an entry's old content.
     """
 
     is_from_caller: bool = True
@@ -70,11 +69,11 @@ class Embedding(tuple[float, ...]):
 
 @frozen(kw_only=True)
 class MemoryEntry:
-    """One memory. The store assigns id, namespace, key, times and version, and ignores them in an entry to be stored.
+    """One memory. The store assigns id, namespace, key, times and version; in an entry to be stored, it ignores these.
 
-    `importance` is 0 to 1 (None counts as 0.5). `links` maps relations to keys of the same namespace, as in
+    `importance` is 0 to 1 (None counts as 0.5). `links` maps relations to keys of the entry's namespace, as in
     `{"previous": key}`. Only get and get_many return the `embedding`. A `pending` entry has no embedding yet and is found
-    by its words only. Times are UTC.
+    only by its words. Times are UTC.
     """
 
     content: str
@@ -94,7 +93,7 @@ class MemoryEntry:
     pending: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON: times in ISO 8601, the namespace as a list, no embedding."""
+        """Return the fields for JSON, without the embedding: times in ISO 8601, the namespace as a list."""
         json_fields = {
             attribute.name: getattr(self, attribute.name) for attribute in fields(self) if attribute.name != "embedding"
         }
@@ -109,10 +108,10 @@ class MemoryEntry:
 
 @frozen(kw_only=True)
 class MemorySearchResult(MemoryEntry):
-    """An entry found by a search, ordered by `score`.
+    """An entry that a search found. Results are ordered by `score`.
 
     `similarity` is the cosine to the query (0 to 1; 0 without vectors). `why` explains the match in words. `confidence`
-    is None for a blank query and for mode "vector".
+    is None for a blank query and in mode "vector".
     """
 
     similarity: float = 0.0
@@ -132,9 +131,9 @@ class UpsertMemoryInput:
 
 @frozen
 class UpsertMemoryResult:
-    """The result of `upsert_memory`. `success` is True only if the entry was stored.
+    """The result of `upsert_memory`. `success` is True only if the memory was stored.
 
-    `memory_id` is its id, or that of the existing entry if `action` is "duplicate".
+    `memory_id` is the stored entry's id, or the existing entry's id if `action` is "duplicate".
     """
 
     success: bool
@@ -147,7 +146,7 @@ class UpsertMemoryResult:
 
 @frozen
 class User:
-    """A user with memories in the namespace `("memories", id)`. Ids are unique, names need not be."""
+    """A user, whose memories are in the namespace `("memories", id)`. Several users may have one name."""
 
     id: str
     name: str

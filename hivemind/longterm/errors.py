@@ -14,7 +14,7 @@ class LongtermError(UserError):
 
 
 class StoreDamaged(LongtermError):
-    """The database is damaged. `hivemind doctor` explains how to save its readable entries."""
+    """The database is damaged. `hivemind doctor` explains how to save the readable entries."""
 
 
 class EntryInvalid(LongtermError):
@@ -30,7 +30,7 @@ class NamespaceForbidden(LongtermError):
 
 
 class VersionConflict(LongtermError):
-    """The entry does not have the expected version. The store is unchanged. `actual` is 0 for a missing entry."""
+    """The entry does not have the expected version. The store is unchanged. `actual` is the version (0: no entry)."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
         state = f"at version {actual}" if actual else "missing"
@@ -45,9 +45,11 @@ class VersionConflict(LongtermError):
 
 @contextmanager
 def row_boundary(location: str) -> Iterator[None]:
-    """Turn any error while a row is read into StoreDamaged, with `location` as the name of the row."""
+    """Turn any error in the body, which reads a row, into StoreDamaged. `location` names the row."""
     try:
         with boundary("row", location):
             yield
     except Unreadable as error:
-        raise StoreDamaged(error.message, location=location, remedy="hivemind doctor says how to save it") from error
+        raise StoreDamaged(
+            error.message, location=location, remedy="hivemind doctor says how to save the readable entries"
+        ) from error

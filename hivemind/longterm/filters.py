@@ -1,4 +1,4 @@
-"""Filters of a search: metadata, category, importance, time. Their values are always bound parameters, never SQL text."""
+"""Filters of a search: metadata, category, importance, time. Their values are bound parameters, never part of the SQL."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Condition = tuple[str, list[Any]]
 
 @frozen
 class Filter:
-    """The entries that a search may return. None means no restriction.
+    """A restriction on the entries that a search returns. A field that is None restricts nothing.
 
-    `metadata` maps a name of the outermost object to the required value, or to {operator: operand} with `$eq $ne $gt $gte
-    $lt $lte $in $nin $exists`. `created_at` must be ≥ `since` and < `until`. Raises EntryInvalid for an invalid filter.
+    `metadata` maps a name of an entry's metadata to the required value, or to {operator: operand} with `$eq $ne $gt $gte
+    $lt $lte $in $nin $exists`. `created_at` must be ≥ `since` and < `until`. The constructor raises EntryInvalid.
     """
 
     metadata: Mapping[str, Any] | None = None
@@ -44,8 +44,7 @@ class Filter:
             self._metadata_json()
 
     def condition(self, metadata_condition: Callable[[str], Condition]) -> Condition:
-        """Return the filter as an SQL condition, empty without restrictions. `metadata_condition` converts a metadata filter
-        (JSON)."""
+        """Return the filter as an SQL condition, "" if it restricts nothing. `metadata_condition` converts `metadata` (JSON)."""
         parts: list[str] = []
         parameters: list[Any] = []
         for column, value in (
@@ -73,7 +72,7 @@ Test = tuple[str, Callable[[Any, bool], bool]]
 
 
 def metadata_fits(metadata: str, filter_json: str) -> bool:
-    """Return whether metadata (JSON) satisfies a filter (JSON). An SQL function calls it."""
+    """Return whether metadata (JSON) satisfies a metadata filter (JSON). SQLite calls this as an SQL function."""
     with row_boundary("metadata"):
         fields = json.loads(metadata)
         return all(test(fields.get(name), name in fields) for name, test in _tests(filter_json))
@@ -85,7 +84,7 @@ def _tests(filter_json: str) -> tuple[Test, ...]:
 
 
 def parse_filter(filter_json: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield the tests of a filter (JSON) as (name, operator, operand)."""
+    """Yield the tests of a metadata filter (JSON) as (name, operator, operand)."""
     with boundary("filter"):
         conditions = json.loads(filter_json).items()
     for name, value in conditions:
@@ -108,7 +107,7 @@ def _test(operator_name: str, operand: Any) -> Callable[[Any, bool], bool]:
         return lambda value, is_present: not (is_present and _same(value, operand))
     if operator_name == "$exists":
         return lambda _, is_present: is_present is bool(operand)
-    raise EntryInvalid(f"{operator_name!r} is not an operator", remedy="$eq $ne $gt $gte $lt $lte $in $nin $exists")
+    raise EntryInvalid(f"{operator_name!r} is not an operator", remedy="use $eq $ne $gt $gte $lt $lte $in $nin $exists")
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -1,4 +1,4 @@
-"""Integrity checks, repair and status of a memory database, for `hivemind doctor` and `memory status`."""
+"""Check, repair and describe a memory database, for `hivemind doctor` and `hivemind memory status`."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNREADABLE = "its row is unreadable"
 
 
 def problems(database: MemoryDatabase, sql: Sql) -> Iterator[str]:
-    """Yield one sentence for each problem; none for a sound database. Reads every row."""
+    """Check every row of the database; yield a sentence for each problem."""
     yield from database.faults(sql)
     for path, stated, actual in sql.execute(
         "SELECT path, entries, found FROM (SELECT n.path, n.entries,"
@@ -55,9 +55,9 @@ def problems(database: MemoryDatabase, sql: Sql) -> Iterator[str]:
 
 
 def rebuild(database: MemoryDatabase, sql: Sql) -> None:
-    """Rebuild the data that is derived from the entries. The entries themselves stay unchanged.
+    """Rebuild the data that is derived from the entries; leave the entries unchanged.
 
-    If another program changed a content, its digest is corrected and its old vector deleted.
+    If another program changed an entry's content, correct the digest and delete the old vector.
     """
     database.rebuild_words(sql)
     sql.execute("UPDATE namespaces SET entries = (SELECT count(*) FROM entries e WHERE e.space = namespaces.id)")
@@ -75,8 +75,8 @@ def rebuild(database: MemoryDatabase, sql: Sql) -> None:
 class StoreStatus:
     """The state of a store. `model` is the embedding model (None: searches use words only).
 
-    `pending` entries have no vector of the model; `other` of them have one of another model, which `reindex` replaces.
-    `note` is a remark for the operator, or None.
+    `pending` counts the entries without a vector of the model. `other` counts the entries with a vector of another model,
+    which `reindex` replaces. `note` is a remark for the operator, or None.
     """
 
     entries: int
@@ -92,7 +92,7 @@ class StoreStatus:
 
 
 def status_of(database: MemoryDatabase, embeddings: MemoryEmbedder, now: int) -> StoreStatus:
-    """Return the state of a database, without expired entries. Reads every entry and never creates the database."""
+    """Return the state of a database, counting no expired entries. Reads every entry; never creates the database."""
     entry_counts, pending_count, other_model, note = list[int](), 0, 0, None
     if database.path == ":memory:" or database.was_made:
         with database.read() as sql:

@@ -13,7 +13,7 @@ Namespace = tuple[str, ...]
 
 
 def check_namespace(namespace: Sequence[str]) -> Namespace:
-    """Return the namespace as a tuple. Raises NamespaceInvalid for fewer than two strings or a blank one."""
+    """Return the namespace as a tuple. Raises NamespaceInvalid unless it has two or more valid parts."""
     parts = check_prefix(namespace)
     if len(parts) < 2:
         raise NamespaceInvalid(
@@ -23,14 +23,14 @@ def check_namespace(namespace: Sequence[str]) -> Namespace:
 
 
 def check_prefix(namespace: Sequence[str]) -> Namespace:
-    """Return a prefix of a namespace as a tuple. Raises NamespaceInvalid unless each part is a non-blank string."""
+    """Return a namespace's prefix as a tuple. Raises NamespaceInvalid for a part that is blank, no string, or a secret."""
     if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
-        raise NamespaceInvalid(f"{namespace!r} is not a namespace", remedy="a namespace is a tuple of strings")
+        raise NamespaceInvalid(f"{namespace!r} is not a namespace", remedy="use a tuple of strings")
     for part in namespace:
         if not isinstance(part, str) or not part.strip():
             raise NamespaceInvalid(f"{part!r} cannot be part of a namespace", remedy="use a non-blank string")
         if (problem := text_problem(part)) is not None:
-            raise NamespaceInvalid(f"{part!r} cannot be part of a namespace", remedy=f"it contains {problem}")
+            raise NamespaceInvalid(f"{part!r} cannot be part of a namespace", remedy=f"remove {problem}")
         if mask(part, words=False) != part:
             raise NamespaceInvalid(
                 "a part of a namespace contains a secret", remedy="choose another: namespaces are displayed everywhere"
@@ -39,7 +39,7 @@ def check_prefix(namespace: Sequence[str]) -> Namespace:
 
 
 def text_problem(text: str) -> str | None:
-    """Describe a character that not every database can store, or return None.
+    """Describe the first character that not every database can store; return None if there is none.
 
     UTF-8 cannot encode a lone surrogate (half a character); PostgreSQL cannot store NUL.
     """
@@ -51,13 +51,13 @@ def text_problem(text: str) -> str | None:
 
 
 def encode_namespace(namespace: Namespace) -> str:
-    """Encode a namespace for the database, as a JSON array: different namespaces have different texts."""
+    """Encode a namespace for the database as a JSON array. Different namespaces have different encodings."""
     return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
 
 
 @lru_cache(maxsize=1_024)
 def decode_namespace(text: str) -> Namespace:
-    """Decode a namespace from the database. Raises StoreDamaged."""
+    """Decode a namespace from the database. Raises StoreDamaged if it is invalid."""
     with row_boundary("a namespace"):
         parts = json.loads(text)
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
@@ -66,12 +66,12 @@ def decode_namespace(text: str) -> Namespace:
 
 
 def format_namespace(namespace: Namespace) -> str:
-    """Format a namespace for messages, as `memories/researcher-1`. A slash in a part is escaped."""
+    """Format a namespace for people, as in `memories/researcher-1`. A slash within a part is escaped."""
     return "/".join(part.replace("\\", "\\\\").replace("/", "\\/") for part in namespace)
 
 
 def parse_namespace(text: str) -> Namespace:
-    """Parse a namespace that `format_namespace` or a person wrote."""
+    """Parse a namespace in the form of `format_namespace`."""
     parts, escaped = [""], False
     for char in text:
         if escaped or char not in "\\/":

@@ -20,8 +20,8 @@ from hivemind.longterm.rows import INDEXES, tables
 if TYPE_CHECKING:
     import psycopg
 
-_INDEXED_DIMENSION = 384  # of the default model; vectors of other dimensions are compared one by one
-_EXACT_LIMIT = 20_000  # up to this many vectors are compared one by one; above, the index is used
+_INDEXED_DIMENSION = 384  # the default model's; vectors of other dimensions are compared one by one
+_EXACT_LIMIT = 20_000  # up to this many vectors are compared one by one; for more, the index is used
 _INDEX_CANDIDATES = 400
 """Size of the index's candidate list (`hnsw.ef_search`). Of the 100 nearest of 25,000 vectors the index found 98 if the
 vectors form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
@@ -43,12 +43,12 @@ _WORDS_OF = (
 )
 
 _VERSION_1 = (
-    # SQLite's functions of these names: both databases run the same statements
+    # named like functions of SQLite: both databases run the same statements
     "CREATE FUNCTION json_extract(value json, path text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE"
     " AS $$ SELECT value ->> substr(path, 3) $$",
     "CREATE FUNCTION length(value vector) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
     " AS $$ SELECT 4 * vector_dims(value) $$",
-    # stems like those of SQLite's `porter`, without stop words: the search engine removes them itself
+    # stems like those of SQLite's `porter`; no stop words, which the search engine removes itself
     "CREATE TEXT SEARCH DICTIONARY stems (TEMPLATE = snowball, Language = english)",
     "CREATE TEXT SEARCH CONFIGURATION words (COPY = pg_catalog.simple)",
     "ALTER TEXT SEARCH CONFIGURATION words ALTER MAPPING FOR asciiword, word, numword WITH stems",
@@ -113,7 +113,7 @@ class _Vector(bytes):
 
 
 def _adapt(connection: psycopg.Connection[Any]) -> None:
-    """Load vectors as packed float32 in little-endian order, as elsewhere, and JSON as text."""
+    """Set up a connection to load vectors as packed float32 (little-endian) and JSON as text."""
     from psycopg.adapt import Dumper, Loader
     from psycopg.pq import Format
     from psycopg.types import TypeInfo
@@ -167,7 +167,7 @@ _QUERY = "to_tsquery('hivemind_memory.words', ?)"
 
 
 def _or_query(words: Sequence[str]) -> str:
-    """Build a full-text query for any of the words. Words consist of letters and digits."""
+    """Build a full-text query for any of the words, which must consist of letters and digits."""
     return " | ".join(f"'{word.translate(_UNACCENTED)}'" for word in words)
 
 
@@ -200,7 +200,7 @@ class _ServerWords:
 
 
 class _ServerVectors:
-    """The `VectorStore` in PostgreSQL: the table `vectors`. Small sets are compared one by one, large ones use the index."""
+    """The `VectorStore` in PostgreSQL: the table `vectors`. Many vectors are searched by the index, few one by one."""
 
     def nearest(
         self, sql: Statements, model: str, query: bytes, limit: int, groups: Collection[int] | None = None
@@ -235,8 +235,6 @@ class _ServerVectors:
 
 
 class MemoryServer(Postgres):
-    """The memory database on a PostgreSQL server."""
-
     def __init__(self, url: str, *, durable: bool = True) -> None:
         try:
             super().__init__(url, _SCHEMA, durable=durable)
@@ -245,16 +243,16 @@ class MemoryServer(Postgres):
         self.words, self.vectors = _ServerWords(), _ServerVectors()
 
     @contextmanager
-    def _explained(self, outcome: str = "") -> Iterator[None]:
-        """Report an unreadable row as written by hand: unlike SQLite there is no file to restore."""
+    def _translate_errors(self, outcome: str = "") -> Iterator[None]:
+        """Report an unreadable row as one to correct by hand: unlike SQLite, there is no file to restore."""
         try:
             with super()._translate_errors(outcome):
                 yield
         except StoreDamaged as error:
-            raise LongtermError(error.message, location=self.path, remedy="correct that row, or delete it") from error
+            raise LongtermError(error.message, location=self.path, remedy="correct the row, or delete it") from error
 
     def metadata_condition(self, filter_json: str) -> Condition:
-        """Return the condition that an entry's metadata satisfies a filter (JSON), as `filters.metadata_fits`."""
+        """Return an SQL condition for a metadata filter (JSON), with the result of `filters.metadata_fits`."""
         parts, parameters = [], list[Any]()
         for name, operator, operand in parse_filter(filter_json):
             part, operands = _test(operator, operand)
@@ -263,18 +261,18 @@ class MemoryServer(Postgres):
         return " AND ".join(parts) or "true", parameters
 
     def faults(self, sql: Statements) -> Iterable[str]:
-        """Return no problems: the server checks its files itself."""
+        """Return (), because the server checks its files itself."""
         return ()
 
     def rebuild_words(self, sql: Statements) -> None:
-        """Return at once: the server generates the column `words`."""
+        """Do nothing, because the server generates the column `words`."""
 
 
 @frozen
 class ServerStatus:
-    """The state of a memory server: its version (None: not reachable), number of entries (None: unknown) and problems.
+    """The state of a memory server: version (None: not reachable), number of entries (None: unknown), and problems.
 
-    Each problem is a message and a remedy.
+    A problem is (message, remedy).
     """
 
     url: str
@@ -283,14 +281,13 @@ class ServerStatus:
     problems: tuple[tuple[str, str], ...] = ()
 
     def summary(self) -> str:
-        """Return the state as one line."""
         if self.problems:
             return f"PostgreSQL, {self.url}: {self.problems[0][0]} (hivemind doctor shows the remedy)"
         return f"PostgreSQL {self.version}, {self.url}, entries: {self.entries or 0:,}"
 
 
 def server_status(url: str) -> ServerStatus:
-    """Query the state of a memory server, with a timeout of 3 seconds. It never writes."""
+    """Return the state of a memory server. Waits at most 3 seconds for the server; never writes."""
     version = entries = None
     problems: list[tuple[str, str]] = []
     try:
@@ -315,7 +312,7 @@ _SQL_OPERATORS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
 def _test(operator: str, operand: Any) -> tuple[str, list[Any]]:
-    """Return the condition of one operator, which was validated before. `_NAME` is replaced by the field's name."""
+    """Return the SQL condition of a valid operator, and its parameters. The caller replaces `_NAME` by the field's name."""
     operand_json = json.dumps(operand, ensure_ascii=False)
     if operator in _SQL_OPERATORS:
         if isinstance(operand, str):

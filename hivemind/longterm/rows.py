@@ -25,12 +25,12 @@ ENTRIES = (
     " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"
     " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
 )
-"""The SELECT of all entries. `entry_of` parses its rows."""
+"""SQL that selects all entries, as rows that `entry_of` parses."""
 NOT_EXPIRED = "(e.expires_at IS NULL OR e.expires_at > ?)"
-"""The condition that an entry has not expired. Its parameter is the current time."""
+"""The SQL condition that an entry has not expired. Its parameter is the current time."""
 
 KEYS_PER_NAMESPACE = 1 << 32
-"""An entry's `seq` is its namespace's id × KEYS_PER_NAMESPACE + its number there: a namespace is one range of `seq`."""
+"""An entry's `seq` is its namespace's id × KEYS_PER_NAMESPACE + its number in the namespace, which so has one range."""
 
 _TABLES = (
     """CREATE TABLE namespaces (
@@ -73,7 +73,7 @@ _TABLES = (
         links {json} NOT NULL,
         PRIMARY KEY (seq, version)
     ){end}""",
-    "CREATE TABLE given (seq {int} PRIMARY KEY{entry}, vector {bytes} NOT NULL)",  # embeddings from callers, unchanged
+    "CREATE TABLE given (seq {int} PRIMARY KEY{entry}, vector {bytes} NOT NULL)",  # embeddings as callers passed them
     "CREATE TABLE users (id {text} PRIMARY KEY, name {text} NOT NULL, created_at {int} NOT NULL)",
 )
 
@@ -87,7 +87,7 @@ INDEXES = (
     "CREATE INDEX entries_digest ON entries(digest)",
     "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
     "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
-    # every write checks for these rows; without this index it would read all entries
+    # every write looks for such rows; without the index it would read all entries
     "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
     """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
         WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
@@ -96,7 +96,7 @@ INDEXES = (
 )
 
 UNNAMED_MODEL = ""
-"""The model name for callers' vectors of a store without an embedder."""
+"""The model name of vectors that callers pass to a store without an embedder."""
 
 _INSERT = (
     "INSERT INTO entries(seq, id, space, key, content, digest, metadata, category, importance, created_at, updated_at,"
@@ -109,26 +109,26 @@ _UPDATE = (
 
 
 class WordIndex(Protocol):
-    """The full-text index of the entries. Words consist of letters and digits; `spaces` are ids of namespaces."""
+    """The full-text index of the entries. Words must consist of letters and digits; `spaces` are ids of namespaces."""
 
     def count_entries(self, sql: Any, word: str, spaces: Sequence[int], bound: int, /) -> int:
-        """Count the entries that contain a word, up to `bound` + 1."""
+        """Count the entries that contain a word; stop at `bound` + 1."""
 
     def find_entries(
         self, sql: Any, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int, /
     ) -> list[int]:
-        """Return the entries that contain any of the words and satisfy a condition on `entries e`, best first."""
+        """Return the `seq` of entries with any of the words that satisfy a condition on `entries e`, best first."""
 
     def contents_with(self, sql: Any, word: str, space: int, limit: int, /) -> list[str]:
-        """Return contents that contain a word."""
+        """Return contents of a namespace that contain a word."""
 
     def bulk_insert(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
-        """Add the new entries of a namespace to the index all at once, at the end. They must not change before."""
+        """Index the entries that a `with` block adds to a namespace at its end. The block must not change entries."""
 
 
 class MemoryDatabase(Transactions[Any], Protocol):
-    """The port for SQLite and PostgreSQL. Both have the tables of longterm/README.md and run the same statements; each has
-    its own full-text index and vectors."""
+    """A memory database, in SQLite or PostgreSQL. Both have the tables of longterm/README.md and run the same statements,
+    but each has its own full-text index and vectors."""
 
     path: str
 
@@ -146,9 +146,9 @@ class MemoryDatabase(Transactions[Any], Protocol):
 
 @frozen
 class EntryVectors:
-    """The packed vector of a content and those of its parts, or the problem that prevented it.
+    """The packed vectors of a content and its parts, or the problem why there are none.
 
-    With `should_embed` False the content is never embedded.
+    If `should_embed` is False, the content is never embedded.
     """
 
     model: str
@@ -159,7 +159,7 @@ class EntryVectors:
 
 
 def ensure_space(sql: Sql, namespace: Namespace) -> int:
-    """Return the id of a namespace, which is created if it is new."""
+    """Return the id of a namespace; create the namespace if it is new."""
     path = encode_namespace(namespace)
     row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
     row = row or sql.execute("INSERT INTO namespaces(path) VALUES (?) RETURNING id", (path,)).fetchone()
@@ -177,10 +177,10 @@ def write_entry(
     now: int,
     expected_version: int | None = None,
 ) -> tuple[int, str, Action]:
-    """Store a value under a key and return (seq, id, action). The last write wins, unless `expected_version` is set.
+    """Store a draft under a key; return the entry's seq and id, and the action. An expired entry counts as missing.
 
-    An expired entry under the key is deleted first and a new one created. Raises VersionConflict, and EntryInvalid for a
-    parent that is not in this namespace.
+    Without `expected_version`, the last write wins; with it, raises VersionConflict if the entry has another version (0:
+    no entry). Raises EntryInvalid if the parent is not in the namespace.
     """
     row = sql.execute(
         "SELECT seq, id, version, updated_at, parent_id, expires_at FROM entries WHERE space = ? AND key = ?",
@@ -233,9 +233,9 @@ def _insert(
 
 
 def _join_session(sql: Sql, space: int, seq: int, key: str, draft: EntryDraft, now: int) -> None:
-    """Link a new entry and the previous one of its session to each other, unless links exist already.
+    """Link a new entry and the previous entry of its session to each other, unless one is linked already.
 
-    The ranking uses neighbours, and writers need not set these links themselves.
+    The ranking uses neighbours; thus writers need not set the links themselves.
     """
     session, links = parse_object(draft.metadata).get("session"), parse_object(draft.links)
     if not isinstance(session, str | int) or isinstance(session, bool) or "previous" in links or "next" in links:
@@ -273,15 +273,15 @@ def _store_vectors(
 
 
 DUPLICATE_SIMILARITY = 0.95
-"""Contents at least this similar are duplicates."""
+"""Two contents with at least this cosine are duplicates."""
 _NEIGHBOURS_CHECKED = 8
 
 
 @frozen
 class UpsertRequest:
-    """One call of `upsert_memory`. Without a key, one is generated.
+    """The arguments of a call of `upsert_memory`. If `key` is None, a key is generated.
 
-    `draft` updates an existing entry in its `set_fields`; `new_draft` is stored if there is none.
+    The content and the `set_fields` of `draft` update an existing entry; without one, `new_draft` is stored.
     """
 
     space: int
@@ -295,8 +295,8 @@ class UpsertRequest:
 
 
 def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> UpsertMemoryResult:
-    """Store a memory or report its duplicate. The caller holds a write transaction, so that two processes cannot both store
-    it."""
+    """Store a memory or report its duplicate. The caller must hold a write transaction: two processes must not both store
+    a memory."""
     duplicate = _find_duplicate(sql, request, vector_store)
     if duplicate is not None and request.key is None and not request.allow_duplicate:
         other_id, other_key, similarity = duplicate
@@ -318,7 +318,7 @@ def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> Upser
         sql, request.space, key, draft, request.entry_vectors, vector_store=vector_store, now=request.now
     )
     message = f"{action} {key!r}"
-    # without an embedder this is normal
+    # without an embedder, a problem is normal
     if request.entry_vectors.problem is not None and request.entry_vectors.model != UNNAMED_MODEL:
         message += f"; found by its words only until it is embedded ({request.entry_vectors.problem})"
     if duplicate is not None:
@@ -327,7 +327,7 @@ def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> Upser
 
 
 def _find_duplicate(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> tuple[str, str, float] | None:
-    """Return (id, key, similarity) of a duplicate under another key: the same content, or else the nearest vector."""
+    """Return (id, key, similarity) of a duplicate under another key: an entry with equal content, or else the nearest."""
     same_content = sql.execute(
         "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (request.draft.digest, request.space)
     ).fetchall()
@@ -338,14 +338,14 @@ def _find_duplicate(sql: Sql, request: UpsertRequest, vector_store: VectorStore)
         duplicate = _first_duplicate(sql, request, neighbours)
         if len(neighbours) < limit or neighbours[-1][1] < DUPLICATE_SIMILARITY:
             break
-        limit *= 8  # all of them have expired or are the entry itself
+        limit *= 8  # all these neighbours have expired or are the entry itself
     return duplicate
 
 
 def _first_duplicate(
     sql: Sql, request: UpsertRequest, neighbours: Sequence[tuple[int, float]]
 ) -> tuple[str, str, float] | None:
-    """Return (id, key, similarity) of the first neighbour that is a duplicate, has not expired and has another key."""
+    """Return (id, key, similarity) of the first similar neighbour that has another key and has not expired."""
     for seq, similarity in neighbours:
         if similarity < DUPLICATE_SIMILARITY:
             return None
@@ -359,7 +359,7 @@ def _first_duplicate(
 
 
 def drop_expired(sql: Sql, now: int, limit: int) -> int:
-    """Delete at most `limit` expired entries with their history, and return how many were deleted."""
+    """Delete at most `limit` expired entries with their history; return how many were deleted."""
     return sql.execute(
         "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)",
         (now, limit),
@@ -367,7 +367,7 @@ def drop_expired(sql: Sql, now: int, limit: int) -> int:
 
 
 def expired_by_space(sql: Sql, now: int) -> dict[int, int]:
-    """Count the expired entries that still exist, by id of their namespace. Reads only those entries."""
+    """Return, by id of the namespace, how many expired entries still exist. Reads only expired entries."""
     return dict(
         sql.execute("SELECT space, count(*) FROM entries WHERE expires_at <= ? GROUP BY space", (now,)).fetchall()
     )
@@ -388,7 +388,7 @@ def parse_objects(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
-    """Parse a row of ENTRIES. Raises StoreDamaged for an unreadable one."""
+    """Return the entry in a row of ENTRIES. Raises StoreDamaged for an unreadable row."""
     _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *version_columns = row
     version, parent_id, links, is_pending = version_columns
     with row_boundary(f"entry {key!r}"):
@@ -419,7 +419,7 @@ def find_space(sql: Sql, namespace: Namespace) -> int | None:
 
 
 def spaces_below(sql: Sql, prefix: Namespace, now: int) -> list[tuple[int, Namespace]]:
-    """Return (id, namespace) of the prefix and the namespaces below it that have entries, sorted by namespace."""
+    """Return (id, namespace) of each namespace that begins with the prefix and has entries, sorted by namespace."""
     expired = expired_by_space(sql, now)
     rows = sql.execute("SELECT id, path, entries FROM namespaces WHERE entries > 0")
     living = ((space, decode_namespace(path)) for space, path, entries in rows if entries > expired.get(space, 0))
@@ -433,7 +433,7 @@ def seq_range(space: int) -> tuple[int, int]:
 
 
 def fetch_entry(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
-    """Return (seq, entry) for a key, or None if it is missing or expired."""
+    """Return (seq, entry) for a key, or None if the entry is missing or expired."""
     row = sql.execute(f"{ENTRIES} WHERE e.space = ? AND e.key = ? AND {NOT_EXPIRED}", (space, key, now)).fetchone()
     return None if row is None else (row[0], entry_of(row))
 
@@ -445,7 +445,7 @@ def fetch_entries(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int
 
 
 def embedding_of(sql: Sql, seq: int) -> Embedding | None:
-    """Return the embedding of an entry: the caller's, or else the computed one (normalised to length 1)."""
+    """Return an entry's embedding: as the caller passed it, or else as computed (of length 1); None without either."""
     row = sql.execute(
         "SELECT g.vector, v.vector, e.digest FROM entries e"
         " LEFT JOIN given g ON g.seq = e.seq LEFT JOIN vectors v ON v.key = e.seq WHERE e.seq = ?",
@@ -461,7 +461,7 @@ def embedding_of(sql: Sql, seq: int) -> Embedding | None:
 
 
 def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
-    """Return the versions of an entry, oldest first. The last is the current one."""
+    """Return the versions of an entry, oldest first; the last one is `entry` itself."""
     rows = sql.execute(
         "SELECT e.seq, e.id, n.path, e.key, h.content, h.metadata, e.created_at, h.updated_at, h.category, h.importance,"
         " h.expires_at, h.version, h.parent_id, h.links, false FROM entries e JOIN namespaces n ON n.id = e.space"

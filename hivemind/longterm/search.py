@@ -27,16 +27,16 @@ from hivemind.search.query import names_in
 from hivemind.search.ranking import Candidate, are_supported
 from hivemind.search.words import words_of
 
-_MAX_SPEAKERS = 64  # of a namespace
+_MAX_SPEAKERS = 64  # per namespace
 _SPEAKER = "json_extract(metadata, '$.speaker')"
-_ENTRIES_CHECKED = 100  # of a namespace that contain a name
-# how often a name must be addressed, and in what share of the entries that contain it
+_ENTRIES_CHECKED = 100  # entries of a namespace with a name, in which calls of the name are counted
+# a name is a speaker's if it is called so often, and in this share of the entries that contain it
 _MIN_CALLS, _MIN_CALL_SHARE = (2, 0.8)
 _GREETINGS = r"hey|hi|hello|thanks|thank you|wow|oh|yeah|yes|yep|no|bye|so|well|congrats|congratulations|ok|okay|sure|hallo|danke"
 
 
 def find_participants(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], query: str) -> frozenset[str]:
-    """Return the words of a query, in lower case, that are names of speakers in these namespaces."""
+    """Return, in lower case, those words of a query that are names of speakers in these namespaces."""
     query_words = frozenset(words_of(query))
     speakers = {word for space in spaces for name in _speakers(sql, space) for word in words_of(name)}
     return query_words & speakers | {
@@ -45,7 +45,7 @@ def find_participants(database: MemoryDatabase, sql: Sql, spaces: Sequence[int],
 
 
 def _speakers(sql: Sql, space: int) -> list[str]:
-    """Return the speakers of a namespace. Each takes one look-up in the index `entries_speaker`."""
+    """Return the speakers of a namespace, with one look-up in the index `entries_speaker` for each speaker."""
     speakers: list[str] = []
     while len(speakers) < _MAX_SPEAKERS:
         row = sql.execute(
@@ -60,7 +60,7 @@ def _speakers(sql: Sql, space: int) -> list[str]:
 
 
 def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: str) -> bool:
-    """Return whether most entries that contain a name address it or begin with it as a label."""
+    """Return whether most entries that contain a name call it ("Hi Ann!") or begin with it as a label ("Ann: …")."""
     (word,) = words_of(name)[:1] or ("",)
     call = re.compile(rf"(?:^|[.!?,;:]\s*|\b(?:{_GREETINGS})\s+){re.escape(word)}(?=\s*[,.!?:;]|\s*$)", re.IGNORECASE)
     mentions = calls = 0
@@ -73,7 +73,7 @@ def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: 
 
 Mode = Literal["hybrid", "vector", "text"]
 
-_SUPPORT_FACTOR = 0.5  # of the threshold: the minimum cosine that supports a candidate
+_SUPPORT_FACTOR = 0.5  # a cosine of threshold × this factor supports a candidate (`are_supported`)
 _COLUMNS = "e.seq, e.key, e.created_at, e.importance, e.content, e.metadata, e.links"
 _FIELDS = tuple(attribute.name for attribute in fields(MemoryEntry))
 
@@ -82,7 +82,7 @@ _FIELDS = tuple(attribute.name for attribute in fields(MemoryEntry))
 class MemorySearch:
     """The arguments of one search. `spaces` are ids of namespaces; `now` is in microseconds.
 
-    With `is_strict`, entries below the threshold are left out in mode "hybrid", too.
+    With `is_strict`, mode "hybrid" also leaves out entries below the threshold.
     """
 
     spaces: Sequence[int]
@@ -98,7 +98,7 @@ class MemorySearch:
 def find_memories(
     engine: Engine, database: MemoryDatabase, sql: Sql, request: MemorySearch
 ) -> list[MemorySearchResult]:
-    """Return the best entries, best first, ties oldest first."""
+    """Return the entries that answer best, best first; of equal scores, the oldest first."""
     if request.limit <= 0 or not request.spaces:
         return []
     if not request.query.text.strip():
@@ -120,7 +120,7 @@ def find_memories(
                 candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
                 for candidate in candidates
             ):
-                return [False] * len(candidates)  # even the nearest is too far
+                return [False] * len(candidates)  # even the nearest entry is below the threshold
             accepted = are_supported(query, candidates, min_cosine * _SUPPORT_FACTOR)
             if request.is_strict:  # an entry without a vector passes the threshold
                 accepted = [
@@ -138,7 +138,7 @@ def find_memories(
 
 
 class _MemorySource:
-    """The `CandidateSource` of a search. A word's rarity is counted in the searched namespaces only: other
+    """The `CandidateSource` of a search. The rarity of words is counted only in the searched namespaces: other
     namespaces never change a score."""
 
     def __init__(self, database: MemoryDatabase, sql: Sql, request: MemorySearch) -> None:
@@ -184,7 +184,7 @@ class _MemorySource:
         return [seq for (seq,) in self._rows("e.seq", f"e.space = {scope} AND e.key", sorted(names))]
 
     def _rows(self, columns: str, column: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of entries that the search may return and that have one of the values in `column`."""
+        """Yield rows of the entries that the search may return and whose `column` has one of the values."""
         statement = f"SELECT {columns} FROM entries e WHERE {column} IN KEYS AND {self._condition}"
         return select_by_keys(self._sql, statement, values, trailing_parameters=self._parameters)
 

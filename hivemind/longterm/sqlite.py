@@ -29,8 +29,8 @@ _TABLES = (
     f"CREATE VIRTUAL TABLE words USING fts5(content, content='entries', content_rowid='seq', tokenize='{TOKENIZER}')",
 )  # fmt: skip
 
-# While `unindexed` contains a row, the writer adds new entries to `words` itself, many at once, and deletes the row in the
-# same transaction. With the trigger, the full-text index would be flushed for each entry.
+# While `unindexed` contains a row, this trigger does nothing: the writer adds many new entries to `words` at once and deletes
+# the row in the same transaction. The trigger would flush the full-text index for each entry.
 _ADDED = (
     "CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)",
     """CREATE TRIGGER entries_added AFTER INSERT ON entries WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN
@@ -41,7 +41,7 @@ _ADDED = (
     END""",
 )
 
-# Triggers update the dependent tables: no writer can forget it.
+# Triggers update the dependent tables, so that no writer can forget to.
 _TRIGGERS = (
     """CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
         INSERT INTO words(words, rowid, content) VALUES ('delete', old.seq, old.content);
@@ -113,20 +113,17 @@ class _FileWords:
 
 
 class MemoryFile(Database):
-    """The memory database in an SQLite file."""
-
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         super().__init__(path, SCHEMA, durable=durable)
         self.words, self.vectors = _FileWords(), VectorTable()
 
     def metadata_condition(self, filter_json: str) -> Condition:
-        """Return the condition that an entry's metadata satisfies a filter (JSON)."""
+        """Return an SQL condition for a metadata filter (JSON)."""
         return "metadata_fits(e.metadata, ?)", [filter_json]
 
     def faults(self, sql: sqlite3.Connection) -> Iterator[str]:
-        """Yield the problems that SQLite itself finds, one sentence each."""
+        """Yield a sentence for each problem that SQLite itself finds."""
         return integrity_errors(sql, "contents")
 
     def rebuild_words(self, sql: sqlite3.Connection) -> None:
-        """Rebuild the full-text index."""
         sql.execute("INSERT INTO words(words) VALUES ('rebuild')")

@@ -66,16 +66,16 @@ from hivemind.tokens import count_tokens
 DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
 _EMBEDDED_PER_WRITE = 8
-_EXPIRED_PER_WRITE = 32  # expired entries that a write deletes
+_EXPIRED_PER_WRITE = 32  # each write deletes at most this many expired entries
 _log = logging.getLogger(__name__)
-_PURGE_BATCH_SIZE = 500  # in one transaction; other writers can proceed in between
+_PURGE_BATCH_SIZE = 500  # entries per transaction; other writers can proceed between two transactions
 
 Value = MemoryEntry | Mapping[str, Any] | str
-"""A value to store: an entry, a mapping with some of its fields including `content`, or just the content."""
+"""A value to store: an entry, a mapping with `content` and other fields of an entry, or just the content."""
 
 
 def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tuple[str, Value]]:
-    """Return keys and values as pairs. Raises EntryInvalid for anything but a mapping or pairs."""
+    """Return a mapping or an iterable of pairs as a list of pairs. Raises EntryInvalid for anything else."""
     pairs = values.items() if isinstance(values, Mapping) else values
     key_values = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else [()]
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in key_values):
@@ -86,7 +86,6 @@ def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tu
 
 
 def _database(path_or_url: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
-    """Return the database at a path or URL."""
     if not is_postgres(path_or_url):
         return MemoryFile(path_or_url, durable=durable)
     from hivemind.longterm.postgres import MemoryServer
@@ -97,13 +96,13 @@ def _database(path_or_url: str | os.PathLike[str], durable: bool) -> MemoryDatab
 class MemoryStore(DatabaseOwner):
     """Long-term memory in one SQLite file or in PostgreSQL (`postgresql://…`). Each write is one atomic transaction.
 
-    Without an `embedder`, searches use words only, and `dimension` is that of embeddings from callers. Only cosines of at
-    least `similarity_threshold` count as a match. `durable=False` skips the fsync of each commit. `clock` is for tests.
+    Without an `embedder`, searches use words only, and callers' embeddings must have `dimension` numbers. A cosine counts
+    as a match from `similarity_threshold` on. `durable=False` skips the fsync of each commit. `clock` is for tests.
     Methods raise NamespaceInvalid and EntryInvalid for invalid arguments, and LongtermError if the database cannot be
     read or written.
     """
 
-    database: Any  # a MemoryDatabase; `fs.backup` uses more of it
+    database: Any  # a MemoryDatabase with the further methods that `fs.backup` uses
 
     def __init__(
         self,
@@ -124,7 +123,6 @@ class MemoryStore(DatabaseOwner):
         self._engine = Engine(vectors=self.database.vectors)
 
     def now(self) -> datetime:
-        """Return the current time of the store's clock."""
         return self._clock()
 
     def _now(self) -> int:
@@ -141,18 +139,17 @@ class MemoryStore(DatabaseOwner):
         expected_version: int | None = None,
         embed: bool = True,
     ) -> MemoryEntry:
-        """Store a value under a key and return the entry. An existing entry is replaced.
+        """Store a value under a key, replacing the value of an existing entry; return the entry.
 
-        Its id and `created_at` stay the same, `updated_at` changes, and the old version is added to its history. With
-        `expected_version` (0: no entry) this is a compare-and-set. With `embed=False` the entry is never embedded. Raises
-        VersionConflict.
+        An existing entry keeps its id, its `created_at` and, in the history, its old version. With `expected_version`,
+        raises VersionConflict unless the entry has this version (0: no entry). With `embed=False`, it is never embedded.
         """
         return self._put(namespace, [(key, value)], expected_version, embed)[0]
 
     def put_many(
         self, namespace: Sequence[str], values: Mapping[str, Value] | Iterable[tuple[str, Value]], *, embed: bool = True
     ) -> list[MemoryEntry]:
-        """Store many values at once, all or none, and return their entries in order."""
+        """Store many values in one transaction; return their entries in order."""
         return self._put(namespace, _pairs(values), None, embed)
 
     def _put(
@@ -181,13 +178,13 @@ class MemoryStore(DatabaseOwner):
                     )[0]
                     for (key, draft), draft_vectors in zip(drafts, entry_vectors, strict=True)
                 ]
-            entries = dict(fetch_entries(sql, set(seqs), MIN_MICROS - 1))  # a time before any of them expires
+            entries = dict(fetch_entries(sql, set(seqs), MIN_MICROS - 1))  # at a time before any entry expires
             has_failed_ones = some_failed(sql)
         self._embed_failed(has_failed_ones, entry_vectors)
         return [entries[seq] for seq in seqs]
 
     def _embed_failed(self, has_failed_ones: bool, entry_vectors: Sequence[EntryVectors]) -> None:
-        """If the embedder has just worked, retry some entries for which it failed earlier."""
+        """Embed some of the entries for which the embedder failed earlier, if it has just worked."""
         if has_failed_ones and any(vectors.vector is not None for vectors in entry_vectors):
             self.embed_pending(_EMBEDDED_PER_WRITE)
 
@@ -195,7 +192,7 @@ class MemoryStore(DatabaseOwner):
         return draft_of(value, self._count_tokens, self.embeddings.dimension)
 
     def _embed_drafts(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
-        """Return the vectors of each draft, if the embedder works. Call it outside any transaction: an embedder may be slow."""
+        """Return the vectors of each draft, if the embedder works. Do not call this inside a transaction: it may be slow."""
         if not embed:
             return [EntryVectors(self.embeddings.model, should_embed=False) for _ in drafts]
         return self.embeddings.embed_drafts(self.database, drafts)
@@ -214,11 +211,11 @@ class MemoryStore(DatabaseOwner):
         allow_duplicate: bool = False,
         provenance: Mapping[str, Any] | None = None,
     ) -> UpsertMemoryResult:
-        """Store a memory, or update the one under `key`. Arguments that are None leave its fields unchanged.
+        """Store a memory, or update the memory under `key`: fields whose arguments are None stay unchanged.
 
-        Without a key, a duplicate (similarity ≥ 0.95) is not stored unless `allow_duplicate` is True; the result names the
-        existing entry. With a key the memory is always stored, and the result names a duplicate under another key.
-        `provenance` (see the function) supplies metadata of a new entry that `metadata` does not contain.
+        Without a key, a duplicate (similarity ≥ 0.95) of an existing entry is not stored unless `allow_duplicate` is True;
+        the result names the existing entry. With a key, the memory is always stored, and the result names a duplicate
+        under another key. `provenance` is added to the metadata of a new entry (see `validation.provenance`).
         """
         path = check_namespace(namespace)
         if key is not None:
@@ -246,7 +243,7 @@ class MemoryStore(DatabaseOwner):
         return result
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
-        """Delete an entry and its history. Return False if it is missing or expired."""
+        """Delete an entry and its history; return False if the entry is missing or expired."""
         path = check_namespace(namespace)
         check_key(key)
         with self._writing() as (sql, now):
@@ -257,7 +254,7 @@ class MemoryStore(DatabaseOwner):
             return rows == [(1,)]
 
     def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
-        """Set when an entry expires (None: never), without a new version. Return False if there is none."""
+        """Set the time at which an entry expires (None: never), without a new version; return False without an entry."""
         micros = None if expires_at is None else check_time(expires_at, "expires_at")
         with self._writing() as (sql, _):
             row = self._find(sql, namespace, key)
@@ -266,9 +263,9 @@ class MemoryStore(DatabaseOwner):
             return row is not None
 
     def purge(self, limit: int | None = None) -> int:
-        """Delete at most `limit` expired entries and return how many were deleted.
+        """Delete at most `limit` expired entries (None: all); return how many were deleted.
 
-        Reads never return expired entries, and every write deletes some of them.
+        Reads never return expired entries, and every write deletes some.
         """
         remaining, deleted_count = (sys.maxsize if limit is None else check_whole(limit, "limit")), 0
         while remaining:
@@ -280,14 +277,14 @@ class MemoryStore(DatabaseOwner):
         return deleted_count
 
     def next_expiry(self) -> datetime | None:
-        """Return the earliest expiry of an entry, which may be in the past; None if no entry expires."""
+        """Return the earliest time, perhaps in the past, at which an entry expires; None if no entry expires."""
         with self.database.read() as sql:
             (earliest,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
         return None if earliest is None else as_time(earliest)
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Sql, int]]:
-        """Open a write transaction and return it with the current time. At its end some expired entries are deleted."""
+        """Open a write transaction; yield it and the current time. At its end, delete some expired entries."""
         with self.database.write() as sql:
             now = self._now()
             yield sql, now
@@ -296,11 +293,11 @@ class MemoryStore(DatabaseOwner):
     # reading
 
     def get(self, namespace: Sequence[str], key: str) -> MemoryEntry | None:
-        """Return the entry under a key with its embedding, or None if it is missing or expired."""
+        """Return the entry under a key, with its embedding, or None if the entry is missing or expired."""
         return self.get_many(namespace, [key])[0]
 
     def get_many(self, namespace: Sequence[str], keys: Iterable[str]) -> list[MemoryEntry | None]:
-        """Return the entries under several keys, in order, with None for a missing one."""
+        """Return the entries under several keys in order, None for a missing or expired entry."""
         if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
             raise EntryInvalid("get_many requires several keys", remedy='pass ["diet", "timezone"]')
         path, checked_keys = check_namespace(namespace), [check_key(key) for key in keys]
@@ -313,26 +310,26 @@ class MemoryStore(DatabaseOwner):
         return entries
 
     def namespaces(self, prefix: Sequence[str] = ()) -> list[Namespace]:
-        """Return the prefix and the namespaces below it that have entries, sorted."""
+        """Return, sorted, the namespaces that begin with the prefix and have entries."""
         prefix_parts = check_prefix(prefix)
         with self.database.read() as sql:
             return [path for _, path in spaces_below(sql, prefix_parts, self._now())]
 
     def history(self, namespace: Sequence[str], key: str) -> list[MemoryEntry]:
-        """Return the versions of an entry, oldest first, the last being the current one. Empty if there is none."""
+        """Return the versions of an entry, oldest first; the last one is the current entry. Return [] without an entry."""
         with self.database.read() as sql:
             row = self._find(sql, namespace, key)
             return [] if row is None else history_of(sql, *row)
 
     def _find(self, sql: Sql, namespace: Sequence[str], key: str) -> tuple[int, MemoryEntry] | None:
-        """Return (seq, entry) for a key, or None."""
+        """Return (seq, entry) for a key, as `fetch_entry` does."""
         space = find_space(sql, check_namespace(namespace))
         return None if space is None else fetch_entry(sql, space, check_key(key), self._now())
 
     # users
 
     def create_user(self, name: str) -> User:
-        """Create a user, with memories in `user.namespace`. Names need not be unique."""
+        """Create a user, whose memories are in `user.namespace`. Several users may have one name."""
         if not isinstance(name, str) or not name.strip():
             raise EntryInvalid(f"{name!r} is not a user's name")
         check_name(name, "the name")
@@ -351,7 +348,7 @@ class MemoryStore(DatabaseOwner):
     # embedding
 
     def embed_pending(self, limit: int | None = None) -> int:
-        """Embed at most `limit` pending entries and return how many. Returns 0 if the embedder still fails."""
+        """Embed at most `limit` pending entries (None: all); return how many were embedded, 0 if the embedder fails."""
         return self._embed_pending(sys.maxsize if limit is None else check_whole(limit, "limit"))
 
     def _embed_pending(self, limit: int, progress: Callable[[int], None] | None = None) -> int:
@@ -363,12 +360,12 @@ class MemoryStore(DatabaseOwner):
             return 0
 
     def embed_ahead(self, contents: Iterable[str]) -> None:
-        """Embed contents before they are put within `database.write()`; the transaction then does not wait for it."""
+        """Embed contents that will be put within `database.write()`, so that the transaction need not wait for vectors."""
         if self.embeddings.embedder is not None:
             self._embed_drafts([self._draft(content) for content in contents])
 
     def fitting(self, text: str) -> str:
-        """Cut a text to the maximum length of a content."""
+        """Return the text, cut to the maximum length of a content."""
         return shorten(text, self._count_tokens)
 
     def search(
@@ -386,19 +383,19 @@ class MemoryStore(DatabaseOwner):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[MemorySearchResult]:
-        """Return the best entries of a namespace (with `prefix` also of those below it), best first.
+        """Return the best entries of a namespace, best first; with `prefix`, also those of the namespaces below it.
 
-        Mode "hybrid" searches words and meaning, "text" words only, "vector" returns entries with a similarity of at least
-        `threshold` (default: the store's). A threshold that is passed also applies to "hybrid". The other arguments are
-        those of `Filter`. A blank query returns the newest entries. If the embedder fails, the search uses words only and
-        `why` reports it; mode "vector" raises EmbedderUnavailable instead. It never writes.
+        Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Mode "vector" returns entries
+        whose similarity is at least `threshold` (default: the store's threshold), mode "hybrid" too if a threshold is
+        passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the embedder fails,
+        the search uses words only, and `why` says so; mode "vector" raises EmbedderUnavailable. A search never writes.
         """
         path = check_prefix(namespace) if check_flag(prefix, "prefix") else check_namespace(namespace)
         filters = Filter(metadata, category, min_importance, since, until)
         return self._search([path], prefix, query, threshold, limit, mode, filters)
 
     def search_in(self, namespaces: Iterable[Sequence[str]], query: str, limit: int = 20) -> list[MemorySearchResult]:
-        """Search several namespaces at once and rank their entries together."""
+        """Search several namespaces by words and meaning; return the best of all their entries, best first."""
         if isinstance(namespaces, str | bytes) or not isinstance(namespaces, Iterable):
             raise EntryInvalid(
                 "search_in requires several namespaces", remedy='pass [("memories", "ann"), ("shared", "main")]'
@@ -440,7 +437,7 @@ class MemoryStore(DatabaseOwner):
             return find_memories(self._engine, self.database, sql, request)
 
     def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
-        """Return the ids of the existing namespaces at these paths, or of all below them."""
+        """Return the ids of the namespaces `paths` that exist; with `prefix`, of all namespaces that begin with a path."""
         if prefix:
             return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]
         return [space for path in paths if (space := find_space(sql, path)) is not None]
@@ -452,9 +449,10 @@ class MemoryStore(DatabaseOwner):
     # maintenance
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Embed every entry with the current model and return how many were embedded. It can be interrupted and repeated.
+        """Embed each entry that has no vector of the current model; return how many were embedded.
 
-        `progress` receives (done, total). Raises LongtermError if the embedder is missing or fails for some entries.
+        An interrupted call can be repeated. `progress` receives (done, total). Raises LongtermError if the embedder is
+        missing or fails for some entries.
         """
         if self.embeddings.embedder is None:
             raise LongtermError("no embedder is configured", remedy=HOW_TO_EMBED)
@@ -475,11 +473,11 @@ class MemoryStore(DatabaseOwner):
         return embedded_count
 
     def status(self) -> StoreStatus:
-        """Return the numbers of entries, the model and the pending embeddings. Never creates the database."""
+        """Return the state of the store: number of entries, model, pending embeddings. Never creates the database."""
         return status_of(self.database, self.embeddings, self._now())
 
     def check(self) -> list[str]:
-        """Return the problems of the database, one sentence each; empty if it is sound. Reads every row."""
+        """Check every row of the database; return a sentence for each problem, [] if it is sound."""
         with self.database.write() as sql:  # FTS5 checks its index by an INSERT
             return list(problems(self.database, sql))
 
@@ -489,15 +487,15 @@ class MemoryStore(DatabaseOwner):
             **dict.fromkeys(("versions", "given", "users", "vectors", "parts", "namespaces"), ""),
         }
     )
-    """The tables to salvage from a damaged database (`fs.backup`), `namespaces` last, since it counts entries."""
+    """Tables that `fs.backup` copies from a damaged database; `namespaces` last, because it counts entries."""
     locks: Sequence[str] = (".lock",)
 
     def elsewhere(self, path: Path) -> MemoryStore:
-        """Return a store for another file."""
+        """Return a store for another database file, without an embedder."""
         return MemoryStore(path)
 
     def rebuild(self) -> None:
-        """Rebuild the data derived from the entries: full-text index, counts, vectors without an entry."""
+        """Rebuild the data that is derived from the entries (see `integrity.rebuild`)."""
         with self.database.write() as sql:
             rebuild(self.database, sql)
 
@@ -521,11 +519,11 @@ def open_store(
     path_or_url: str | os.PathLike[str], embedder: Embedder | Literal["auto"] | None = "auto", **options: Any
 ) -> MemoryStore:
     """Open the store in a file (`notes/memory.db`, `sqlite:///notes/memory.db` or `:memory:`) or in a PostgreSQL database
-    (`postgresql://user@host/database`, without a password). It is created at its first use.
+    (`postgresql://user@host/database`, without a password). The store is created at its first use.
 
-    `"auto"` uses the installed embedder (like `embedder: auto` in a hive) and loads it at the first text. With None, or if
-    none is installed, searches use words only. `options` are those of MemoryStore. Raises LongtermError for any other
-    URL, a folder, or a file in a missing folder.
+    With `"auto"`, the installed embedder is used (as with `embedder: auto` in a hive) and loaded at the first text. With
+    None, or if no embedder is installed, searches use words only. `options` are those of MemoryStore. Raises LongtermError
+    for any other URL, a folder, or a file in a missing folder.
     """
     path = _path_of(path_or_url)
     if path != ":memory:" and not is_postgres(path):
@@ -540,7 +538,7 @@ def open_store(
 
 
 def _path_of(path_or_url: object) -> str:
-    """Return the path. Raises LongtermError for anything else, without the URL, which may contain a password."""
+    """Return a path or PostgreSQL URL. Raises LongtermError for other values, not quoting a URL: it may have a password."""
     if not isinstance(path_or_url, str | os.PathLike):
         raise LongtermError(
             f"a {type(path_or_url).__name__} is not a store's path", remedy="pass a path, or sqlite:///path"

@@ -19,56 +19,57 @@ from hivemind.masking import mask, mask_values
 from hivemind.search.item import words_of_speaker
 from hivemind.words import short_repr
 
-_MAX_WHOLE = 1 << 40  # larger numbers count as this one
+_MAX_WHOLE = 1 << 40  # a larger number is replaced by this one
 
 
 def check_unicode(text: str, subject: str) -> str:
-    """Return the text. Raises EntryInvalid for characters that not every database can store."""
+    """Return the text. Raises EntryInvalid if it has a character that not every database can store."""
     if (problem := text_problem(text)) is not None:
         raise EntryInvalid(f"{subject} contains {problem}")
     return text
 
 
 def check_name(name: str, subject: str) -> str:
-    """Return the name. Raises EntryInvalid like check_unicode, and for a secret, since names are displayed everywhere."""
+    """Return the name. Raises EntryInvalid as `check_unicode` does, and for a secret: names are displayed everywhere."""
     if mask(check_unicode(name, subject), words=False) != name:
         raise EntryInvalid(f"{subject} contains a secret", remedy="choose another: names are displayed with the entry")
     return name
 
 
 def check_text(text: object, subject: str) -> str:
-    """Return the text, which may be blank. Raises EntryInvalid."""
+    """Return the text, which may be blank. Raises EntryInvalid unless it is a string."""
     if not isinstance(text, str):
         raise EntryInvalid(f"{subject} must be a string, not {short_repr(text)}")
     return text
 
 
 def check_whole(number: object, subject: str) -> int:
-    """Return an integer ≥ 0. Raises EntryInvalid."""
+    """Return the number. Raises EntryInvalid unless it is an integer ≥ 0."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise EntryInvalid(f"{subject} must be an integer ≥ 0, not {short_repr(number)}")
     return min(number, _MAX_WHOLE)
 
 
 def check_between(number: object, subject: str, minimum: float, maximum: float) -> float:
-    """Return a number from `minimum` to `maximum`. Raises EntryInvalid."""
+    """Return the number. Raises EntryInvalid unless it is from `minimum` to `maximum`."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not minimum <= number <= maximum:
-        raise EntryInvalid(f"{subject} is a number from {minimum:g} to {maximum:g}, {short_repr(number)} is none")
+        raise EntryInvalid(f"{subject} must be a number from {minimum:g} to {maximum:g}, not {short_repr(number)}")
     return float(number)
 
 
 def check_flag(flag: object, subject: str) -> bool:
-    """Return the flag. Raises EntryInvalid for any value but True and False: a truthy string could widen a search."""
+    """Return the flag. Raises EntryInvalid unless it is True or False: a non-empty string could widen a search."""
     if not isinstance(flag, bool):
         raise EntryInvalid(f"{subject} must be True or False, not {short_repr(flag)}")
     return flag
 
 
 def check_time(moment: object, subject: str) -> int:
-    """Return a time as microseconds since 1970. A time without a zone is UTC. Raises EntryInvalid."""
+    """Return a time as microseconds since 1970; without a zone, it counts as UTC. Raises EntryInvalid for other values."""
     if not isinstance(moment, datetime):
         raise EntryInvalid(
-            f"{subject} must be a datetime, not {short_repr(moment)}", remedy="without a zone it is taken as UTC"
+            f"{subject} must be a datetime, not {short_repr(moment)}",
+            remedy="pass a datetime; without a zone it counts as UTC",
         )
     micros = as_micros(moment)
     if not MIN_MICROS <= micros <= MAX_MICROS:
@@ -99,19 +100,19 @@ class EntryDraft:
 
 
 def digest_of(content: str) -> bytes:
-    """Return the digest of a content, 16 bytes."""
+    """Return the digest (16 bytes) of an entry's content."""
     return hashlib.blake2b(content.encode(), digest_size=16).digest()
 
 
 def draft_of(
     value: MemoryEntry | Mapping[str, Any] | str, count_tokens: Callable[[str], int], dimension: int
 ) -> EntryDraft:
-    """Validate a value: an entry, a mapping with an entry's fields, or just the content. Raises EntryInvalid."""
+    """Validate an entry, a mapping with an entry's fields, or a content, and return it as a draft. Raises EntryInvalid."""
     fields = _fields(value)
     content = _content(fields.get("content"), count_tokens)
     embedding, importance, expires = (fields.get(name) for name in ("embedding", "importance", "expires_at"))
     if isinstance(embedding, Embedding) and (not embedding.is_from_caller or embedding.digest != digest_of(content)):
-        embedding = None  # computed by the store, or for another content: embed the content again
+        embedding = None  # it was computed by the store or belongs to another content: embed the content again
     return EntryDraft(
         content=content,
         digest=digest_of(content),
@@ -132,20 +133,18 @@ def _fields(value: MemoryEntry | Mapping[str, Any] | str) -> Mapping[str, Any]:
         return {"content": value}
     if not isinstance(value, Mapping):
         raise EntryInvalid(
-            f"a {type(value).__name__} cannot be stored", remedy="a memory is a text, a mapping or a MemoryEntry"
+            f"a {type(value).__name__} cannot be stored", remedy="pass a text, a mapping or a MemoryEntry"
         )
     unknown_names = [name for name in value if name not in _DRAFT_FIELDS]
     if unknown_names:
-        raise EntryInvalid(
-            f"{unknown_names[0]!r} is not a field of a memory", remedy=f"fields: {', '.join(_DRAFT_FIELDS)}"
-        )
+        raise EntryInvalid(f"{unknown_names[0]!r} is not a field of a memory", remedy=f"use {', '.join(_DRAFT_FIELDS)}")
     return value
 
 
 def check_key(key: str) -> str:
-    """Return the key. Raises EntryInvalid unless it is a string of 1 to 256 characters."""
+    """Return the key. Raises EntryInvalid unless it is a string of 1 to 256 characters without a secret."""
     if not isinstance(key, str) or not 1 <= len(key) <= _MAX_KEY:
-        raise EntryInvalid(f"{str(key)[:60]!r} is not a key", remedy=f"a key is a string of 1 to {_MAX_KEY} characters")
+        raise EntryInvalid(f"{str(key)[:60]!r} is not a key", remedy=f"use a string of 1 to {_MAX_KEY} characters")
     return check_name(key, "the key")
 
 
@@ -172,9 +171,11 @@ def _metadata(metadata: object) -> str:
 
 
 def check_json(mapping: object, subject: str, transform: Callable[[dict[str, Any]], Any] = dict) -> str:
-    """Return a mapping as the text of a JSON object, after `transform`. Raises EntryInvalid."""
+    """Return the mapping, after `transform`, as a JSON object (text). Raises EntryInvalid if that is impossible."""
     if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
-        raise EntryInvalid(f"{subject} must be a JSON object", remedy='names are strings, as in {"customer": "Acme"}')
+        raise EntryInvalid(
+            f"{subject} must be a JSON object", remedy='use strings as names, as in {"customer": "Acme"}'
+        )
     try:
         text = json.dumps(transform(dict(mapping)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
@@ -205,17 +206,17 @@ def _links(links: object) -> str:
     if links is None:
         return "{}"
     if not isinstance(links, Mapping) or not all(isinstance(name, str) and name for name in links):
-        raise EntryInvalid("links must map relations to keys", remedy='as {"previous": "turn-41"}')
+        raise EntryInvalid("links must map relations to keys", remedy='pass a mapping such as {"previous": "turn-41"}')
     return _metadata({check_name(name, "the relation"): check_key(key) for name, key in links.items()})
 
 
 def provenance(
     content: str, speaker: str, *, author: str | None = None, session: str | None = None, time: str | None = None
 ) -> dict[str, Any]:
-    """Build the metadata of a content's origin (speaker, session, time), which the ranking uses.
+    """Return the metadata about a content's origin (speaker, session, time), which the ranking uses.
 
-    `speaker` is the writer, unless the content begins with a name ("Ann: …") or `author` is set. `time` is in ISO 8601;
-    an entry without it dates from the day it was created.
+    The metadata names `author` or, unless the content begins with a name ("Ann: …"), `speaker` as speaker. `time` is in
+    ISO 8601; an entry without a time dates from the day on which it was created.
     """
     speaker_name = author or ("" if words_of_speaker("", content) else speaker)
     fields = {"speaker": speaker_name, "session": session, "time": time}
@@ -238,7 +239,6 @@ def check_vector(vector: Sequence[float], dimension: int) -> bytes:
 
 
 def shorten(text: str, count_tokens: Callable[[str], int], max_tokens: int = MAX_TOKENS) -> str:
-    """Cut a text to at most `max_tokens` tokens."""
     check_text(text, "the text")
     while len(text.encode("utf-8", "surrogatepass")) > max_tokens and count_tokens(text) > max_tokens:
         text = text[: len(text) * 3 // 4]

@@ -19,8 +19,8 @@ _OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,10
 class Recipient:
     """A resolved address.
 
-    `name` is the mailbox, or None if the address cannot be delivered to; `reason` then says why. `display_name` names
-    the recipient in reports. `address` is the form for header fields, or None if the text is not safe in one.
+    `name` is the mailbox, or None if no mailbox belongs to the address; `reason` then says why. `display_name` names the
+    recipient in reports. `address` is the form for header fields, or None if a header field cannot contain it safely.
     """
 
     name: str | None
@@ -32,8 +32,8 @@ class Recipient:
 class Addressing:
     """Resolves addresses `<agent>@<workspace>` and bare agent names.
 
-    `agents` returns the current agents, `hives` the linked hives. Mail to a linked hive is delivered to the mailbox of
-    `exchange`, which forwards it.
+    `agents` returns the names of the current agents, `hives` those of the linked hives. Mail to a linked hive is
+    delivered to the mailbox `exchange`, from which the exchange process forwards it.
     """
 
     __slots__ = ("_agents", "_hives", "_workspace", "domain")
@@ -70,7 +70,7 @@ class Addressing:
         return bool(at_sign) and is_name(local) and hive.lower() in self._hives()
 
     def recipient_for_stranger(self, sender: str) -> Recipient:
-        """Return the recipient for a reply to an unknown sender: their address in the header, the operator's mailbox."""
+        """Return the recipient of a reply to an unknown sender: the operator's mailbox, with the sender's address."""
         is_plain = _OUTSIDE.fullmatch(sender) is not None
         return Recipient(HUMAN, HUMAN, sender if is_plain else self.address(HUMAN))
 
@@ -87,15 +87,13 @@ class Addressing:
                 linked_address = address(name, domain.lower())
                 return Recipient(EXCHANGE, linked_address, linked_address)
             header_address = f"{name}@{domain}" if is_name(domain) else None
-            return Recipient(
-                None, display_name, header_address, f"is not an address of this hive: those end in @{self.domain}"
-            )
+            return Recipient(None, display_name, header_address, f"is not an address of this hive (NAME@{self.domain})")
         if name != HUMAN and name not in agent_names:
             return Recipient(None, name, self.address(name), unknown_agent_reason(name, agent_names))
         return Recipient(name, name, self.address(name))
 
     def resolve_known(self, to: str | Iterable[str]) -> tuple[str, ...]:
-        """Return the display names of the recipients. Raises UserError naming the first that cannot be delivered to."""
+        """Return the display names of the recipients. Raises UserError naming the first that has no mailbox."""
         recipients = self.resolve(to)
         for recipient in recipients:
             if recipient.name is None:
@@ -106,7 +104,7 @@ class Addressing:
 
 
 def unknown_agent_reason(name: str, agent_names: Iterable[str], hive_phrase: str = "") -> str:
-    """Say that none of `agent_names` is `name`, and name the closest. `hive_phrase` may add ` of <hive>`."""
+    """Return a text that says that no agent has the name, and suggests a similar name. `hive_phrase` may be ` of <hive>`."""
     close_matches = difflib.get_close_matches(name, list(agent_names), n=1)
     return f"no agent{hive_phrase} has that name{f' (did you mean {close_matches[0]}?)' if close_matches else ''}"
 

@@ -36,7 +36,7 @@ def answer_text(body: str) -> str:
 
 
 def _is_start_of_quoted_letter(lines: list[str], index: int) -> bool:
-    """Check whether the quoted letter begins at this line, without quote marks, as Outlook and Yahoo write it."""
+    """Check whether a quoted letter begins at line `index`, without quote marks, as in mail by Outlook and Yahoo."""
     if _RULE.fullmatch(lines[index]):
         return sum(map(bool, map(_FIELD.match, lines[index + 1 : index + 5]))) >= 2
     if all(map(_FIELD.match, lines[index : index + 3])):

@@ -88,7 +88,7 @@ def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterato
 
 
 def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[CheckFinding]:
-    """Report files outside new/ and cur/, where no mail program looks, and entries in them that are not files."""
+    """Report files outside new/ and cur/, where no mail program looks, and entries of new/ and cur/ that are not files."""
     for path in list_folder(Path(maildir.path)):
         if _MAIL_PROGRAM_FILES.fullmatch(path.name) is None and path.is_file():
             message = "is outside new/ and cur/, where no mail program looks"

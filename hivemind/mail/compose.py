@@ -33,7 +33,7 @@ class LetterDraft(Content):
 
 
 def compose(draft: LetterDraft) -> tuple[bytes, bytes]:
-    """Return the head and body by RFC 5322, with LF line ends. Raises UserError for an unknown importance."""
+    """Return a message's head and body by RFC 5322, but with LF line ends. Raises UserError for an unknown importance."""
     subject, body = one_line(draft.subject), draft.body
     if len(subject) > MAX_SUBJECT:
         subject, body = subject[: MAX_SUBJECT - 1] + "…", f"{subject}\n\n{body}"
@@ -62,7 +62,7 @@ def compose(draft: LetterDraft) -> tuple[bytes, bytes]:
 def bounce_draft(
     original: LetterDraft, recipient: str, reason: str, message_id: str, sender: str, date: datetime
 ) -> LetterDraft:
-    """Draft the message that tells `original.sender` of the failure. It is automatic: it is not answered and never bounces."""
+    """Draft the automatic message that tells `original.sender` why `recipient` did not receive `original`."""
     text = original.body if len(original.body) <= _MAX_QUOTED_CHARS else original.body[:_MAX_QUOTED_CHARS] + "\n[…]"
     quotation = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
     subject = one_line(original.subject)
@@ -105,8 +105,8 @@ def _hive_fields(draft: LetterDraft) -> Iterable[str]:
 def _encode_text(body: str) -> tuple[str, str, bytes]:
     """Encode a text. Return the content type, transfer encoding and content.
 
-    The content is 8bit, or quoted-printable if mail could not carry it otherwise. A line end is added here and removed
-    by the reader, so every text survives unchanged.
+    The encoding is 8bit, or quoted-printable if 8bit could change the text. A line end is added here and removed by the
+    reader, so every text survives unchanged.
     """
     raw = body.encode("utf-8", "replace") + b"\n"
     if b"\r" in raw or b"\0" in raw or _LONG_LINE.search(raw):
@@ -137,7 +137,7 @@ def _encode_parts(body: str, attachments: Iterable[Attachment]) -> tuple[str, st
 
 
 def _filename_parameter(name: str) -> str:
-    """Return the filename parameter, encoded by RFC 2231 if it is not plain ASCII. Of a path only the last part counts."""
+    """Return the filename parameter with the last part of a path, encoded by RFC 2231 if it is not plain ASCII."""
     file_name = one_line(name).replace("\\", "/").rpartition("/")[2][-200:] or "attachment"
     if file_name.isascii() and not set(file_name) & set('"\\%'):
         return f'filename="{file_name}"'

@@ -1,8 +1,8 @@
 """Pass each message of a mailbox to its agent once, across crashes, restarts and changes by mail programs.
 
-The caller first creates its memory block, named by the Message-ID. `taken` then records the file's key and moves
-the file to cur/ with `S`. After a crash before the record, the message is returned again, for the same block; after the
-record, never.
+The caller first creates the message's memory block, named by the Message-ID. Then it calls `mark_taken`, which records the
+file's key and moves the file to cur/ with `S`. After a crash before the key is recorded, the message is returned again and
+its block is overwritten; after that, it is never returned again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _read_outcomes(log: Log) -> Iterator[tuple[str, str]]:
 class IntakeRecord:
     """The durable record of an intake.
 
-    `taken` are the keys of messages that were taken in. `failures` are the failures of the others.
+    `taken_keys` are the keys of messages that were taken in. `failure_counts` counts the failures of the other messages.
     """
 
     __slots__ = ("_line_count", "_log", "failure_counts", "is_damaged", "taken_keys")
@@ -55,7 +55,7 @@ class IntakeRecord:
         self.taken_keys: dict[str, None] = {}
         self.failure_counts: dict[str, int] = {}
         self.is_damaged = False
-        """The file was not a record. It is kept under another name, and this record starts empty."""
+        """True if the file was not a record. The file is kept under another name, and this record starts empty."""
         try:
             for outcome, key in _read_outcomes(self._log):
                 self._apply(outcome, key)
@@ -88,7 +88,7 @@ class IntakeRecord:
         return self._line_count > 4 * _MAX_GONE_KEYS + 2 * present_count
 
     def compact(self, present_keys: Collection[str]) -> None:
-        """Forget all but the newest 4096 of the keys that are not in `present_keys`."""
+        """Of the taken keys that are not in `present_keys`, forget all but the newest 4096."""
         gone_keys = [key for key in self.taken_keys if key not in present_keys]
         for key in gone_keys[: max(0, len(gone_keys) - _MAX_GONE_KEYS)]:
             del self.taken_keys[key]
@@ -113,12 +113,12 @@ _TIMESTAMP_DOUBT_NS = 2_000_000_000  # time stamps may be this coarse: two chang
 
 
 class FolderChange:
-    """Detects changes of a folder by its modification time. Times are compared for equality only."""
+    """A detector of changes of a folder, by the folder's modification time. Times are compared for equality only."""
 
     __slots__ = ("_folder", "_is_young", "_listed_at", "_listed_state", "_listing_s", "_max_age_s")
 
     def __init__(self, folder: str, max_age_s: float) -> None:
-        """`max_age_s`: a listing older than this is repeated in any case (clocks differ, events are lost)."""
+        """Watch a folder. A listing older than `max_age_s` is repeated in any case (clocks differ, events are lost)."""
         self._folder = folder
         self._max_age_s = max_age_s
         self._listed_state: tuple[int, int] | None = None
@@ -150,11 +150,11 @@ class FolderChange:
         self._listing_s = time.monotonic() - self._listed_at
 
     def is_unchanged(self) -> bool:
-        """Check that the folder has not changed since the listing. Call this before changing it."""
+        """Check that the folder has not changed since the listing. Call this before changing the folder."""
         return self._state() == self._listed_state
 
     def accept_own_change(self, was_unchanged: bool) -> None:
-        """Treat the caller's own change as listed, if the folder was unchanged before it."""
+        """Treat the folder as listed after the caller's own change, if the folder was unchanged before that change."""
         if was_unchanged:
             self._listed_state = self._state()
             self._is_young = True
@@ -173,7 +173,7 @@ _MAX_CUR_AGE_S = 60.0
 
 
 class Intake:
-    """The messages of an agent's mailbox that it has not yet taken in. Only one process at a time may open it."""
+    """The messages in an agent's mailbox that the agent has not taken in yet. For one process at a time."""
 
     def __init__(self, mail: Mail, agent: str, state_folder: Path) -> None:
         """Open or create the record in `state_folder` and finish moves that a crash interrupted. Raises UserError."""
@@ -195,8 +195,8 @@ class Intake:
     def new_messages(self, limit: int | None = None, excluded_keys: Collection[str] = ()) -> list[Message]:
         """Return the messages in new/ and cur/ that are not taken in yet, oldest first, at most `limit`.
 
-        `excluded_keys` are messages that the caller still has. A message is returned until `mark_taken` is called for it
-        or it goes to `.Dead`, as unreadable messages do. A folder is listed only if its time has changed; only files of
+        `excluded_keys` are messages that the caller still has. A message is returned until it is marked by `mark_taken`
+        or moved to `.Dead`, as unreadable messages are. A folder is listed only if its time has changed; only files of
         returned messages are opened.
         """
         has_enough = limit is not None and len(self._backlog) - len(excluded_keys) > limit
@@ -209,10 +209,10 @@ class Intake:
         return messages
 
     def mark_taken(self, message: Message) -> None:
-        """Record that the message is a block now, then move it to cur/ as seen. Calling it again has no effect.
+        """Record that the message is a block now, then move its file to cur/ as seen. A second call has no effect.
 
-        Raises UserError if it cannot be recorded; `new` then returns it again. Raises OSError if it cannot be
-        moved; it is recorded nevertheless and is not returned again.
+        Raises UserError if the record cannot be written: `new_messages` then returns the message again. Raises OSError
+        if the file cannot be moved: the message is recorded nevertheless and not returned again.
         """
         if message.key not in self._record.taken_keys:
             self._record.add("taken", message.key)
@@ -337,7 +337,7 @@ class Intake:
 
     def _move(self, mail_file: MailFile) -> None:
         was_unchanged = self._cur_folder.is_unchanged()
-        self._box.flag(mail_file, "S")  # not synced: `_finish` repeats a move that a power cut undid
+        self._box.flag(mail_file, "S")  # not synced: `_finish_moves` repeats a move that a power cut undid
         self._cur_folder.accept_own_change(was_unchanged)
 
     def _bury(self, key: str, mail_file: MailFile, reason: str) -> None:

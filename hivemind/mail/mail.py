@@ -38,9 +38,9 @@ _ATTACHMENTS = "attachments"
 class Mail:
     """The mailboxes of a hive. Holds no lock and no open file; any number of processes may use them.
 
-    `agents` is called at each send and returns the current agents; the operator (`human`) always exists. A hand-written
-    file is read when it was unchanged for `settle_ms` where only polling works. Mailboxes may be symbolic links
-    to `roots`.
+    `agents` is called at each send and returns the current agents; the operator (`human`) always exists. Where
+    only polling works, a hand-written file is read once it was unchanged for `settle_ms`. Mailboxes may be symbolic
+    links to `roots`.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Mail:
         self._sender.deliver_file(message.path, message.key, HUMAN)
 
     def bounce(self, message: Message) -> str:
-        """Put a bounce for a message's unknown sender into the operator's mailbox, once. Return the reason.
+        """Bounce a message from an unknown sender, once: put the bounce into the operator's mailbox. Return the reason.
 
         Automatic messages are not bounced. Raises OSError.
         """
@@ -250,7 +250,7 @@ class Mail:
             os.unlink(staged_path)
 
     def report_undeliverable(self, base: str, raw: bytes, recipient: str, reason: str) -> None:
-        """Bounce a letter once to its sender: it did not reach its address in another hive. Skip automatic letters."""
+        """Tell a letter's sender, by one bounce, why `recipient` in another hive did not get it. Skip automatic letters."""
         letter = self._parse_foreign_letter(base, raw)
         if letter.automatic or not self.is_known_sender(letter.sender):
             return
@@ -311,7 +311,7 @@ class Mail:
         return message
 
     def mark_answered(self, box: str, id_: str) -> None:
-        """Flag a message of the inbox as read and answered (`RS`), if it was answered other than by `reply`.
+        """Flag a message of the inbox as read and answered (`RS`), after an answer by other means than `reply`.
 
         A message that has left the inbox is not flagged.
         """
@@ -385,12 +385,12 @@ class Mail:
         return id_
 
     def _base_from_id(self, id_: str) -> str | None:
-        """Return the base name in a Message-ID that this hive created, else None."""
+        """Return the base name that a Message-ID contains, or None if this hive did not create the Message-ID."""
         local, _, host = id_.rpartition("@")
         return local if host == self._addressing.domain and is_runtime_name(local) else None
 
     def _flag_original_answered(self, box: str, id_: str) -> None:
-        """Flag the answered message if it is in the inbox and its id was created here, so no search is needed."""
+        """Flag a message as answered if it is in the inbox and this hive created its id: other ids need a search."""
         base = self._base_from_id(id_)
         if base is not None:
             maildir = self.mailboxes.get(box)

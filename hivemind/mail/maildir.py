@@ -34,7 +34,7 @@ _UNIQUE_ATTRIBUTE = ",U="  # tells files with the same hand-given name apart, in
 
 
 class BaseNames:
-    """Creates unique base names from time, microseconds, process, counter, random number and host."""
+    """A source of unique base names, made of time, microseconds, process, counter, random number and host."""
 
     __slots__ = ("_count", "_host", "_random")
 
@@ -72,12 +72,12 @@ def is_unique_name(base: str) -> bool:
 
 
 def original_base(base: str) -> str:
-    """Return the base name without the unique attribute."""
+    """Return the base name without the attribute that `second_base` adds."""
     return base.partition(_UNIQUE_ATTRIBUTE)[0]
 
 
 def second_base(base: str, unique: str) -> str:
-    """Return a base name with a unique attribute, for a file with a hand-given name that exists already."""
+    """Return a base name with a unique attribute, for a file whose hand-given name another file has already."""
     return f"{original_base(base)}{_UNIQUE_ATTRIBUTE}{unique}"
 
 
@@ -195,7 +195,7 @@ class Maildir:
         return next((mail_file for mail_file in self.mail_files() if mail_file.base == base), None)
 
     def read(self, mail_file: MailFile, limit: int | None = None) -> tuple[bytes, os.stat_result, MailFile] | None:
-        """Read at most `limit` bytes. Return content, stat and current file, or None if deleted.
+        """Read at most `limit` bytes of a message. Return content, stat and current file, or None if it was deleted.
 
         If a mail program renames the file meanwhile, it is found again. A FIFO does not block. Raises OSError: ELOOP
         for a symbolic link, EISDIR or EINVAL for anything else that is not a regular file.
@@ -228,7 +228,7 @@ class Maildir:
     def stage(self, base: str, raw: bytes, durable: bool, sent_folder: Maildir | None = None) -> str:
         """Write a complete message to tmp/ and return its path. On OSError the file is removed.
 
-        If `sent_folder` is given, the message is also linked into it as seen, and both are made durable.
+        If `sent_folder` is given, the message is also linked there as seen, and file and link are made durable.
         """
         path = os.path.join(self.tmp, base)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -265,7 +265,7 @@ class Maildir:
         return True
 
     def copy(self, source: str, base: str, name: str, in_new: bool, durable: bool) -> None:
-        """Deliver a copy of `source`, if it cannot be linked. Raises OSError."""
+        """Deliver a copy of `source`, where `link` is impossible. Raises OSError."""
         with open(source, "rb") as file:
             staged_path = self.stage(base, file.read(), durable)
         try:
@@ -281,7 +281,7 @@ class Maildir:
     # -- moving
 
     def flag(self, mail_file: MailFile, flags: str, durable: bool = False) -> MailFile | None:
-        """Add flags to a message and move it to cur/. Returns and raises as `move_to_cur`."""
+        """Add flags to a message and move it to cur/ of this folder. Returns and raises as `move_to_cur` does."""
         return self.move_to_cur(mail_file, self, flags, durable)
 
     def move_to_cur(
@@ -328,7 +328,7 @@ class Mailboxes:
     _maildirs: dict[tuple[str, str], Maildir] = field(default_factory=dict)
 
     def get(self, name: str, folder: str = "inbox") -> Maildir:
-        """Return the owner's Maildir or one of its sub-folders. Raises UserError for a bad name, and OutsideError."""
+        """Return the Maildir of the owner `name` or one of its sub-folders. Raises UserError (bad name), OutsideError."""
         cached_maildir = self._maildirs.get((name, folder))
         if cached_maildir is None:
             root = self.layout.mailbox(name)

@@ -76,7 +76,7 @@ class MessageSummary:
 
 @frozen(kw_only=True)
 class Content:
-    """The content of a message, parsed or to be composed. Senders and recipients are names in this hive or full addresses."""
+    """The content of a parsed message or of a draft. Senders and recipients are names in this hive or full addresses."""
 
     sender: str
     to: tuple[str, ...]
@@ -103,7 +103,7 @@ class Content:
 class Message(Content):
     """A complete message; `id`, `flags` and `path` are as in MessageSummary.
 
-    `trusted` is true if the runtime wrote the message; otherwise anyone may have set `sender`. `box` names the mailbox,
+    `trusted` is true if the runtime wrote the message; if it is false, anyone may have set `sender`. `box` names the mailbox,
     `base` is the base name of the file, and `key` identifies the message in an Intake.
     """
 
@@ -185,8 +185,8 @@ def preview(text: str) -> str:
 class SendReport:
     """The result of a send. Each recipient is either in `delivered` or in `failed`.
 
-    `failed` maps recipients to reasons. Those in `bounced` are unknown; the sender has received a bounce. Sending
-    again with `message_id` delivers only to recipients without the message.
+    `failed` maps recipients to reasons. `bounced` names the unknown recipients about which the sender has received a
+    bounce. Sending again with `message_id` delivers only to recipients without the message.
     """
 
     message_id: str

@@ -1,6 +1,6 @@
 """Parse messages from any source: this runtime, mail programs, notes without headers, hostile senders.
 
-Hostile bytes may raise any exception, so callers must be inside the boundary of a letter.
+Hostile bytes may raise any exception, so callers use `boundary(…)`, which turns each into Unreadable.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class ParsedLetter(Content):
 
 
 def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> ParsedLetter:
-    """Parse a message; with `is_complete=False`, only its beginning.
+    """Parse a message, or with `is_complete=False` the beginning of one.
 
     Addresses `name@domain` become bare names. A text without headers is from `human`, and its first line is the subject.
     Raises ValueError for binary data, and for a message that exceeds a limit.

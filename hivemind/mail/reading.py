@@ -41,14 +41,14 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def file_key(mail_file: MailFile) -> str:
     """Return the key that identifies a message file across moves and changes of flags.
 
-    It is the base name if that is unique. A person may use a name again for another text, so the key of a hand-given
+    A unique base name is the key itself. A person may use a name again for another text, so the key of a hand-given
     name also contains size and modification time, which survive a restore from a copy. Raises FileNotFoundError.
     """
     return mail_file.base if is_unique_name(mail_file.base) else _base_key(mail_file.base, os.lstat(mail_file.path))
 
 
 def time_key(mail_file: MailFile) -> tuple[int, int, int, int, str]:
-    """Return a sort key, oldest first: by the time in the name, or the file's time for a hand-given name. Never raises."""
+    """Return a sort key, oldest first: the time in the file's name, or the file's own time for a hand-given name."""
     key = sort_key(mail_file.base)
     if key is None:
         try:
@@ -73,7 +73,7 @@ class Head:
 class Reader:
     """Reads messages of all mailboxes.
 
-    A hand-written file counts as finished when it was unchanged for `settle_ms`, where only polling works.
+    Where only polling works, a hand-written file counts as finished once it was unchanged for `settle_ms`.
     """
 
     layout: Layout
@@ -85,7 +85,7 @@ class Reader:
     crashes: CrashCount
 
     def is_finished(self, mail_file: MailFile) -> bool:
-        """Check that nobody is still writing the file. Files that the runtime delivered are always finished."""
+        """Check that no program is still writing the file. Files that the runtime delivered are always finished."""
         try:
             with boundary("letter", mail_file.path):
                 if (
@@ -254,9 +254,9 @@ class Reader:
 
     @contextmanager
     def _open_letter(self, maildir: Maildir, mail_file: MailFile, limit: int | None) -> Iterator[_FileContent | None]:
-        """Open a letter inside the boundary for letters, the only place where a letter's content is examined.
+        """Open a letter and yield its content, which is examined in the block only: errors there become Unreadable.
 
-        The process is recorded meanwhile, in order to find letters that kill their readers.
+        The process is marked meanwhile (`CrashCount`), to find letters that kill their readers.
         """
         with boundary("letter", mail_file.path):
             content = self._read_content(maildir, mail_file, limit)

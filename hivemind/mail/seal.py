@@ -47,7 +47,7 @@ class Seal:
         return self._key
 
     def is_damaged(self) -> bool:
-        """Check whether the file exists but does not contain a key."""
+        """Check whether the key's file exists but does not contain a key."""
         return self._path.exists() and self._load_key() is None
 
     def is_gone(self) -> bool:
@@ -90,7 +90,7 @@ class Seal:
         return self.seal_message(b"\n".join(lines) + b"\n", body)
 
     def is_valid(self, raw: bytes) -> bool:
-        """Check that the message is sealed and unchanged. Without a key, no message is; no key is created."""
+        """Check that the message is sealed and unchanged. Return False, and create no key, if there is no key."""
         head_end = raw.find(b"\n\n") + 1
         mark_offset = head_end - 1 - _DIGITS - len(_MARK)
         if mark_offset < 0 or raw[mark_offset : mark_offset + len(_MARK)] != _MARK:
@@ -104,5 +104,5 @@ class Seal:
 
 
 def _digest(key: bytes, *parts: bytes) -> str:
-    """Return keyed BLAKE2b with 256 bits, which is a message authentication code by design."""
+    """Return the keyed BLAKE2b digest of the parts (256 bits), which is a message authentication code by design."""
     return hashlib.blake2b(b"".join(parts), key=key, digest_size=_DIGITS // 2).hexdigest()

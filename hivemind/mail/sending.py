@@ -1,7 +1,7 @@
 """Send messages: write a file once, link it into `.Sent` and each recipient's new/, and ring their doorbells.
 
-`.Sent` comes first, so the sender can look up every delivered message. The report says which recipients have the
-message. Another send with the same Message-ID continues where the first one stopped.
+The link in `.Sent` comes first, so the sender can look up every delivered message. The report says which recipients have
+the message. Another send with the same Message-ID continues where the first send stopped.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class SendRecord:
         return DamagedRecord("is damaged: it names no message", location=self._log.path, remedy="move the file away")
 
     def begin(self, base: str) -> None:
-        """Record the base name durably, before any file is named. Raises OSError."""
+        """Record the base name durably, before any file gets that name. Raises OSError."""
         self.base = base
         self._log.append({"id": self._id, "name": base}, sync_now=True)
 
     def record_outcomes(self, outcomes: dict[str, tuple[str, str]]) -> None:
         """Record outcomes: name -> (`delivered`, `failed` or `bounced`, reason). Raises OSError.
 
-        They are not durable: lost outcomes are found again in the recipients' mailboxes.
+        A power cut may lose outcomes; the next send finds them again in the recipients' mailboxes.
         """
         records = [{"to": name, "is": outcome, "why": one_line(reason)} for name, (outcome, reason) in outcomes.items()]
         if records:
@@ -97,7 +97,7 @@ class SendRecord:
 
 @contextmanager
 def _raise_system_errors() -> Iterator[None]:
-    """Raise the OSError that caused a log's UserError, so the report of the send contains its message."""
+    """Raise the OSError that caused a log's UserError, so the send's report contains the OSError's message."""
     try:
         yield
     except UserError as error:
@@ -178,8 +178,8 @@ class Sender:
     def resend(self, sending: Sending, is_local_id: bool) -> SendReport:
         """Send under a Message-ID that may have been sent before, to recipients that do not have the message.
 
-        `is_local_id` says that this hive created the id, so it contains the base name. If `.Sent` already contains the
-        message, that file is delivered instead of the draft.
+        `is_local_id` says that this hive created the id, which then contains the base name. If `.Sent` already contains
+        the message, the file there is delivered instead of the draft.
         """
         try:
             with self._send_record(sending).open() as record:
@@ -216,7 +216,7 @@ class Sender:
         return SendRecord(self.layout.send_records(sending.sender), sending.draft.message_id, durable=self.durable)
 
     def _stage_letter(self, sending: Sending) -> str:
-        """Compose, seal and write the message, with a copy in `.Sent`. If the copy fails, do not deliver."""
+        """Compose, seal and write the message, also into `.Sent`. Return its path for `_deliver_all`. Raises OSError."""
         sent_folder = self.mailboxes.get(sending.sender, "sent")
         raw = self.seal.seal_message(*compose(sending.draft))
         if len(raw) > MAX_BYTES:
@@ -261,7 +261,7 @@ class Sender:
             mailbox.copy(staged_path, base, base, in_new=True, durable=self.durable)
 
     def _complete(self, sending: Sending, sent_folder: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
-        """Continue a send: from the copy in `.Sent` if that is complete, else from the draft."""
+        """Deliver to the recipients `names`: the message in `.Sent` if that is complete, else the draft."""
         base, sent_file = sending.base, None
         if is_repeat:
             sent_file = sent_folder.find(base) or self.mailboxes.get(sending.sender, _month_folder("sent", base)).find(

@@ -1,4 +1,4 @@
-"""The MCP server, through which a program outside works in a hive as one of its agents."""
+"""The MCP server, through which an external program works in a hive as one of the hive's agents."""
 
 from __future__ import annotations
 

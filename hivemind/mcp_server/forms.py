@@ -1,8 +1,8 @@
-"""The configuration with which a coding agent joins a hive, in each program's own format.
+"""The configuration with which a coding agent joins a hive, in the format of each program.
 
 The formats are those of November 2026: `.mcp.json` of Claude Code, `config.toml` of Codex, `.vscode/mcp.json` of VS Code,
-`.cursor/mcp.json` of Cursor, `settings.json` of Gemini CLI; `json` is what most other programs read. None contains the
-token: each refers to it as an environment variable, in the program's own syntax.
+`.cursor/mcp.json` of Cursor, `settings.json` of Gemini CLI; `json` is what most other programs read. No configuration
+contains the token: it refers to an environment variable, in the program's own syntax.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FORMS: dict[str, str] = {
     "json": "the program's file of MCP servers",
     "vscode": ".vscode/mcp.json in the project's folder",
 }
-"""The forms and the file that each belongs in."""
+"""For each form, the file that it belongs in."""
 _TOKEN_REFERENCES = {"claude": f"${{{_VARIABLE}}}", "cursor": f"${{env:{_VARIABLE}}}", "gemini": f"${_VARIABLE}",
           "json": f"${{{_VARIABLE}}}", "vscode": f"${{input:{_INPUT_ID}}}"}  # fmt: skip
 
 
 @frozen
 class Configuration:
-    """The `text` to paste, the file that it belongs in (`place`), and what else the program needs (`secret`)."""
+    """A `text` to paste, the file that the text belongs in (`place`), and how the program gets the token (`secret`)."""
 
     text: str
     place: str
@@ -95,5 +95,5 @@ def _toml(server: dict[str, Any]) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """Format a TOML basic string: escaped as in JSON, and also the delete character."""
+    """Format a TOML basic string. TOML escapes as JSON does, and also requires an escape for the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

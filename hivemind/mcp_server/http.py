@@ -1,4 +1,4 @@
-"""The protocol over HTTP on loopback, for clients that send the token from a private file in the hive."""
+"""MCP over HTTP on the loopback interface, for clients that send the token from a private file in the hive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MAX_SESSIONS = 100
 async def listen(
     server: Server[Any], member: Member, port: int, on_ready: Callable[[str, str], None] | None = None
 ) -> None:
-    """Serve on 127.0.0.1 at `port` (0: any free port) until cancelled. Raises UserError for a port that is in use."""
+    """Serve on 127.0.0.1 at `port` (0: any free port) until cancelled. Raises UserError if the port is in use."""
     path, token = load_token(member.folder)
     member.requests = 0
     with listen_on(port) as listener_socket:
@@ -62,7 +62,7 @@ async def listen(
 
 
 def load_token(folder: Path) -> tuple[Path, str]:
-    """Return the token's file and the token. It is created once; clients keep it in their configuration.
+    """Return the token's file and the token. Create the token if missing; clients keep it in their configuration.
 
     Raises UserError if other users may read the file, or if it does not contain a token.
     """
@@ -85,7 +85,7 @@ def load_token(folder: Path) -> tuple[Path, str]:
 
 
 async def _serve(listener: _HttpServer, listener_socket: socket.socket) -> None:
-    """Serve until cancelled; running requests then have a second to end."""
+    """Serve until cancelled. Running requests then have a second to end."""
     serving = asyncio.ensure_future(listener.serve(sockets=[listener_socket]))
     try:
         await asyncio.shield(serving)
@@ -95,7 +95,7 @@ async def _serve(listener: _HttpServer, listener_socket: socket.socket) -> None:
 
 
 class _TokenCheck:
-    """Forwards requests that have the token and a valid message. Others get an error in JSON: 401 before any of the body is
+    """Forwards requests that have the token and a valid message. Other requests get an error in JSON: 401 before their body is
     read, 413 and 400 before the SDK opens a session."""
 
     def __init__(self, app: App, token: str, member: Member) -> None:
@@ -136,7 +136,7 @@ async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterabl
 
 
 class _HttpServer(uvicorn.Server):
-    """Leaves signal handling to its caller, which cancels `serve`."""
+    """A uvicorn server that leaves signals to its caller, which cancels `serve`."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""A member: an agent of the hive, driven by a program outside, with its name, mailbox, tasks and leases."""
+"""A member: an agent of the hive whose mind is an external program, an MCP client."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _STEP_TOOLS = frozenset(
         "add_card", "add_evidence", "ask_human", "block_step", "finish_step", "note_step", "run_command", "verify_step", "wait",
     }
 )  # fmt: skip
-"""Tools that change a step. The step's lease is taken first, as the runtime does for an agent."""
+"""Tools that change a step. The member takes the step's lease before it calls one of these tools."""
 _MAIL_TOOLS = frozenset({"check_mailbox", "read_mail"})
 
 
 class NewMailCounter:
-    """Counts new letters of a mailbox, each once. Checking an unchanged mailbox costs one system call."""
+    """Counts the new letters in a mailbox, each letter once. Checking an unchanged mailbox costs one system call."""
 
     def __init__(self, mail: Mail, name: str) -> None:
         self._mailbox = mail.mailboxes.get(name)
@@ -62,7 +62,7 @@ class NewMailCounter:
         self._mtime_ns = 0
 
     def count(self) -> int:
-        """Return the number of unread letters that arrived since the last call; at first, all those in new/."""
+        """Return the number of letters that arrived in new/ since the last call; the first call counts all letters in new/."""
         try:
             mtime_ns = os.stat(self._mailbox.new).st_mtime_ns
         except OSError:  # the mailbox does not exist
@@ -77,14 +77,14 @@ class NewMailCounter:
 
 
 class Member:
-    """An agent of the hive that a client uses. All methods but `beat` and `stop` belong to one thread.
+    """An agent of the hive through which a client works. Call all methods but `beat` and `stop` from one thread.
 
-    It holds the agent's name lock while it lives, and writes `agent.started` and `agent.exited` to the journal. If it is
-    killed, another process writes its exit (README.md); its leases and reservations are void from then on.
+    A member holds the agent's name lock while it lives, and writes `agent.started` and `agent.exited` to the journal. If it
+    is killed, another process writes `agent.exited` (README.md), which ends the agent's leases and reservations.
     """
 
     def __init__(self, hive: Parts, name: str, profile: str = "core") -> None:
-        """Join the hive. Raises UserError if the agent does not exist, HeldLock if a process runs it already."""
+        """Join the hive. Raises UserError if the agent does not exist, HeldLock if another process runs the agent."""
         self.hive, self.name = hive, name
         self.config = hive.agent_files.get(name, " --mind mcp")
         self.tools: dict[str, Tool] = allowed_tools(self.config, profile)
@@ -133,9 +133,10 @@ class Member:
     # calls
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool and log the call. If the task has to wait, the answer says so.
+        """Call a tool, log the call and return the result. If the task must wait, park the task and return the reason.
 
-        The answer counts the mail that arrived since the last one as `new_mail`. Raises HivemindError for a refusal, HiveGone.
+        `new_mail` in the result is the number of letters that arrived since the last call. Raises HivemindError if the tool
+        refuses, HiveGone.
         """
         check_hive_exists(self._lock, self.hive.layout)
         self._hear_new_mail()
@@ -163,7 +164,7 @@ class Member:
         return {**result, "new_mail": new_mail_count} if new_mail_count and tool not in _MAIL_TOOLS else result
 
     def _hear_new_mail(self) -> None:
-        """Pass new mail (verdicts, answers) to the waiting tasks. It stays unread for the client."""
+        """Pass new letters (verdicts, answers) to the waiting tasks. The letters stay unread for the client."""
         if not self._parked:
             return
         mail = self.hive.mail
@@ -199,7 +200,7 @@ class Member:
         )  # fmt: skip
 
     def _focus(self, tool: str, arguments: Mapping[str, Any]) -> Focus:
-        """Return the current task with the step that the call names, else its first open step."""
+        """Return the member's current task with the step that the call's arguments name, else with its first open step."""
         for held_task in list(self.task_runs()):
             if not held_task.task.path.exists():  # a person has moved it away
                 self._scheduler.active_tasks.drop(held_task)
@@ -225,7 +226,7 @@ class Member:
         }
 
     def _record(self, focus: Focus, result: ToolResult) -> None:
-        """Add the call to the task's conversation and trace, or without a task to the agent's log."""
+        """Add the call to the task's conversation and trace, or to the agent's log if no task is in focus."""
         if focus.work is None:
             fields = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
             self._log.note(mask_values({**fields, "about": focus.target, "calls": [result.as_record()]}))
@@ -250,10 +251,7 @@ class Member:
     # life
 
     def beat(self) -> None:
-        """Record a heartbeat and renew leases; called every second, also from the heartbeat's thread.
-
-        Raises HiveGone.
-        """
+        """Record a heartbeat, renew leases, and return overdue tasks. Called every second, from any thread. Raises HiveGone."""
         check_hive_exists(self._lock, self.hive.layout)
         self._status.beat()
         leases = self.hive.leases.list(self.name)
@@ -274,7 +272,7 @@ class Member:
             return_tasks(self.hive)
 
     def _return_tasks(self) -> None:
-        """Return all tasks to the inbox, because the client left while the server runs on."""
+        """Put all tasks back into the inbox, because the client has left while the server runs on."""
         for work in list(self.task_runs()):
             self._scheduler.active_tasks.drop(work)
             self.hive.tasks.release(work.task)
@@ -287,11 +285,11 @@ class Member:
             ring_all(self.hive)
 
     def stop(self) -> None:
-        """End a running command. May be called from another thread."""
+        """Make a running command end. May be called from another thread."""
         self._stopping = True
 
     def close(self) -> None:
-        """Leave the hive. Leases and reservations are released; the agent keeps its tasks for its next start."""
+        """Leave the hive: release leases and reservations. The agent keeps its tasks for its next start."""
         if not self._lock.is_current():
             self._pulse.close()
             self._lock.release()

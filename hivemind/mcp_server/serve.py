@@ -1,4 +1,4 @@
-"""The life of a server: a member joins the hive, serves a client, and leaves."""
+"""The life of an MCP server: a member joins the hive, serves clients, and leaves."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _T = TypeVar("_T")
 
 
 def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
-    """Serve one client on standard input and output until its end, SIGTERM or SIGINT.
+    """Serve one client on standard input and output until the client leaves, or until SIGTERM or SIGINT.
 
-    Raises UserError if the SDK is not installed or the agent does not exist, HeldLock if it runs already.
+    Raises UserError if the SDK is not installed or the agent does not exist, HeldLock if the agent runs already.
     """
     _check_installed()
     keep_keys_private()
@@ -48,7 +48,7 @@ def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
 
 
 def _tools(layout: Layout, name: str, profile: str) -> list[dict[str, Any]]:
-    """Return the tools that the agent may use, as in the answer to `tools/list`."""
+    """Return the tools that the agent may use, in the form of `tools/list`."""
     from hivemind.hive import Hive
     from hivemind.tools import allowed_tools
 
@@ -59,9 +59,9 @@ def _tools(layout: Layout, name: str, profile: str) -> list[dict[str, Any]]:
 def serve_http(
     layout: Layout, name: str, profile: str, port: int, on_ready: Callable[[str, str], None] | None = None
 ) -> None:
-    """Serve clients on loopback that have the token, until SIGTERM or SIGINT.
+    """Serve clients on this machine that have the token, until SIGTERM or SIGINT.
 
-    `on_ready` gets the address and the token's file. Raises as `serve_stdio`, and UserError for a port that is in use.
+    `on_ready` gets the address and the token's file. Raises as `serve_stdio` does, and UserError if the port is in use.
     """
     _check_installed()
     keep_keys_private()
@@ -74,7 +74,7 @@ def _check_installed() -> None:
 
 
 async def _serve_until_signal(serving: Coroutine[Any, Any, None]) -> None:
-    """Run the server to its end, or cancel it at SIGTERM or SIGINT."""
+    """Await `serving`, and cancel it at SIGTERM or SIGINT. If it does not end in time, exit."""
     task = asyncio.ensure_future(serving)
     loop = asyncio.get_running_loop()
 
@@ -92,9 +92,9 @@ async def _serve_until_signal(serving: Coroutine[Any, Any, None]) -> None:
 
 
 def _exit_now() -> None:
-    """Exit while a call is blocked, by a process that holds the journal or by a disk that does not respond.
+    """Exit at once, because a call is blocked: another process holds the journal, or the disk does not respond.
 
-    That is as safe as being killed, which would follow anyway.
+    An exit is as safe as a kill, which would follow anyway.
     """
     sys.stderr.write(f"hivemind: could not end in order within {END_WITHIN_S:g} s of the signal: exited at once\n")
     os._exit(1)
@@ -118,7 +118,7 @@ async def _http(
 
 @asynccontextmanager
 async def open_member(layout: Layout, name: str, profile: str = "core") -> AsyncIterator[tuple[Member, Server[Any]]]:
-    """Open a member and its server for the duration of the block. All access to the hive happens on one thread."""
+    """Open a member and its server for the duration of the block. Only one thread accesses the hive."""
     from hivemind.hive import Hive
     from hivemind.mcp_server.member import Member
     from hivemind.mcp_server.server import build_server
@@ -150,7 +150,7 @@ async def open_member(layout: Layout, name: str, profile: str = "core") -> Async
 
 
 async def _beat(member: Member, run: Callable[[Callable[[], None]], Coroutine[Any, Any, None]]) -> None:
-    """Record a heartbeat every second. Raises HiveGone; other errors, such as a full disk, are logged and may pass."""
+    """Record a heartbeat every second. Raises HiveGone; logs other errors, such as a full disk, and tries again."""
     while True:
         await asyncio.sleep(_BEAT_S)
         try:

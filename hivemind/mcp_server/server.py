@@ -1,4 +1,4 @@
-"""The MCP server of one member: the hive's tools and resources in the protocol's terms."""
+"""The MCP server of one member, which offers the hive's tools and resources."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _INBOX_LIMIT = 50
 _VIEWS = ("focus_only", "smart", "explore", "audit", "full", "snapshot")
 _TEMPLATES = {
     "hive://view/{view}": "your task in a view: " + ", ".join(_VIEWS),
-    "hive://mail/{id}": "a letter of your mailbox; it stays unread",
+    "hive://mail/{id}": "a letter of your mailbox, which stays unread",
     "hive://task/{id}": "a task: its text, and its result or error",
 }
 
 
 def _resources(member: Member) -> list[types.Resource]:
-    """List the member's resources, including its ROM."""
+    """Return the resources that the member can read, including its ROM."""
     resources = [
         *((f"hive://{path}", path, "read-only memory: the rules of this hive", _TEXT) for path in _rom(member)),
         ("hive://inbox", "inbox", f"the newest letters of {member.name}, oldest first", _JSON),
@@ -51,7 +51,7 @@ def _resources(member: Member) -> list[types.Resource]:
 
 
 def _read(member: Member, uri: str) -> tuple[str, str]:
-    """Return a resource as (text, media type). Raises UserError if it does not exist."""
+    """Return a resource as (text, media type). Raises UserError if the resource does not exist."""
     kind, _, resource_path = uri.removeprefix("hive://").partition("/")
     resource_path = unquote(resource_path)
     if kind == "rom" and (path := f"rom/{resource_path}") in _rom(member):
@@ -120,7 +120,7 @@ _Context = ServerRequestContext[Any]
 
 
 def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) -> Server[Any]:
-    """Build the server. A tool's refusal is an answer with `is_error` and {code, message, suggestions}."""
+    """Build the server. If a tool refuses a call, the answer has `is_error` and {code, message, suggestions}."""
 
     async def on_list_tools(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool(**tool.mcp_entry()) for tool in member.tools.values()])
@@ -181,9 +181,9 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
 
 
 def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """Describe a tool's refusal for the client: a code, a message, and suggested calls that are possible here.
+    """Describe a tool's refusal for the client: a code, a message, and suggested calls of the client's `tools`.
 
-    The suggestions are those of the error, else the tools that its remedy names and that need no arguments.
+    An error without suggested calls suggests the tools that its remedy names, unless they need arguments.
     """
     mind_error = for_mind(error, tools)
     tool_names = re.findall(r"\w+", getattr(mind_error, "remedy", None) or "")

@@ -1,4 +1,4 @@
-"""The protocol over standard input and output. A waiting read can be cancelled, so a signal can end the server."""
+"""MCP over standard input and output. A waiting read can be cancelled, so a signal can end the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hivemind.mcp_server.wire import LIMIT_BYTES, InvalidMessage, read_message
 
 _CHUNK = 1 << 16
 _MAX_WRITE = 4096
-"""The bytes that a writable pipe accepts without blocking (PIPE_BUF)."""
+"""The number of bytes that a writable pipe accepts without blocking (PIPE_BUF)."""
 _DRAIN_TIMEOUT_S = 2.0
 """The time that a client has to read outstanding answers after it closed its output."""
 
@@ -26,7 +26,7 @@ _DRAIN_TIMEOUT_S = 2.0
 async def serve_pipe(server: Server[Any], input_fd: int, output_fd: int, greeting: Greeting) -> None:
     """Serve one client on two descriptors until the input ends or the output is closed.
 
-    The server also gets the messages that were received during the greeting; requests answered then are not answered again.
+    The server also gets the messages of the greeting. Requests that the greeting has answered are not answered again.
     """
     incoming_writer, incoming_reader = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing_writer, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
@@ -44,7 +44,7 @@ async def _read_messages(
     incoming_writer: MemoryObjectSendStream[SessionMessage | Exception],
     outgoing_writer: MemoryObjectSendStream[SessionMessage],
 ) -> None:
-    """Pass each line to the server as a message. Answer invalid lines here."""
+    """Pass each line to the server as a message. Answer an invalid line with an error."""
     async with incoming_writer, outgoing_writer:
         async for line in lines:
             try:
@@ -75,10 +75,9 @@ async def _write_messages(
 
 
 class MessageLines:
-    """The lines of a descriptor without blank ones. `initial` was read from it before.
+    """An iterator over the lines of a descriptor, without blank lines. `initial` contains bytes that were read before.
 
-    An unfinished last line is dropped: its writer died. Of a line longer than LIMIT_BYTES only enough is kept to see that it
-    is too long.
+    An unfinished last line is dropped, because its writer died. A line longer than LIMIT_BYTES is cut, but stays longer.
     """
 
     def __init__(self, file: int, initial: bytes = b"") -> None:

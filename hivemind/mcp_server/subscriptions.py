@@ -1,4 +1,4 @@
-"""Subscriptions: a client that subscribes to a resource is notified when it changes, and need not poll."""
+"""Subscriptions: a client that subscribes to a resource is notified when the resource changes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _Context = ServerRequestContext[Any]
 
 
 class Subscriptions:
-    """The subscriptions of all clients of one server, by `resources/subscribe` (versions of 2025 and before) or
-    `subscriptions/listen` (later versions).
+    """The subscriptions of all clients of one server. Clients subscribe with `resources/subscribe` (protocol versions until
+    2025) or `subscriptions/listen` (later versions).
 
-    Only changes of the inbox are reported; the protocol allows that.
+    Only changes of the inbox are reported, which the protocol allows.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Subscriptions:
         self.listen = ListenHandler(self._bus, max_subscriptions=_MAX_SUBSCRIPTIONS)
 
     async def subscribe(self, context: _Context, parameters: types.SubscribeRequestParams) -> types.EmptyResult:
-        """Subscribe this client to a resource. At the limit, the oldest subscription is removed."""
+        """Subscribe a client to a resource. At the limit, the oldest subscription is removed."""
         if len(self._sessions) >= _MAX_SUBSCRIPTIONS:
             del self._sessions[next(iter(self._sessions))]
         self._sessions[_client_id(context), str(parameters.uri)] = context.session
@@ -52,7 +52,7 @@ class Subscriptions:
             await session.send_resource_updated(uri)
 
     async def watch_mail(self, member: Member) -> None:
-        """Notify of new mail until cancelled: when the member's doorbell rings, and within a second in any case."""
+        """Notify subscribers of new mail until cancelled: when the member's doorbell rings, else within a second."""
         arrivals = NewMailCounter(member.hive.mail, member.name)
         arrivals.count()
         try:
@@ -73,6 +73,6 @@ class Subscriptions:
 
 
 def _client_id(context: _Context) -> str:
-    """Return the id of a client: the session id over HTTP; empty on a pipe, which has one client."""
+    """Return the id of a client: over HTTP the session id, on a pipe, which has one client, an empty text."""
     headers = getattr(context.request, "headers", {})
     return str(headers.get("mcp-session-id", ""))

@@ -1,4 +1,4 @@
-"""Parsing of one message that a client sent; invalid input is answered with JSON-RPC's error codes."""
+"""Parses a client's messages. Invalid input is answered with an error code of JSON-RPC."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic_core import from_json
 from hivemind.boundary import Unreadable, boundary
 
 LIMIT_BYTES = 4 << 20
-"""The longest accepted message; also the SDK's limit for HTTP bodies."""
+"""The maximal length of a message, which is also the SDK's limit for HTTP bodies."""
 _REASON_CHARS = 200
 
 
 class InvalidMessage(Exception):
-    """The input is not a message. `answer` is the error response, with the request's id if it could be read."""
+    """An input that is not a message. `answer` is the error response, with the request's id if the id can be read."""
 
     def __init__(self, code: int, reason: str, id_: str | int | None = None) -> None:
         super().__init__(reason)
@@ -25,8 +25,8 @@ class InvalidMessage(Exception):
 def read_message(raw: bytes) -> types.JSONRPCMessage:
     """Parse a message.
 
-    Raises InvalidMessage: -32700 for invalid JSON (invalid UTF-8, NaN, deeper than 200 levels), -32600 for JSON that is not a
-    single message or is too long (JSON-RPC 2.0, sections 4, 4.1 and 5.1).
+    Raises InvalidMessage with code -32700 for invalid JSON (invalid UTF-8, NaN, deeper than 200 levels), and with -32600 for
+    JSON that is too long or is not a single message (JSON-RPC 2.0, sections 4, 4.1 and 5.1).
     """
     if len(raw) > LIMIT_BYTES:
         raise InvalidMessage(types.INVALID_REQUEST, f"Invalid request: longer than {LIMIT_BYTES} bytes")

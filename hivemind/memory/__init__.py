@@ -1,4 +1,4 @@
-"""Symbolic memory: blocks refer to content, a working memory holds the blocks, contexts are built from them."""
+"""Symbolic memory: blocks refer to content, a working memory holds the blocks, and contexts are built from blocks."""
 
 from __future__ import annotations
 

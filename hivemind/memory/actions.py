@@ -20,16 +20,16 @@ from hivemind.memory.blocks import (
 )
 from hivemind.words import truncate
 
-PREVIEW_LENGTH = 100  # characters of a message in a message block
-RESULT_LENGTH = 2_000  # characters of a result in a history block
-_LINE_LENGTH = 200  # characters of a hit, or of the detail of an action
+PREVIEW_LENGTH = 100  # characters of a letter that a message block has
+RESULT_LENGTH = 2_000  # characters of a result that a history block has
+_LINE_LENGTH = 200  # characters of a hit, or of an action's detail
 
 
 def create_memory_from_action(action: str, result: Any) -> MemoryBlock | list[MemoryBlock]:
-    """Return the block that remembers an action, or for `check_mailbox` a list with one block per message.
+    """Return a block for the result of a tool call, or for `check_mailbox` a list with one block per letter.
 
-    `result` is the mapping that the tool returned; any other value is remembered as text. The block is a history block
-    if the action failed (the mapping has an `error`), if the tool is unknown, or if the result names no file, message,
+    `result` is the mapping that the tool returned; any other value is stored as text. The block is a history block if
+    the call failed (the mapping has an `error`), if the tool is unknown, or if the result names no file, letter,
     knowledge or task.
     """
     fields = result if isinstance(result, Mapping) else {}
@@ -42,7 +42,7 @@ def create_memory_from_action(action: str, result: Any) -> MemoryBlock | list[Me
 
 
 def _first_value(fields: Mapping[str, Any], *names: str) -> Any:
-    """Return the first of these fields that is set and not empty."""
+    """Return the value of the first named field that is set and not empty, or None."""
     return next((fields[name] for name in names if fields.get(name)), None)
 
 
@@ -80,7 +80,7 @@ def _knowledge_block(result: Mapping[str, Any]) -> MemoryBlock | None:
 
 
 def _search_block(result: Mapping[str, Any]) -> MemoryBlock | None:
-    """Return one block for a search: a summary of the hits, with references to them."""
+    """Return one block for a search: a summary of the hits, with references to the hits."""
     hits = result.get("results", result.get("hits", result.get("passages")))
     if not isinstance(hits, list | tuple):
         return None

@@ -1,4 +1,4 @@
-"""Memory blocks, which refer to content and never hold a file's text, and their entries in a context."""
+"""Memory blocks, which refer to content and never hold a file's text, and the entries of blocks in a context."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class MemoryType(StrEnum):
     CONTEXT = "context"
 
 
-_CLASS_DEFAULT: Any = None  # replaced by the class's own value in __post_init__
+_CLASS_DEFAULT: Any = None  # __post_init__ replaces it by the default of the block's class
 _ORIGINS = ("hive", "agent", "human", "external")
 
 ContextRenderer = Callable[[Sequence[dict[str, Any]]], str]
-"""Renders context entries as the text that a mind reads."""
+"""A function that renders context entries as the text that a mind reads."""
 
 
 def _now() -> datetime:
@@ -57,17 +57,17 @@ def _digest(*parts: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class MemoryBlock:
-    """The fields of every block. `confidence` is 0 to 1. Times are UTC; a time without a zone is read as UTC.
+    """The base class of blocks, with their common fields. Times are UTC; a time without a zone counts as UTC.
 
-    The class sets `type`, and `id` unless one is passed. Raises UserError for a confidence outside 0 to 1.
+    A subclass sets `type`, and `id` unless one is passed. Raises UserError unless `confidence` is 0 to 1.
     """
 
     KIND: ClassVar[MemoryType | None] = None
     PRIORITY: ClassVar[Priority] = Priority.MEDIUM
     CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Metadata of the block's context entry: the key in the entry → the block's field."""
+    """The metadata of the block's context entry: name in the metadata → field of the block."""
     LOCATION_FIELD: ClassVar[str] = ""
-    """The field with the location of the content; empty for a block with inline content."""
+    """The name of the field with the location of the content; "" if the block has inline content."""
 
     type: MemoryType = _CLASS_DEFAULT
     id: str = ""
@@ -76,7 +76,7 @@ class MemoryBlock:
     timestamp: datetime = field(default_factory=_now)
     expiry: datetime | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    # The counted size of the block's context entry: tokens, token counter, and size and mtime (ns) of the file then.
+    # The counted size of the block's context entry: tokens, token counter, size and mtime (ns) of the counted file.
     exact_count: tuple[int, object, int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -100,11 +100,11 @@ class MemoryBlock:
 
     @property
     def content_location(self) -> str | None:
-        """The location of the content, or None for a block with inline content."""
+        """Return the location of the content, or None for a block with inline content."""
         return getattr(self, self.LOCATION_FIELD) if self.LOCATION_FIELD else None
 
     def inline_content(self) -> str | None:
-        """Return the content of a block with inline content, else None."""
+        """Return the inline content, or None if the content is at a location."""
         return None if self.LOCATION_FIELD else str(self.metadata.get("content", ""))
 
 
@@ -115,10 +115,10 @@ def _utc(moment: datetime) -> datetime:
 
 @dataclass(slots=True, kw_only=True)
 class FileMemoryBlock(MemoryBlock):
-    """A file, or its lines `start_line` to `end_line` (1-based, inclusive). `digest` is the whole file's SHA-256.
+    """A reference to a file, or to its lines `start_line` to `end_line` (1-based, inclusive).
 
-    Without `start_line` the range begins at line 1, without `end_line` it runs to the end of the file. Two ranges of
-    one file are two blocks.
+    Without `start_line`, the range begins at line 1; without `end_line`, it ends with the file. Different ranges of one
+    file are different blocks. `digest` is the whole file's SHA-256.
     """
 
     KIND: ClassVar[MemoryType | None] = MemoryType.FILE
@@ -135,8 +135,10 @@ class FileMemoryBlock(MemoryBlock):
         if self.end_line is not None and self.start_line is None:
             self.start_line = 1
         if self.start_line is not None and not 0 < self.start_line <= (self.end_line or self.start_line):
-            remedy = "lines are numbered from 1, and the range includes both ends"
-            raise UserError(f"no lines {self.start_line}-{self.end_line or ''}", location=self.location, remedy=remedy)
+            remedy = "number the lines from 1; the range includes both ends"
+            raise UserError(
+                f"has no lines {self.start_line}-{self.end_line or ''}", location=self.location, remedy=remedy
+            )
         MemoryBlock.__post_init__(self)
         if is_rom:
             self.type, self.priority = MemoryType.ROM, Priority.CRITICAL
@@ -175,7 +177,7 @@ class StatusMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class TaskMemoryBlock(MemoryBlock):
-    """A task. `metadata["maker"]` names the author of the description: an agent, or "human"."""
+    """A task. `metadata["maker"]` names the author of the task's description: an agent, or "human"."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.TASK
     PRIORITY: ClassVar[Priority] = Priority.HIGH
@@ -198,7 +200,7 @@ class TaskMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class MessageMemoryBlock(MemoryBlock):
-    """A letter. Unless a priority is passed, it is HIGH while unread and becomes MEDIUM when `read` is set."""
+    """A letter. Unless a priority is passed, the block is HIGH until `read` is set, then MEDIUM."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.MESSAGE
     LOCATION_FIELD: ClassVar[str] = "full_path"
@@ -206,7 +208,7 @@ class MessageMemoryBlock(MemoryBlock):
         "from": "from_agent", "to": "to_agent", "subject": "subject", "read": "read", "source": "full_path",
     }  # fmt: skip
 
-    # False if `read` decides the priority. First of the fields: `__setattr__` needs it when `read` is set.
+    # False if `read` decides the priority. It is the first field, because `__setattr__` needs it to set `read`.
     has_fixed_priority: bool = field(default=True, init=False, repr=False, compare=False)
     from_agent: str
     to_agent: str
@@ -234,10 +236,10 @@ class MessageMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class KnowledgeMemoryBlock(MemoryBlock):
-    """Knowledge: a file, or an entry of a store under `scheme:reference` (see `sources` of ContentLoader).
+    """Knowledge: a file, or an entry of a store with the location `scheme:reference` (see `ContentLoader.sources`).
 
-    `relevance_score` (0 to 1) is its similarity to the current focus. `metadata["lines"] = "12-20"` selects lines of
-    the file.
+    `relevance_score` (0 to 1) is the similarity to the current focus. `metadata["lines"] = "12-20"` selects lines of the
+    file.
     """
 
     KIND: ClassVar[MemoryType | None] = MemoryType.KNOWLEDGE
@@ -283,7 +285,7 @@ class HistoryMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class ContextMemoryBlock(MemoryBlock):
-    """Derived context ("project_context", "conversation_context"); `related_ids` are the blocks it is derived from."""
+    """A text that was derived from the blocks `related_ids` (`context_type`: "search", "project_context" …)."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.CONTEXT
     CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {"context_type": "context_type", "related_ids": "related_ids"}
@@ -303,9 +305,9 @@ class ContextMemoryBlock(MemoryBlock):
 
 
 def json_fragment(entry: dict[str, Any]) -> str:
-    """Return an entry's part of `json.dumps` of a list of entries, with the blank before it and the comma after it.
+    """Return an entry as it appears in `json.dumps` of a list of entries: after a blank, before a comma.
 
-    A tokenizer splits at that blank, so the token counts of the fragments add up to the count of the list.
+    A tokenizer splits a text at such a blank, so the token counts of the fragments add up to the count of the list.
     """
     return f" {json.dumps(entry)},"
 
@@ -355,12 +357,12 @@ def _origin(block: MemoryBlock, is_external: bool) -> str:
 def _sender_origin(name: str) -> str:
     try:
         return HUMAN if local_part(name) == HUMAN else "agent"
-    except UserError:  # not a valid name in a hive
+    except UserError:  # the name is not valid in a hive
         return "external"
 
 
 def json_copy(value: Any) -> Any:
-    """Return a copy that JSON can represent; values of other types become text."""
+    """Return a copy of the value that JSON can represent; parts of other types become text."""
     if not isinstance(value, dict | list | float):
         return value
     try:

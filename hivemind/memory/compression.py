@@ -1,8 +1,8 @@
 """Compress content to a number of tokens.
 
-Code is parsed and reduced to an outline, Markdown to headings and first sentences, a history to counts per action, any
-other text to its head and tail around a mark that says how much was cut. Summaries by a mind, where one is configured,
-are saved in a folder; they never replace the original.
+Code is reduced to an outline, Markdown to headings and first sentences, a history to counts per action, any other text to
+its head and tail around a mark that says how much was cut. If a mind is configured to write summaries, these are saved in
+a folder; they never replace the original.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from hivemind.memory.blocks import HistoryMemoryBlock, KnowledgeMemoryBlock, Mem
 from hivemind.tokens import count_tokens
 
 Summarizer = Callable[[str, int], str]
-"""Summarizes a text within a number of tokens, by a mind."""
-LAST_RESULTS = 5  # the latest results that a history's outline lists
+"""A function that returns a mind's summary of a text in at most so many tokens."""
+LAST_RESULTS = 5  # a history's outline lists this many of the latest results
 _MARKDOWN = (".md", ".markdown", ".mdx")
 _ACTION = re.compile(r"([a-z][a-z0-9_.-]*)(?::|$)")
 MAX_PARSED_LENGTH = 2_000_000  # characters: parsing more takes too long for a turn
@@ -43,18 +43,18 @@ _GRAMMARS = {
     ".rb": "tree_sitter_ruby", ".rs": "tree_sitter_rust", ".sh": "tree_sitter_bash",
     ".ts": "tree_sitter_typescript", ".tsx": "tree_sitter_typescript",
 }  # fmt: skip
-"""File suffix → module of the grammar. Each is a small package with a compiled grammar; nothing is downloaded."""
+"""File suffix → module with the compiled grammar, from a small package; nothing is downloaded."""
 
 _DIALECTS = {".ts": "typescript", ".tsx": "tsx"}
 _DECLARATION = re.compile(
     r"import|include|use_decl|using|package|namespace|module|class|interface|struct|enum|trait|impl|function|method|constructor|type_(alias|decl)|protocol|object_decl"
 )
 _BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declaration_list|enum_variant_list|do_block")
-"""Names of syntax nodes: declarations are listed, their bodies are not. Most grammars use the same words."""
+"""Names of syntax nodes, alike in most grammars: an outline lists declarations, without their bodies."""
 
 
 class MemoryCompressor:
-    """Compresses content by rules, or by `summarizer` (a mind). Summaries are saved in `folder` if one is passed."""
+    """A compressor of content, by rules or by `summarizer` (a mind), whose summaries are saved in `folder` (if passed)."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class MemoryCompressor:
         self.folder = folder
 
     def compress_if_needed(self, content: str, block: MemoryBlock, max_tokens: int) -> str:
-        """Return the content, compressed if it has more than `max_tokens`. ROM is never compressed."""
+        """Return the content, compressed if it has more than `max_tokens`; ROM is never compressed."""
         return self.compress(content, block, max_tokens)[0]
 
     def compress(self, content: str, block: MemoryBlock, max_tokens: int) -> tuple[str, str]:
-        """Return the content within `max_tokens`, and its form: full, outline or excerpt."""
+        """Return the content, compressed to `max_tokens` if necessary, and its form: full, outline or excerpt."""
         if block.type is MemoryType.ROM or self._fits(content, max_tokens):
             return content, "full"
         outline = self._summary(content, max_tokens) or self._outline(content, block)
@@ -101,7 +101,7 @@ class MemoryCompressor:
         return outline
 
     def _summary(self, content: str, max_tokens: int) -> str | None:
-        """Return the mind's summary, from the folder if it is saved there; None if the mind has none that fits."""
+        """Return the mind's summary, if possible from the folder; None if the mind returns none that fits."""
         if self.summarizer is None:
             return None
         digest = hashlib.sha256(f"{max_tokens}\0{content}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -122,7 +122,7 @@ class MemoryCompressor:
 
 
 def history_outline(lines: Iterable[str]) -> str | None:
-    """Return the counts per action and the last lines of a history, or None if no line begins with `action:`."""
+    """Return a history's counts per action and its last lines, or None if no line begins with `action:`."""
     action_lines = [(match[1], line) for line in lines if (match := _ACTION.match(line))]
     if not action_lines:
         return None
@@ -132,13 +132,13 @@ def history_outline(lines: Iterable[str]) -> str | None:
 
 
 def excerpt(text: str, max_tokens: int, token_counter: Callable[[str], int]) -> str:
-    """Return the beginning (two thirds) and the end (one third) of a text in at most `max_tokens`.
+    """Return the beginning (two thirds) and the end (one third) of a text, together at most `max_tokens`.
 
-    Cuts at line ends where possible. A mark between the parts says how many characters and lines were cut. If the mark
-    alone does not fit, the excerpt is as much of the beginning as fits.
+    The text is cut at line ends if possible. A mark between beginning and end says how many characters and lines were
+    cut. If the mark does not fit, return as much of the beginning as fits.
     """
     for shorten, precision in ((_head_and_tail, 8), (lambda text, length: text[:length], 0)):
-        low, high = 0, min(len(text), 16 * max_tokens)  # characters: `low` fits
+        low, high = 0, min(len(text), 16 * max_tokens)  # characters; `low` of them fit
         best = ""
         while high - low > max(precision, low // 50):  # stop early: each step counts tokens
             size = (low + high + 1) // 2
@@ -170,13 +170,13 @@ def _head_and_tail(text: str, length: int) -> str:
 
 
 def code_outline(text: str, suffix: str, *, docstrings: bool = True) -> str | None:
-    """Return imports, and class and function signatures with their line numbers and first lines of docstrings.
+    """Return a code's imports, and its class and function signatures with line numbers and first lines of docstrings.
 
-    Returns None if the text cannot be parsed, or has no outline.
+    Return None if the text cannot be parsed or declares nothing.
     """
     if len(text) > MAX_PARSED_LENGTH:
         return None
-    with suppress(Unreadable), boundary("source"):  # nested too deeply, or in another language
+    with suppress(Unreadable), boundary("source"):  # the code is nested too deeply, or in another language
         if suffix not in (".py", ".pyi", ".pyw"):
             return _syntax_outline(text, suffix)
         with warnings.catch_warnings():
@@ -215,7 +215,7 @@ def _first_line(
 
 
 def markdown_outline(text: str) -> str | None:
-    """Return each heading with the first sentence under it, or None if there are no headings."""
+    """Return each heading with the first sentence below it, or None if the text has no headings."""
     lines = text.splitlines()
     headings = list(_headings(lines))
     if not headings:
@@ -264,7 +264,7 @@ def section(text: str, title: str) -> str:
 
 
 def _syntax_outline(text: str, suffix: str) -> str | None:
-    """Return imports and signatures with their line numbers; None if the language's parser is unknown or missing."""
+    """Return a code's imports and signatures with line numbers; None if the language has no parser or it is missing."""
     module = _GRAMMARS.get(suffix)
     if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
         return None

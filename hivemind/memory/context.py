@@ -1,4 +1,4 @@
-"""Build the JSON array that a mind reads from memory blocks."""
+"""Build contexts from memory blocks: the JSON arrays that minds read."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hivemind.memory.loading import BlockContent, ContentLoader
 from hivemind.memory.selection import BUDGET_SHARES, CriticalOverBudget, Selection
 from hivemind.tokens import TokenCounter, count_tokens
 
-MIN_TOKENS = 24  # fewer tokens do not hold even a reference
-BRACKET_TOKENS = 4  # tokens of the list's brackets, beyond its entries
-_COUNTED_LENGTH = 65_536  # characters: a TokenCounter splits longer texts,
-_CUT_TOKENS = 16  # and each split may cost that many tokens
+MIN_TOKENS = 24  # a block needs this many tokens even as a reference
+BRACKET_TOKENS = 4  # tokens of the list's brackets
+_COUNTED_LENGTH = 65_536  # characters; a TokenCounter splits longer texts, …
+_CUT_TOKENS = 16  # … and each split may change the count by this many tokens
 
 
 class _ContextPart(NamedTuple):
-    """A block's context entry with its size in tokens and characters."""
+    """A block's context entry, with the entry's size in tokens and characters."""
 
     block: MemoryBlock
     entry: dict[str, Any]
@@ -36,9 +36,9 @@ class _ContextPart(NamedTuple):
 
 
 class ContextBuilder:
-    """Builds contexts. Loads the content of selected blocks only, and reads a file again only if it has changed.
+    """A builder of contexts. It loads only the content of selected blocks, and reads a file again only if it changed.
 
-    `render` turns the list of entries into text (default: JSON), and `token_counter` counts that text.
+    `render` turns the list of entries into text (default: JSON), whose tokens `token_counter` counts.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class ContextBuilder:
     def build_context(
         self, selected: Selection | Iterable[MemoryBlock], max_tokens: int | None = None
     ) -> list[dict[str, Any]]:
-        """Return the entries of the selected blocks, in their order.
+        """Return the entries of the selected blocks, in the order of the blocks.
 
-        With `max_tokens`, the rendered list never has more tokens: blocks are made smaller or left out, lowest rank
-        first. Blocks of a Selection that did not fit whole are added in smaller form if there is room.
-        Raises CriticalOverBudget if the CRITICAL blocks alone have more than `max_tokens`.
+        To keep the rendered list within `max_tokens`, blocks are made smaller or left out, those of the lowest rank first.
+        If there is room, blocks from `Selection.smaller` are added in smaller form. Raises CriticalOverBudget if the
+        CRITICAL blocks alone have more than `max_tokens`.
         """
         selected_blocks = selected.blocks if isinstance(selected, Selection) else selected
         blocks = list({block.id: block for block in selected_blocks}.values())
@@ -107,7 +107,7 @@ class ContextBuilder:
             limit -= excess
 
     def _reduce(self, parts: list[_ContextPart], limit: int, base_tokens: int) -> tuple[list[_ContextPart], int]:
-        """Return the parts that fit, some of them made smaller, and their total tokens."""
+        """Make parts smaller or leave them out until all fit into `limit`; return the parts and their total tokens."""
         total = base_tokens + sum(part.tokens for part in parts)
         reduced_parts: list[_ContextPart | None] = list(parts)
         lowest_first = sorted(range(len(parts)), key=lambda index: (-parts[index].block.priority.value, -index))
@@ -140,7 +140,7 @@ class ContextBuilder:
         return parts
 
     def _build_smaller(self, block: MemoryBlock, max_tokens: int) -> _ContextPart | None:
-        """Return the block in at most `max_tokens`: compressed, or as a one-line reference, or None."""
+        """Return the block in at most `max_tokens`: compressed, or as a one-line reference; None if neither fits."""
         if max_tokens < MIN_TOKENS or block.type is MemoryType.ROM:
             return None
         block_content = self.content_loader.load(block)

@@ -27,12 +27,12 @@ from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.compression import section
 
-MIN_CONCURRENT_FILES = 4  # fewer files are read faster without threads
+MIN_CONCURRENT_FILES = 4  # fewer files are read without threads, which is faster
 THREADS = 8
 _HAS_FINE_TIMES = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13)
-"""True if two writes get different times in this kernel whenever a `stat` came between them."""
+"""True if this kernel gives two writes different times whenever a `stat` came between the writes."""
 FileStamp = tuple[int, int, int, int, int]
-"""Size, mtime and ctime (ns), inode and device of a file. An equal stamp means unchanged content."""
+"""A file's size, mtime and ctime (ns), inode and device. While they are equal, the content is unchanged."""
 
 file_stamp: Callable[[os.stat_result], FileStamp] = attrgetter(
     "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev"
@@ -41,7 +41,7 @@ file_stamp: Callable[[os.stat_result], FileStamp] = attrgetter(
 
 @dataclass(slots=True, eq=False)
 class LoadedText:
-    """The text of a file, or in `error` the reason why it could not be read."""
+    """The text of a file, or the reason (`error`) why the file could not be read."""
 
     text: str
     stamp: FileStamp | None
@@ -52,17 +52,17 @@ class LoadedText:
 
     @property
     def size(self) -> int:
-        """The bytes that the text takes in a cache."""
+        """Return the bytes that the text takes in a cache."""
         return (self.stamp[0] if self.stamp else 0) + 256
 
     def lines(self, start: int, end: int | None) -> tuple[str, int]:
-        """Return lines `start` to `end` (1-based, inclusive; None: the last), and the number of lines in the text."""
+        """Return the lines `start` to `end` (1-based, inclusive; None: the last), and the number of all lines."""
         lines = io.StringIO(self.text, newline="\n").readlines()
         return "".join(lines[start - 1 : end]), len(lines)
 
 
 class FileCache:
-    """A thread-safe cache of texts by path. Evicts the least recently used first."""
+    """A thread-safe cache of texts by path. When it is full, the least recently used texts are removed."""
 
     def __init__(self, max_bytes: int, ttl: float | None) -> None:
         self.max_bytes = max_bytes
@@ -75,7 +75,7 @@ class FileCache:
         return len(self._texts)
 
     def get(self, path: str, stamp: FileStamp) -> LoadedText | None:
-        """Return the cached text if its stamp is equal and it is not older than `ttl` seconds, else None."""
+        """Return the cached text of a path; None without one, if its stamp differs or it is older than `ttl` seconds."""
         with self._lock:
             text = self._texts.get(path)
             if text is None or text.stamp != stamp or time.monotonic() - text.read_at > self.ttl:
@@ -84,7 +84,7 @@ class FileCache:
             return text
 
     def put(self, path: str, text: LoadedText) -> None:
-        """Add a text, unless it is larger than the whole cache."""
+        """Add or replace the text of a path, unless it is larger than the whole cache."""
         with self._lock:
             if (old := self._texts.pop(path, None)) is not None:
                 self.bytes -= old.size
@@ -104,16 +104,16 @@ class SourceContent:
 
 
 Source = Callable[[str, int | None], str | SourceContent]
-"""Returns the content of a reference into a store, within a number of tokens if one is passed."""
+"""A function that returns the content of a reference into a store, in at most so many tokens (None: any number)."""
 
 
 @dataclass(slots=True, eq=False)
 class BlockContent:
-    """The content of a block, or in `error` the reason why there is none (`content` then says so in one line).
+    """The content of a block. If it cannot be loaded, `error` is the reason, and `content` a line that states it.
 
-    `digest` is the file's digest if it differs from the block's. `is_external` marks a file outside the hive's root.
-    `source` is the text that was read: the same object until the file changes. `form` is set by sources: full, outline
-    or excerpt.
+    `digest` is the file's digest if it differs from the block's digest. `is_external` marks a file outside the hive.
+    `source` is the file's text, one object as long as the file is unchanged. `form` is the form of a store's content:
+    full, outline or excerpt.
     """
 
     content: str
@@ -125,9 +125,9 @@ class BlockContent:
 
 
 class ContentLoader:
-    """Loads content from files in `filesystem_root` and in further `roots` (folders).
+    """A loader of the content of blocks, from files in `filesystem_root` and in the folders `roots`.
 
-    The cache holds at most `cache_bytes`; with a `ttl` (seconds) older copies are read again. Files larger than
+    The cache has at most `cache_bytes`; texts older than `ttl` seconds are read again. Files larger than
     `max_file_bytes` are refused. `sources` maps a scheme to the function that returns the content of knowledge with
     the location `scheme:reference`. `loads` counts the reads of files and sources.
     """
@@ -150,11 +150,11 @@ class ContentLoader:
         self.loads = 0
 
     def path_of(self, location: str) -> str:
-        """Return the path of a location. A relative location is resolved in the root. Reads nothing from disk."""
+        """Return the path of a location, which may be relative to the root. Reads nothing from disk."""
         return location if location.startswith("/") else os.path.join(self.root, location)
 
     def load_content(self, block: MemoryBlock) -> str:
-        """Return the content of a block, or one line that says why there is none."""
+        """Return the content of a block, or a line that says why it cannot be loaded."""
         return self.load(block).content
 
     def load(self, block: MemoryBlock) -> BlockContent:
@@ -162,7 +162,7 @@ class ContentLoader:
         return self.load_many([block])[0]
 
     def load_many(self, blocks: Iterable[MemoryBlock]) -> list[BlockContent]:
-        """Return the contents of blocks, in their order. Reads files that are not in the cache concurrently."""
+        """Return the contents of blocks, in the order of the blocks. Files that are not cached are read concurrently."""
         block_locations = [(block, self._file_location(block)) for block in blocks]
         cached_texts = {
             location: self._cached_text(location) for _, location in block_locations if location is not None
@@ -175,7 +175,7 @@ class ContentLoader:
         ]
 
     def _cached_text(self, location: str) -> LoadedText | None:
-        """Return the cached text of a file that has not changed since it was read. Costs one `stat`."""
+        """Return the cached text of a file, or None if there is none or the file has changed. Costs one `stat`."""
         path = self.path_of(location)
         try:
             return self.cache.get(path, file_stamp(os.stat(path)))
@@ -189,7 +189,7 @@ class ContentLoader:
         return current_mail_path(location, self.path_of) if isinstance(block, MessageMemoryBlock) else location
 
     def has_source(self, block: MemoryBlock) -> bool:
-        """Return True for knowledge with a location in one of the `sources`."""
+        """Return True if the block is knowledge whose location names one of the `sources`."""
         scheme, colon, _ = (block.content_location or "").partition(":")
         return isinstance(block, KnowledgeMemoryBlock) and bool(colon) and scheme in self.sources
 
@@ -199,7 +199,7 @@ class ContentLoader:
         return BlockContent(block.preview if isinstance(block, MessageMemoryBlock) else block.inline_content() or "")
 
     def from_source(self, block: KnowledgeMemoryBlock, max_tokens: int | None) -> BlockContent:
-        """Return the block's content from its source, within `max_tokens`."""
+        """Return the block's content from its source, in at most `max_tokens` (None: any number)."""
         scheme, _, reference = block.location.partition(":")
         self.loads += 1
         try:
@@ -254,7 +254,9 @@ class ContentLoader:
         )
 
     def _block_content(self, block: MemoryBlock, text: LoadedText) -> BlockContent:
-        if isinstance(block, MessageMemoryBlock) and text.text:  # a letter declares its own character set
+        if (
+            isinstance(block, MessageMemoryBlock) and text.text
+        ):  # `letter_body` decodes a letter by its declared character set
             try:
                 return BlockContent(letter_body(text.text), text, is_external=text.is_external)
             except Unreadable as error:
@@ -281,7 +283,7 @@ def _line_range(block: MemoryBlock) -> tuple[int, int | None] | None:
 
 
 def _changed_digest(block: MemoryBlock, text: LoadedText) -> str | None:
-    """Return the file's digest if the file has changed since the block was created."""
+    """Return the file's digest if the file has changed since the block was created, else None."""
     previous_digest = block.digest if isinstance(block, FileMemoryBlock) else block.metadata.get("digest")
     if not previous_digest or text.digest is None:
         return None
@@ -304,7 +306,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _decode(raw: bytes) -> tuple[str, str | None]:
-    """Return the text, and the problem if it is not UTF-8. Bytes that are not UTF-8 become surrogate escapes."""
+    """Return the text, and the problem (None if it is UTF-8). Bytes that are not UTF-8 become surrogate escapes."""
     if b"\0" in raw:
         return "", "is a binary file, not text"
     try:
@@ -315,14 +317,14 @@ def _decode(raw: bytes) -> tuple[str, str | None]:
 
 def letter_body(text: str) -> str:
     """Return the body of a letter (RFC 5322), or the whole text if it has no header. Raises Unreadable."""
-    from hivemind.mail.parse import parse_message  # late: contexts without mail need no parser
+    from hivemind.mail.parse import parse_message  # imported here, because contexts without mail need no parser
 
     with boundary("letter"):
         return parse_message(text.encode("utf-8", "surrogateescape"), "").body
 
 
 def current_mail_path(full_path: str, path_of: Callable[[str], str]) -> str:
-    """Return the current path of a letter in a Maildir: unchanged, or in cur/ with flags once it has been read."""
+    """Return the current path of a letter in a Maildir: `full_path`, or the path in cur/ if the letter was moved there."""
     path = path_of(full_path)
     if os.path.exists(path):
         return full_path

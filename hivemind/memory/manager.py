@@ -1,4 +1,4 @@
-"""The working memory of one agent: its blocks, how they are saved, and when they are dropped."""
+"""The working memory of one agent: hold blocks, save and load them, and drop those that are no longer needed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FIELDS = {kind: [block_field.name for block_field in fields(kind) if block_fiel
 def _to_json(block: MemoryBlock) -> dict[str, Any]:
     record = {name: json_copy(getattr(block, name)) for name in _FIELDS[type(block)]}
     if isinstance(block, MessageMemoryBlock) and not block.has_fixed_priority:
-        record["priority"] = None  # `read` decides it
+        record["priority"] = None  # `read` decides the priority
     return {"class": _CLASS_NAMES[type(block)], **record}
 
 
@@ -66,7 +66,7 @@ def _from_json(record: dict[str, Any]) -> MemoryBlock:
 
 @frozen
 class Changes:
-    """The ids that differ between two contexts. `removed_ids` are in the order of the earlier one."""
+    """The ids of the blocks whose entries differ between two contexts. `removed_ids` are in the earlier context's order."""
 
     added_ids: list[str]
     removed_ids: list[str]
@@ -74,7 +74,7 @@ class Changes:
 
 
 class _LoadMethod:
-    """`WorkingMemoryManager.load(path)` returns a new manager; `manager.load(path)` replaces the manager's blocks."""
+    """A method of class and instance: `load(path)` fills a new manager, or the instance."""
 
     def __get__(
         self, manager: WorkingMemoryManager | None, manager_class: type[WorkingMemoryManager]
@@ -83,9 +83,9 @@ class _LoadMethod:
 
 
 class WorkingMemoryManager:
-    """Blocks by id, one per id, in insertion order. `max_tokens` is the budget of a context.
+    """The blocks of one agent, by id, in insertion order. `max_tokens` is the budget of a context.
 
-    `memory_index` is a live mapping from id to block. `context_memory` is the latest context; its builder sets it.
+    `memory_index` is a read-only view of the blocks by id. `context_memory` is the latest context; the caller sets it.
     """
 
     load = _LoadMethod()
@@ -99,7 +99,7 @@ class WorkingMemoryManager:
 
     @property
     def symbolic_memory(self) -> list[MemoryBlock]:
-        """The blocks, in insertion order."""
+        """Return the blocks, in insertion order."""
         return list(self._blocks.values())
 
     def __iter__(self) -> Iterator[MemoryBlock]:
@@ -109,15 +109,15 @@ class WorkingMemoryManager:
         return len(self._blocks)
 
     def add_memory(self, block: MemoryBlock) -> None:
-        """Add a block. It replaces a block with the same id."""
+        """Add a block, replacing a block with the same id."""
         self._blocks[block.id] = block
 
     def remove_memory(self, memory_id: str) -> bool:
-        """Remove a block. Returns False if there is none with that id."""
+        """Remove a block; return False if no block has the id."""
         return self._blocks.pop(memory_id, None) is not None
 
     def update_confidence(self, memory_id: str, confidence: float) -> bool:
-        """Set a block's confidence. Returns False for an unknown id. Raises UserError if it is outside 0 to 1."""
+        """Set a block's confidence; return False if no block has the id. Raises UserError unless it is 0 to 1."""
         if not 0.0 <= confidence <= 1.0:
             raise UserError(f"a confidence must be between 0 and 1, not {confidence!r}")
         block = self._blocks.get(memory_id)
@@ -126,7 +126,7 @@ class WorkingMemoryManager:
         return block is not None
 
     def get(self, memory_id: str) -> MemoryBlock | None:
-        """Return the block with that id, or None."""
+        """Return the block with this id, or None if there is none."""
         return self._blocks.get(memory_id)
 
     def blocks_by_type(self, kind: MemoryType) -> list[MemoryBlock]:
@@ -134,11 +134,11 @@ class WorkingMemoryManager:
         return [block for block in self if block.type is kind]
 
     def referring_to(self, memory_id: str) -> list[MemoryBlock]:
-        """Return the blocks that refer to a block, by id: contexts with `related_ids`, tasks with `dependencies`."""
+        """Return, sorted by id, the blocks that refer to this block in their `related_ids` or `dependencies`."""
         return sorted((block for block in self if memory_id in _referenced_ids(block)), key=lambda block: block.id)
 
     def diff(self, previous_cycle: Iterable[Mapping[str, Any]]) -> Changes:
-        """Compare an earlier context with `context_memory`."""
+        """Return the changes from an earlier context to `context_memory`."""
         previous_entries = {entry["id"]: entry for entry in previous_cycle}
         current_entries = {entry["id"]: entry for entry in self.context_memory}
         return Changes(
@@ -152,7 +152,7 @@ class WorkingMemoryManager:
         )
 
     def stats(self) -> dict[str, Any]:
-        """Return the number of blocks, by type and by priority, and of entries in the latest context."""
+        """Return the numbers of blocks (in all, by type, by priority) and of entries in the latest context."""
         return {
             "blocks": len(self._blocks),
             "by_type": dict(sorted(Counter(block.type.value for block in self).items())),
@@ -162,10 +162,10 @@ class WorkingMemoryManager:
         }
 
     def save(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        """Save all blocks atomically. Writes nothing if the file is up to date.
+        """Save all blocks atomically, unless the file has them already.
 
-        Raises UserError if the file cannot be written, UnknownVersion if it is of another version; the file is then
-        unchanged.
+        Raises UserError if the file cannot be written, UnknownVersion if it has another version. An error leaves the
+        file unchanged.
         """
         path, raw = os.fspath(path), self._to_bytes()
         if self._saved_file == (path, raw) and os.path.exists(path):
@@ -179,7 +179,7 @@ class WorkingMemoryManager:
         self._saved_file = path, raw
 
     def refill(self, path: str | os.PathLike[str]) -> WorkingMemoryManager:
-        """Replace the blocks by those saved in a file, and return this manager.
+        """Replace the blocks by the blocks saved in a file; return this manager.
 
         Raises DamagedRecord, Unreadable, UnknownVersion, or UserError if the file does not exist.
         """
@@ -201,19 +201,19 @@ class WorkingMemoryManager:
 
 
 def _referenced_ids(block: MemoryBlock) -> list[str]:
-    """Return the ids that a block refers to."""
+    """Return the ids of the blocks to which a block refers."""
     if isinstance(block, TaskMemoryBlock):
         return [f"task:{task}" for task in block.dependencies]
     return block.related_ids if isinstance(block, ContextMemoryBlock) else []
 
 
 class MemoryJanitor:
-    """Drops blocks: expired, old, of low confidence, or about an ended task, a missing file or a deleted letter.
+    """A janitor that drops blocks: expired or old ones, and those about an ended task, missing file or deleted letter.
 
-    CRITICAL blocks and ROM are never dropped. `task_ended(task_id)`, `file_exists(location)` and
-    `mail_deleted(full_path)` ask the hive. By default a task has ended if its block's status says so, and a file or
-    letter is missing if its location is absolute and does not exist (for a letter: nor in cur/). `dropped` maps the id
-    of each block dropped by the last call to the reason.
+    LOW blocks of little confidence are dropped too, CRITICAL blocks and ROM never. `task_ended(task_id)`,
+    `file_exists(location)` and `mail_deleted(full_path)` ask the hive. By default, a task has ended if its block's status
+    says so, and a file or letter is missing if its absolute path does not exist (for a letter: nor in cur/). `dropped`
+    has the ids of the blocks that the last call dropped, with the reasons.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class MemoryJanitor:
         self.dropped: dict[str, str] = {}
 
     def cleanup_memories(self, blocks: Iterable[MemoryBlock], now: datetime | None = None) -> list[MemoryBlock]:
-        """Return the remaining blocks, in their order, and set `dropped`."""
+        """Decide which blocks to drop; return the other blocks, in order, and set `dropped`."""
         moment, remaining_blocks = now or datetime.now(UTC), []
         self.dropped = {}
         for block in blocks:
@@ -266,7 +266,7 @@ class MemoryJanitor:
         return f"task {task_id} ended" if isinstance(task_id, str) and self.task_ended(task_id) else None
 
     def tidy(self, manager: WorkingMemoryManager, now: datetime | None = None) -> dict[str, str]:
-        """Remove the dropped blocks from a manager, and return `dropped`."""
+        """Drop blocks of a manager; return their ids with the reasons."""
         self.cleanup_memories(manager.symbolic_memory, now)
         for memory_id in self.dropped:
             manager.remove_memory(memory_id)

@@ -2,10 +2,10 @@
 
 A score is confidence × type factor × recency, at most 1.0.
 
-CRITICAL blocks are always selected. Then, highest score first, HIGH blocks while used + tokens < 80 % of the budget,
-MEDIUM < 90 %, LOW < 95 %. A block that does not fit is skipped; smaller blocks after it may still fit. Selection reads
-no file: it uses the last exact count of a block if its file is unchanged, else estimates size / 4 plus the entry around
-the content.
+CRITICAL blocks are always selected. Then, highest score first, HIGH blocks are selected up to 80 % of the budget, MEDIUM
+blocks up to 90 %, LOW blocks up to 95 %. A block that does not fit is skipped; smaller blocks may still follow. Selection
+reads no file: a block's size is its last exact count if its file is unchanged, else the file's size / 4 plus the entry
+around the content.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from hivemind.memory.blocks import (
 from hivemind.tokens import TokenCounter
 
 BUDGET_SHARES = {Priority.CRITICAL: 1.0, Priority.HIGH: 0.8, Priority.MEDIUM: 0.9, Priority.LOW: 0.95}
-MAX_SMALLER = 8  # skipped blocks, highest score first, that are offered in smaller form
-ENTRY_TOKENS = 84  # an entry with empty content and no names, measured in cl100k_base
-LINE_TOKENS = 10  # an average line of text
-UNMEASURED_TOKENS = 256  # an entry of a store that declares no size
-MISSING_FILE_TOKENS = 16  # the line for a file that cannot be read
+MAX_SMALLER = 8  # so many skipped blocks, highest score first, may enter a context in smaller form
+ENTRY_TOKENS = 84  # tokens of an entry with empty content and no names, measured in cl100k_base
+LINE_TOKENS = 10  # tokens of an average line of text
+UNMEASURED_TOKENS = 256  # assumed tokens of an entry of a store that declares no size
+MISSING_FILE_TOKENS = 16  # tokens of the line for a file that cannot be read
 HALF_LIFE = 3600.0  # seconds after which a score is halved
 RECENT_FILE_FACTOR = 1.5
 SHARED_WORD_BONUS = 0.2
 
 _RankRow = tuple[float, float, str]
-"""A block's negative score, negative creation time, and id: rows sort in rank order. Tuples of plain values spare the
+"""A block's negative score, negative creation time, and id, so that rows sort in rank order. Plain tuples spare the
 garbage collector."""
 
 
 class RelevanceScorer:
-    """Scores blocks. `task_keywords` are lower-case words, `recent_files` locations; both may be changed at any time.
+    """A scorer of blocks. Callers may change `task_keywords` (lower-case words) and `recent_files` (locations) at any time.
 
     `model`, if passed, returns a factor (≥ 0) for a block, learned from the use of earlier blocks.
     """
@@ -64,11 +64,11 @@ class RelevanceScorer:
         return min(1.0, score)
 
     def explain(self, block: MemoryBlock, now: datetime | None = None) -> dict[str, float]:
-        """Return the factors of the score by name."""
+        """Return the factors of the block's score, by name."""
         return {"confidence": block.confidence, **self._factors(block), "recency": _recency(block, now)}
 
     def _factors(self, block: MemoryBlock) -> dict[str, float]:
-        """Return the factors besides confidence and recency; empty for most blocks."""
+        """Return the factors other than confidence and recency, by name; most blocks have none."""
         factors: dict[str, float] = {}
         if isinstance(block, KnowledgeMemoryBlock):
             shared_words = self.task_keywords.intersection(block.topic.lower().split())
@@ -98,13 +98,13 @@ class CriticalOverBudget(UserError):
         more = f" and {len(self.sizes) - 10} more" if len(self.sizes) > 10 else ""
         super().__init__(
             f"CRITICAL blocks need {total} tokens, the budget is {budget}: {largest_blocks}{more}",
-            remedy="raise max_tokens, shorten one of them or lower its priority",
+            remedy="raise max_tokens, shorten a block or lower its priority",
         )
 
 
 @frozen
 class Choice:
-    """The decision about one block: its score (0 to 1), estimated tokens, and the reason why it is selected or not."""
+    """The decision about one block: the block's score (0 to 1), estimated tokens, and why it is selected or not."""
 
     block: MemoryBlock
     score: float
@@ -118,9 +118,9 @@ class Choice:
 
 
 class Selection:
-    """The selected blocks. `blocks` fit whole, in rank order; `smaller` may fit in smaller form, highest score first.
+    """The result of a selection. `blocks` fit whole, in rank order; `smaller` may fit in smaller form, highest score first.
 
-    `used` is the sum of their tokens. Iterating yields a Choice for each candidate block; `why(id)` returns one.
+    `used` is the sum of the tokens of `blocks`. Iterating yields a Choice for each candidate block.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Selection:
         self._rejected_rows: list[tuple[list[_RankRow], int]] = []  # rows, and the tokens used before them
 
     def take(self, rows: list[_RankRow], priority: Priority, min_tokens: int) -> None:
-        """Select blocks of one priority. No block has fewer than `min_tokens`."""
+        """Select the blocks in `rows`, all of one priority, that fit. No block has fewer tokens than `min_tokens`."""
         limit = inf if priority is Priority.CRITICAL else self.budget * BUDGET_SHARES[priority]
         heapify(rows)
         while rows and (self.used + min_tokens < limit or len(self.smaller) < MAX_SMALLER):
@@ -163,9 +163,7 @@ class Selection:
             for score, _, block_id in rows:
                 block = self._blocks_by_id[block_id]
                 tokens, share = self._estimate(block), f"{BUDGET_SHARES[block.priority]:.0%} of {self.budget}"
-                reason = (
-                    f"{block.priority.name}: {used_tokens} tokens used before it and its {tokens} are not below {share}"
-                )
+                reason = f"{block.priority.name}: {used_tokens} tokens were used before, and {tokens} more would reach {share}"
                 yield Choice(block, -score, tokens, False, reason)
 
     def why(self, memory_id: str) -> Choice | None:
@@ -174,11 +172,10 @@ class Selection:
 
 
 class MemorySelector:
-    """Selects blocks under a budget of tokens.
+    """A selector of blocks under a budget of tokens.
 
-    `token_counter` counts the tokens of a text. Without a scorer, blocks of one priority are ordered by confidence,
-    then newest first. `locate` returns the path of a location (`path_of` of a ContentLoader). `render` is as in
-    ContextBuilder.
+    Without a scorer, blocks of one priority are ordered by confidence, then newest first. `locate` returns the path of a
+    location, as `ContentLoader.path_of` does. `token_counter` and `render` are those of ContextBuilder.
     """
 
     def __init__(
@@ -211,9 +208,9 @@ class MemorySelector:
     def select(
         self, symbolic_memory: Iterable[MemoryBlock], max_tokens: int, *, now: datetime | None = None
     ) -> Selection:
-        """Return the selection at `now` (default: the clock). Of blocks with the same id, the last one counts.
+        """Select blocks by their scores at `now` (default: the clock). Of blocks with one id, only the last one counts.
 
-        Raises CriticalOverBudget.
+        Raises CriticalOverBudget if the CRITICAL blocks alone have more than `max_tokens`.
         """
         moment = datetime.now(UTC) if now is None else now
         rows: dict[Priority, list[_RankRow]] = {priority: [] for priority in Priority}
@@ -229,7 +226,7 @@ class MemorySelector:
         return selection
 
     def tokens(self, block: MemoryBlock) -> int:
-        """Estimate the tokens of the block's entry, with at most one `stat`. Inline content is counted exactly."""
+        """Return the tokens of the block's entry: counted for inline content, estimated (with one `stat`) for a file."""
         if (location := block.content_location) is not None:
             return self._estimate_file(block, location)
         return self.token_counter(self._render_one(context_entry(block, block.inline_content() or "")))
@@ -239,7 +236,7 @@ class MemorySelector:
         frame_tokens = self._entry_tokens + len(block.id) // 2
         try:
             status = os.stat(self.locate(location))
-        except (OSError, ValueError):  # not visible at this path; the loader may have read it
+        except (OSError, ValueError):  # no file at this path; the loader may have read the content elsewhere
             if exact_count is not None and exact_count[1] == self.token_counter:
                 return exact_count[0]
             is_stored = isinstance(block, KnowledgeMemoryBlock) and ":" in block.location
@@ -255,6 +252,6 @@ class MemorySelector:
 
 
 def _declared_tokens(block: MemoryBlock, default: int) -> int:
-    """Return the size that the block declares in `metadata["tokens"]`, else `default`."""
+    """Return the tokens that the block declares in `metadata["tokens"]`, or `default` if it declares none."""
     tokens = block.metadata.get("tokens")
     return tokens if isinstance(tokens, int) and tokens >= 0 else default

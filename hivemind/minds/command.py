@@ -20,9 +20,9 @@ _NOT_STARTED = (126, 127)  # a shell's exit statuses for a program that is not e
 
 
 class CommandMind:
-    """Runs `program` once per thought, in `folder`. The program and its children end with the calling process.
+    """A mind that runs `program` once per thought, in `folder`. The program and its children end with the calling process.
 
-    For a thought, its input is `{"version": 2, "turn": {…}, "messages": […], "tools": […]}` with the messages as in
+    For a thought, the program's input is `{"version": 2, "turn": {…}, "messages": […], "tools": […]}` with the messages as in
     messages.jsonl, and its output `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}`. For a completion,
     its input is `{"version": 2, "prompt": …, "schema": …}`, and its output the completion itself.
     """
@@ -35,7 +35,7 @@ class CommandMind:
         timeout_s: float = 600,
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        """`on_wait` is called ten times a second while the program runs; an exception in it ends the program."""
+        """Call `on_wait` ten times a second while the program runs; an exception in `on_wait` ends the program."""
         self.program = list(program)
         self._on_wait = on_wait
         self._folder = folder

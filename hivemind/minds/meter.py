@@ -19,8 +19,8 @@ _DIGITS = 12
 class Prices:
     """Prices of a million input tokens and a million output tokens, in the currency of the budgets.
 
-    `cached` is the price of input tokens read from the provider's cache, by default a tenth of `tokens_in`; `written`, of
-    those written to it, by default 1.25 times `tokens_in`.
+    `cached` is the price of input tokens that are read from the provider's cache, by default a tenth of `tokens_in`.
+    `written` is the price of input tokens that are written to the cache, by default 1.25 times `tokens_in`.
     """
 
     tokens_in: float
@@ -51,7 +51,7 @@ class Pricing(Protocol):
 
 
 def with_price(usage: Usage, prices: Pricing | None) -> Usage:
-    """Return the usage of one request with its price. Without prices, all of its tokens are unpriced, also in sums."""
+    """Return the usage of one request with its price. Without prices, all tokens of the request count as unpriced."""
     if prices is None:
         return replace(usage, money=0.0, unpriced=usage.tokens)
     return replace(usage, money=round(prices.price_of(usage), _DIGITS), unpriced=0)
@@ -63,7 +63,7 @@ class MeteredRequest:
 
     `cause` is turn, correction, continuation, fold, patch or mail. `parts` are the texts to count; a part that occurs in
     several requests has the same text in each, so its tokens can be counted once. `sha256` is the request's digest,
-    `max_output` the answer's limit in tokens, `prices` is None if unknown, and `pictures` is their number.
+    `max_output` the answer's limit in tokens, `prices` the prices or None, and `pictures` the number of pictures.
     """
 
     cause: str
@@ -80,7 +80,7 @@ class MeteredRequest:
 class MeteredExchange:
     """The outcome of a request.
 
-    `answer` has the text and calls. If it is None, `error` says why, and `lost` whether the request may have cost
+    `answer` has the text and calls. If `answer` is None, `error` says why, and `lost` is True if the request may have cost
     something. `usage` is None if the provider reported none.
     """
 
@@ -93,12 +93,12 @@ class MeteredExchange:
 Meter = Callable[[MeteredRequest], AbstractContextManager[MeteredExchange]]
 """Counts the cost of a mind's requests and may stop them.
 
-It is entered before a request is sent, and left when the request is over and its exchange is filled in. An exception on
+A meter is entered before a request is sent, and left when the request is over and its exchange is filled in. An exception on
 entering stops the request; the mind passes it on unchanged.
 """
 
 
 @contextmanager
 def unmetered(request: MeteredRequest) -> Iterator[MeteredExchange]:  # noqa: ARG001 - has a meter's signature
-    """Meter without counting or stopping, for a mind without an agent."""
+    """Act as a meter that neither counts nor stops requests, for a mind without an agent."""
     yield MeteredExchange()

@@ -30,11 +30,11 @@ class ToolSchema(TypedDict):
 
 
 class ContextTooLong(MindError):
-    """The context is longer than the model can read. A shorter one may succeed."""
+    """The context is longer than the model can read. A shorter context may succeed."""
 
 
 class MindUnavailable(MindError):
-    """A provider or program that the mind needs is down. The task is parked.
+    """A provider or program that the mind needs is down. The agent parks the task.
 
     `after_s` is the wait in seconds that the provider asked for. `passing`: a retry soon may succeed. `lost`: the request
     was accepted but its answer did not arrive, so it may have cost something.
@@ -130,8 +130,8 @@ class Thought:
 class ChatMessage:
     """One message of a conversation, as stored in messages.jsonl.
 
-    A `tool` message answers the call `call_id`. `ok` is false if the call failed. `result` keeps its small values for
-    programs; the mind reads `text`. `news` describes the subject of a user message within a conversation.
+    A `tool` message answers the call `call_id`. `ok` is false if the call failed. `result` keeps the call's small result values
+    for programs; the mind reads `text`. `news` says what a user message within a conversation is about.
     """
 
     role: Role
@@ -173,7 +173,7 @@ class ChatMessage:
 
 @frozen
 class ToolResult:
-    """The result of a call: `value` for programs, `text` for readers, `problem` if it failed, `seconds` for its duration."""
+    """The result of a call: `value` for programs, `text` for readers, `problem` if the call failed, `seconds` it took."""
 
     call: ToolCall
     text: str
@@ -200,7 +200,7 @@ class ToolResult:
 class Turn:
     """One turn of the cycle, filled in by its steps: sense, scope, recall, select, build, think, act, tidy.
 
-    `focus` is the turn's subject: a task at one of its steps, a message, or nothing. A mind may read its `kind` (task,
+    `focus` is the turn's subject: a task at one of its steps, a message, or nothing. A mind may read the focus's `kind` (task,
     message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`,
     `text`, `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
 
@@ -230,7 +230,7 @@ class Turn:
 
     @property
     def cause(self) -> str:
-        """Return the cause of the request: `mail`, the cause in the last news (a correction or continuation), or `turn`."""
+        """The request's cause: `mail` for a message, else that of the last news (correction, continuation), else `turn`."""
         if self.focus.kind == "message":
             return "mail"
         news = self.messages[-1].news if self.messages else None

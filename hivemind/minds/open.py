@@ -21,7 +21,7 @@ KINDS = (
 def open_mind(
     name: str | Mapping[str, Any] = "extractive", *, root: Path | None = None, patience: Patience | None = None
 ) -> Mind:
-    """Open a mind; modules of other kinds are not imported.
+    """Open a mind. Imports only the modules of the mind's kind.
 
     `name` is the value of `mind:` in agents/<agent>.yaml. Relative paths start at `root`, the hive's folder. `patience`
     controls retries of requests to a provider. Raises UserError for an unknown name, and for a model if its key or client
@@ -65,7 +65,7 @@ def warm_mind(name: str | Mapping[str, Any]) -> None:
 
 
 def _program_arguments(argument: object) -> list[str]:
-    """Return a program and its arguments, or an empty list if the value cannot be one."""
+    """Return a program and its arguments, or an empty list if `argument` is neither a text nor a list of texts."""
     words = [argument] if isinstance(argument, str) else argument
     if not isinstance(words, list | tuple) or not all(isinstance(word, str | int | float) for word in words):
         return []

@@ -1,4 +1,4 @@
-"""Repeat failed requests, after pauses that double, with jitter, or after the time that the provider asked for."""
+"""Repeat failed requests after pauses: random ones with a maximum that doubles, or those that the provider asks for."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 @frozen
 class Patience:
-    """The number of tries and the pauses between them, in seconds.
+    """The number of tries of a request and the pauses between the tries, in seconds.
 
     A pause is random, between 0 and a maximum that doubles with each try, so agents that were refused together do not
-    return together. If the provider asked for a time, the pause is slightly longer than that. If all tries would take
+    return together. If the provider asked for a pause, the pause is slightly longer. If all tries would take
     longer than `total_s`, the error is raised instead. `on_wait` is called while an answer is awaited; it and `sleep` may
     raise to end the wait.
     """
@@ -33,7 +33,7 @@ class Patience:
     draw: Callable[[], float] = random.random
 
     def call(self, request: Callable[[], T]) -> T:
-        """Call `request`, again if it raises a `passing` MindUnavailable. Return its result or raise the last error."""
+        """Call `request`, and repeat that on a `passing` MindUnavailable. Return its result or raise the last error."""
         started_at = self.clock()
         for attempt in range(self.max_tries):
             try:

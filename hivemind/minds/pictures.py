@@ -1,4 +1,4 @@
-"""Pictures in conversations. A message refers to them by path and digest; they are read when the message is sent."""
+"""Pictures in conversations. A message names pictures by path and digest; the files are read when the message is sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def media_type(raw: bytes) -> str | None:
 
 
 def describe_picture(root: Path, path: Path) -> dict[str, str] | None:
-    """Return a message part (kind, path, sha256) for a picture below `root`; None if it is not one, or over 5 MiB."""
+    """Return a message part (kind, path, sha256) for a picture below `root`; None for another file, or one over 5 MiB."""
     with suppress(Unreadable, OSError, ValueError):
         raw = read_input(path, MAX_PICTURE_BYTES)
         if (kind := media_type(raw)) is not None:
@@ -34,7 +34,7 @@ def describe_picture(root: Path, path: Path) -> dict[str, str] | None:
 
 
 def save_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
-    """Save a copy of a picture in `folder`, named by its digest, and return its part as `describe_picture` does.
+    """Save a picture's bytes in `folder`, named by their digest. Return its message part as `describe_picture` does.
 
     Use this for pictures that are not in a file, or in a file that may change.
     """

@@ -16,7 +16,7 @@ _KEYS = (frozenset({"text", "calls", "usage"}), {"complete"}, {"error", "unavail
 
 
 class ScriptedMind:
-    """Returns the thoughts of a script in order, and its completions in order.
+    """A mind that returns the thoughts of a script in order, and its completions in order.
 
     A script is JSON lines: `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}` is a thought,
     `{"complete": "…"}` a completion, and `{"error": "…"}` raises MindError, or MindUnavailable with

@@ -1,4 +1,4 @@
-"""An agent's log of what belongs to no task: turns about mail, requests to its model, a member's calls."""
+"""An agent's log of its work outside tasks: turns about mail, requests to its model, a member's calls."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 class AgentLog(Log):
-    """`log.jsonl` in the folder of an agent's state. A full file is renamed to `log-000000000001.jsonl`."""
+    """The log file `log.jsonl` in an agent's state folder. A full file is renamed to `log-000000000001.jsonl`."""
 
     def __init__(self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES) -> None:
         super().__init__(folder / "log.jsonl", "agent-log", 1, durable=False, segment_bytes=segment_bytes)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Append a record. Set a damaged log aside first, and anything else of that name. Raises UserError."""
+        """Append a record. A damaged log, or anything at the path that is not a file, is set aside first. Raises UserError."""
         try:
             self.append(record)
         except UserError as error:

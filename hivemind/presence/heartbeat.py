@@ -1,4 +1,4 @@
-"""The agent's heartbeat during long work, limited to the time that the work may take."""
+"""An agent's heartbeat during long work, for no longer than the work may take."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls `beat` every `interval_s` from a thread, while a `busy()` block has lasted longer than that.
+    """Calls `beat` every `interval_s` seconds from a thread, within a `busy()` block that lasts longer than one interval.
 
     The main loop calls `beat` itself between actions. A command or a model may take longer: within `busy(limit_s)` the
-    thread beats until the limit. After the limit it stops, and the supervisor considers the agent hung. `beat` and the
-    code after `busy()` never run at the same time.
+    thread calls `beat` until the limit. After the limit the thread stops, and the supervisor considers the agent hung.
+    `beat` and the code after `busy()` never run at the same time.
 
-    A `busy()` block starts the thread, which ends at its next wake-up without a block: an idle agent has no thread,
-    and an agent with many short turns wakes it once per interval.
+    A `busy()` block starts the thread, which ends when it wakes up outside a block: an idle agent has no thread.
     """
 
     def __init__(self, beat: Callable[[], None], interval_s: float) -> None:
         self._beat = beat
         self._interval_s = interval_s
         self._mutex = threading.Lock()
-        # The start of the outermost block; the time at which beating stops, below 0 outside any block.
+        # The start of the outermost block, and the time at which beating stops (negative outside any block).
         self._since, self._until = 0.0, -1.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def busy(self, limit_s: float) -> Iterator[None]:
-        """Beat until the block ends, but no longer than `limit_s` seconds.
+        """Call `beat` at intervals until the block ends, but no longer than `limit_s` seconds.
 
-        In a nested block only the inner limit applies; the outer limit is extended by the inner block's duration.
+        In a nested block only the inner limit applies. The outer limit is extended by the duration of the inner block.
         """
         start = time.monotonic()
         with self._mutex:

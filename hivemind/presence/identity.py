@@ -1,7 +1,8 @@
-"""The identity of an agent's process: one process at a time has an agent's name, and each has an incarnation number.
+"""The identity of an agent's process: only one process at a time has the agent's name, and each has an incarnation number.
 
-The name is an operating-system lock that is freed when its process ends. The next holder writes `agent.exited` for a
-predecessor that could not, then `agent.started` for itself. This ends the leases of the earlier incarnation.
+A process has the name while it holds a lock, which the operating system frees when the process ends. The next holder writes
+`agent.exited` for a predecessor that was killed, then `agent.started` for itself. `agent.exited` ends the leases of its
+incarnation.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _T = TypeVar("_T")
 
 
 class HiveGone(UserError):
-    """The hive was moved or removed. The process ends, and creates nothing at the hive's former path."""
+    """The hive was moved or removed. The process must end, and create nothing at the hive's former path."""
 
 
 def check_hive_exists(lock: Lock, layout: Layout) -> None:
-    """Raise HiveGone if the file of this process's lock was removed or replaced."""
+    """Raise HiveGone if the lock file that this process holds was removed or replaced."""
     if not lock.is_current():
         raise HiveGone(
             "the hive was removed, moved or taken over",
@@ -36,12 +37,12 @@ def check_hive_exists(lock: Lock, layout: Layout) -> None:
 
 
 def agent_lock(layout: Layout, name: str) -> Lock:
-    """Return the lock that the agent's process holds while it runs."""
+    """Return the lock of an agent's name, which the agent's process holds while it runs."""
     return Lock(layout.locks / f"agent-{name}.lock")
 
 
 def holder_pid(layout: Layout, name: str) -> int | None:
-    """Return the id of the process that holds the agent's name (0 if unknown), or None."""
+    """Return the id of the process that holds the agent's name, 0 if the id is unknown, None if no process holds it."""
     holder = agent_lock(layout, name).holder()
     if holder is None:
         return None
@@ -50,10 +51,10 @@ def holder_pid(layout: Layout, name: str) -> int | None:
 
 
 def hold_lock(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) -> None:
-    """Take the lock of a name for the lifetime of this process, and write its holder into the lock file.
+    """Take a lock for the lifetime of this process, and write the holder's `record` into the lock file.
 
-    Raises HeldLock, with `refusal` and the holder, if another process holds the lock. It is also raised if a process on
-    another machine may hold it and the file system's locks do not reach that machine.
+    Raises HeldLock, with `refusal` and the holder, if another process holds the lock. Also raises HeldLock if a process on
+    another machine may hold the lock and the file system's locks do not reach that machine.
     """
     if not lock.acquire(wait=False):
         holder = lock.holder() or {}
@@ -67,20 +68,20 @@ def hold_lock(lock: Lock, layout: Layout, refusal: str, mend: str, **record: obj
 
 
 def abandon_locks(layout: Layout) -> None:
-    """Abandon the locks of other machines, which a person declares dead. A live holder ends when it notices."""
+    """Clear the locks of other machines, which a person has declared dead. A holder that still lives then ends itself."""
     for path in layout.locks.glob("*.lock"):
         Lock(path).clear_foreign_holder()
 
 
 def lock_name(layout: Layout, name: str) -> Lock:
-    """Take the agent's name for this process. Raises HeldLock, which names the holder."""
+    """Take the lock of the agent's name for this process. Raises HeldLock, which names the holder."""
     lock = agent_lock(layout, name)
     hold_lock(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
     return lock
 
 
 def record_start(journal: Journal, name: str, pid: int) -> int:
-    """Write `agent.started`, and `agent.exited` for a predecessor, as one append. Return the new incarnation."""
+    """Write `agent.started`, after `agent.exited` for a killed predecessor, as one append. Return the new incarnation."""
 
     def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
         entry, now = state.agents.get(name), int(time.time())
@@ -97,12 +98,12 @@ def record_start(journal: Journal, name: str, pid: int) -> int:
 
 
 def record_exit(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
-    """Write `agent.exited` for this incarnation, which ends its leases. Return False if it was written before."""
+    """Write `agent.exited` for an incarnation, which ends its leases. Return False if the event was written before."""
     return _write_exit(journal, name, lambda entry: entry.incarnation == incarnation, by)
 
 
 def record_death(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
-    """Write `agent.exited` for an agent that died without writing it. Return False if its name is held again."""
+    """Write `agent.exited` for an agent that died without writing it. Return False if a process holds the name again."""
     return _write_exit(journal, name, lambda _: holder_pid(layout, name) is None, by)
 
 
@@ -118,7 +119,7 @@ def _write_exit(journal: Journal, name: str, is_over: Callable[[AgentEntry], boo
 
 
 def retry_if_holder_died(hive: Parts, action: Callable[[], _T], *, by: str) -> _T:
-    """Call `action`. If a dead agent holds what it needs, record the death and call `action` again.
+    """Call `action`. If a dead agent holds the lease or reservation in its way, record the death and call `action` again.
 
     Raises StepLeaseHeld or ReservationHeld if the holder is alive.
     """
@@ -131,10 +132,10 @@ def retry_if_holder_died(hive: Parts, action: Callable[[], _T], *, by: str) -> _
 
 
 def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
-    """Claim a step, or keep its lease. Raises StepLeaseHeld if another live agent holds it.
+    """Claim a step's lease, or return it if the agent has it. Raises StepLeaseHeld if another live agent holds the lease.
 
-    A running agent gets the longest lifetime, since its lease ends with its process anyway. The default of 200 events
-    lasts only seconds among a hundred agents.
+    A running agent gets a lease with the longest lifetime, since the lease ends with the agent's process anyway. The
+    default of 200 events lasts only seconds among a hundred agents.
     """
     entry = hive.journal.view(lambda state: state.agents.get(name))
     ttl_seq = MAX_TTL_SEQ if entry is not None and entry.state == "started" else DEFAULT_TTL_SEQ
@@ -142,7 +143,7 @@ def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
 
 
 def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:
-    """Record the death of each of these agents that died without `agent.exited`. Return their names."""
+    """Write `agent.exited` for those of the agents that died without writing it. Return the names of the dead agents."""
     dead_names = [
         name for name in names if (layout.locks / f"agent-{name}.lock").exists() and holder_pid(layout, name) is None
     ]
@@ -156,9 +157,9 @@ def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by:
 
 
 def record_heartbeat(journal: Journal, layout: Layout, name: str) -> bool:
-    """Write `agent.heartbeat` unless an agent of the hive did so within the last second. Return True if written.
+    """Write `agent.heartbeat`, unless any agent of the hive wrote one within the last second. Return True if written.
 
-    Only holders of leases call this: the events age leases, and an idle hive writes nothing.
+    Call this function only for an agent with leases: the events let leases age, and an idle hive writes none.
     """
     path = layout.state / "heartbeat"
     try:

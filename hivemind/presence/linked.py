@@ -1,4 +1,4 @@
-"""The linked hives, as last recorded by the `exchange` process (`hivemind/exchange/README.md`)."""
+"""The other linked hives, as the `exchange` process last recorded them (`hivemind/exchange/README.md`)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _KIND, _VERSION = "linked-hives", 1
 
 
 class LinkedHives:
-    """Reads and writes `.hive/link/hives.json`. The file is read again only after a change.
+    """Reads and writes `.hive/link/hives.json`, and reads it again only after a change.
 
-    It is a hint: an unreadable file counts as a file without hives.
+    The file is a hint: an unreadable file counts as a file without hives.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -35,36 +35,36 @@ class LinkedHives:
         return os.path.lexists(self._link)
 
     def local_names(self, workspace: str) -> tuple[str, ...]:
-        """Return the values of a task's `where:` with which agents of this hive claim it.
+        """Return the values of `where:` of those tasks that agents of this hive may claim from the inbox.
 
-        These are the hive's own name, and `any` unless other hives can be reached.
+        The values are the hive's own name, and `any` unless other hives can be reached.
         """
         return (workspace,) if self.is_linked and self.outage is None else (workspace, ANY)
 
     @property
     def agents(self) -> Mapping[str, Mapping[str, str | None]]:
-        """The other hives by name, each with its agents and their roles."""
+        """The agents of the other hives: by the hive's name, the names of its agents with their roles."""
         hives: Mapping[str, Mapping[str, str | None]] = self._read().get("hives", {})
         return hives
 
     @property
     def outage(self) -> str | None:
-        """The time and reason of the exchange's outage; None if it can be reached."""
+        """The time and reason of the exchange's outage; None if the exchange can be reached."""
         outage_text: str | None = self._read().get("away")
         return outage_text
 
     def note(self, *, hives: Mapping[str, Mapping[str, str | None]] | None = None, away: str | None = None) -> None:
-        """Write the other hives (None: unchanged) and the outage of the exchange (None: it can be reached)."""
+        """Write the other hives (None: unchanged) and the exchange's outage (None: the exchange can be reached)."""
         current = {"hives": dict(self.agents if hives is None else hives), "away": away}
         if current != {"hives": dict(self.agents), "away": self.outage}:
             save_record(self._path, _KIND, _VERSION, {**current, "at": datetime.now(UTC).isoformat()}, durable=False)
 
     def unsent_count(self) -> int:
-        """Return the number of unsent letters. Reads file names only."""
+        """Return the number of unsent letters to other hives. Read only file names."""
         return _count(self._outbox)
 
     def foreign_task_count(self) -> int:
-        """Return the number of other hives' tasks that are worked on here. Reads file names only."""
+        """Return the number of other hives' tasks that this hive works on. Read only file names."""
         return _count(self._link.parent / "tasks")
 
     def _read(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The interface of a hive for the runtime. `hivemind.Hive` implements it."""
+"""The interface through which the runtime uses a hive. `hivemind.Hive` implements the interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a command that uses few packages must not import all of the
 
 
 class Parts(Protocol):
-    """The opened parts of one hive."""
+    """The parts of one opened hive: its settings, stores and journal."""
 
     @property
     def layout(self) -> Layout: ...

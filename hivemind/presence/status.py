@@ -1,11 +1,11 @@
-"""The status and the heartbeat file of an agent: `.hive/agents/<agent>/status.json` and `heartbeat`.
+"""The status file and the heartbeat file of an agent: `.hive/agents/<agent>/status.json` and `heartbeat`.
 
-The status is written after every change. The heartbeat file is touched while the agent's main loop runs. Its time shows
-that the agent is alive, and an idle swarm writes no events.
+The status is written after every change. The heartbeat file is touched while the agent's main loop runs. The file's time
+shows that the agent is alive, so an idle swarm needs no events for that.
 
-An agent writes its status several times per turn. Renaming over a file makes some file systems write it to disk at once
-(ext4: 0.2 ms and more, forty times the write itself). Therefore this file is written in place, by one writer in a
-single call. A reader detects a half-written file by its checksum and reads it again.
+An agent writes its status several times per turn. Renaming over a file makes some file systems write to the disk at once
+(ext4: 0.2 ms and more, forty times the write itself). Therefore the status is written in place, by one writer in a
+single call. A reader detects a half-written status by its checksum and reads the file again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hivemind.fs import load_record, save_record
 from hivemind.fs.records import as_line
 
 VERSION = 1
-_BLOCK = 512  # a status is padded to a multiple of these bytes: its size rarely changes
+_BLOCK = 512  # a status is padded to a multiple of this many bytes, so the file's size rarely changes
 _IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LOOKS = 10
 _log = logging.getLogger(__name__)
@@ -36,11 +36,11 @@ State = Literal[
 
 @frozen
 class AgentStatus:
-    """An agent's status when it was last written.
+    """An agent's status, as the agent last wrote it.
 
-    `tokens` and `money` were used since the process started. `unpriced` counts the tokens without a known price,
-    `cached` the tokens read from a provider's cache. `mail_rests` is the reason why mail is not read now,
-    `mail_rests_until` (ISO 8601) the time of the next try. A stuck agent waits until a person solves `problem`; a
+    `tokens` and `money` are the usage since the process started. `unpriced` counts the tokens without a known price,
+    `cached` the tokens read from a provider's cache. `mail_rests` is the reason why the agent reads no mail now,
+    `mail_rests_until` (ISO 8601) the time of its next try. A stuck agent waits until a person solves `problem`; a
     waiting agent needs disk space.
     """
 
@@ -74,7 +74,7 @@ _FIELDS = tuple(field.name for field in fields(AgentStatus))
 
 
 class StatusFile:
-    """Writes an agent's status and heartbeat. Both are hints for readers, and are not fsynced."""
+    """Writes the status file and the heartbeat file of an agent. The files are hints, so they are not fsynced."""
 
     __slots__ = ("_heartbeat", "_path", "current")
 
@@ -84,7 +84,7 @@ class StatusFile:
         self.current = AgentStatus(name, os.getpid())
 
     def update(self, **changes: Any) -> bool:
-        """Write the status if a field changes. Return True in that case."""
+        """Change fields of the status. Write the status and return True if the changes make a difference."""
         new_status = replace(self.current, **changes)
         if new_status == self.current:
             return False
@@ -98,11 +98,11 @@ class StatusFile:
     def _write(self) -> None:
         status_fields = {name: getattr(self.current, name) for name in _FIELDS}
         line = as_line({"kind": "status", "version": VERSION, "crc": _crc(status_fields), **status_fields}).rstrip()
-        # the padding overwrites a longer status
+        # the padding overwrites the rest of a longer, older status
         padded_line = line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"
         try:
             file = os.open(self._path, _IN_PLACE, 0o666)
-        except OSError:  # do not write through a link or a pipe: replace it
+        except OSError:  # the path is a link or a pipe: replace it instead of writing through it
             save_record(self._path, "status", VERSION, {"crc": _crc(status_fields), **status_fields}, durable=False)
             return
         try:
@@ -112,7 +112,7 @@ class StatusFile:
             os.close(file)
 
     def beat(self) -> None:
-        """Touch the heartbeat file. Raises OSError."""
+        """Set the heartbeat file's time to now. Raises OSError."""
         try:
             os.utime(self._heartbeat)
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class StatusFile:
 
 
 def read_status(folder: Path, name: str) -> AgentStatus | None:
-    """Return the status that an agent last wrote, or None. A damaged file counts as None, since it is only a hint."""
+    """Return the status that an agent last wrote; None if the file is missing or damaged."""
     for _ in range(_LOOKS):
         try:
             record = load_record(folder / "status.json", "status", VERSION)

@@ -1,4 +1,4 @@
-"""The hive's watcher: a new file in a mailbox or the inbox rings the doorbell of the agents that it concerns.
+"""The hive's watcher: when a new file appears in a mailbox or the inbox, it rings the doorbells of the agents concerned.
 
 Agents that deliver mail ring the recipient's bell themselves; the watcher is for files from people and other programs.
 Only one process of a hive watches (the supervisor, or else the first agent): a user has only 128 inotify instances.
@@ -23,8 +23,8 @@ SUPERVISOR = "_supervisor"  # not a valid agent name, which begins with a letter
 class HiveWatch:
     """Watches the mailboxes, the inbox, agents/ and tasks/schedule/ of a hive until it is closed.
 
-    `agents_written` and `schedule_written` are set when a file in these folders may have changed. The reader clears
-    them. A removed file changes only the folder's time.
+    `agents_written` and `schedule_written` become True when a file in agents/ or tasks/schedule/ may have changed. The
+    reader of these flags resets them.
     """
 
     def __init__(self, hive: Parts) -> None:
@@ -40,7 +40,7 @@ class HiveWatch:
 
     @property
     def described(self) -> str:
-        """The kind of watcher, with the reason if it is a fallback."""
+        """The kind of watcher, and if this kind is a fallback, the reason."""
         reason = self._watcher.reason
         return f"{self._watcher.kind} ({reason})" if reason else self._watcher.kind
 
@@ -75,18 +75,18 @@ def supervisor_lock(locks: Path) -> Lock:
 
 
 def agent_problems(locks: Path) -> dict[str, str]:
-    """Return the supervisor's notes on agents by name: an invalid agent file, a process that dies repeatedly."""
+    """Return by agent the problem that the supervisor noted: an invalid agent file, or a process that dies repeatedly."""
     problems = (supervisor_lock(locks).holder() or {}).get("problems")
     return {str(name): str(problem) for name, problem in problems.items()} if isinstance(problems, dict) else {}
 
 
 def watch_lock(locks: Path) -> Lock:
-    """Return the lock of the process that watches without a supervisor."""
+    """Return the lock held by the agent's process that watches the hive while no supervisor does."""
     return Lock(locks / "watch.lock")
 
 
 class SharedWatch:
-    """The watcher of agents without a supervisor: one of their processes runs it, and another can take it over."""
+    """A watcher for agents without a supervisor. One agent's process runs the watcher; another process can take over."""
 
     def __init__(self, hive: Parts) -> None:
         self._hive = hive
@@ -94,13 +94,13 @@ class SharedWatch:
         self._watch: HiveWatch | None = None
 
     def take_over(self) -> None:
-        """Start watching if no other process does."""
+        """Start watching if no other process watches."""
         if self._watch is None and self._lock.acquire(wait=False):
             self._watch = HiveWatch(self._hive)
             self._lock.write_holder(watching=self._watch.described)
 
     def close(self) -> None:
-        """Stop watching, and wake the other agents; one of them takes over."""
+        """Stop watching, and wake the other agents, one of which takes over."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -109,6 +109,6 @@ class SharedWatch:
 
 
 def ring_all(hive: Parts) -> None:
-    """Wake every agent and the exchange process: any of them may have a new task."""
+    """Wake every agent and the exchange process, because there may be a new task for any of them."""
     for name in (*hive.agents, EXCHANGE):
         ring(hive.layout.doorbells, name)

@@ -17,7 +17,7 @@ from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
 
 def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
-    """Check the graph.jsonl of a task that has one or should have one."""
+    """Report the graph.jsonl in a task's folder if it is lost, or cannot be read to its end."""
     log = folder / LOG_NAME
     if not log.is_file() or log.stat().st_size == 0:
         if (folder / SNAPSHOT_NAME).is_file() and _has_nodes(folder / SNAPSHOT_NAME):
@@ -43,7 +43,7 @@ def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckF
 
 
 def _has_nodes(snapshot: Path) -> bool:
-    """Return False for the snapshot of an empty graph: a task without notes has only this snapshot and no log."""
+    """Return False for the snapshot of an empty graph: a task without nodes has such a snapshot and no log."""
     with suppress(Unreadable), boundary("snapshot", snapshot):
         return bool(json.loads(snapshot.read_bytes())["nodes"])
     return True

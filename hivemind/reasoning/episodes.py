@@ -39,7 +39,7 @@ class EpisodeLog:
     def add(self, messages: Iterable[Mapping[str, Any]], first_id: int, turn_ids: Iterable[int] | None = None) -> None:
         """Append messages, all or none, with ids from `turn_ids`, or counting up from `first_id` or the last id.
 
-        Raises GraphError if one is not a message, or if the ids do not increase.
+        Raises GraphError if a message is malformed, or if the ids do not increase.
         """
         new_messages = [_checked_message(message) for message in messages]
         last_id, old_count = self.turn_ids[-1] if self.turn_ids else -1, len(self.messages)
@@ -58,7 +58,7 @@ class EpisodeLog:
             self.done = self.preamble
 
     def finished_episodes(self) -> Iterator[list[int]]:
-        """Yield the turn ids of each finished episode from `done` on. It is answered, or followed by another one."""
+        """Yield the turn ids of each episode from `done` on that is finished: answered, or followed by another episode."""
         start = self.done
         while start < len(self.messages):
             end = start + 1
@@ -78,7 +78,7 @@ class EpisodeLog:
     def protected_positions(self, last_turns: int) -> set[int]:
         """Return the positions that are never hidden: the preamble and the last turns.
 
-        The last turns include the call that the first of them answers.
+        If the first of the last turns answers a call, the message with the call is protected, too.
         """
         start = max(self.preamble, len(self.messages) - last_turns)
         while start > self.preamble and self.messages[start]["role"] == "tool":
@@ -155,7 +155,7 @@ def render(
 
     `omit_flushed` leaves out the notes of flushed nodes; nodes in `flushed_ids` count as flushed. A turn stays
     unchanged if it is protected (the preamble and the `last_turns`), if an active node needs it, or if no node has it.
-    Notes replace the last turn that their node hides. Nodes of other lanes are ignored: their turns belong to other
+    Notes stand in the place of the last turn that their node hides. Nodes of other lanes are ignored: their turns belong to other
     conversations. With `lane` None the graph has one conversation in all lanes.
     """
     required_turns, folded_turns, flushed_turns, unplaced_nodes = _owners(episodes, graph, lane, flushed_ids)
@@ -237,7 +237,7 @@ def _opening(episodes: EpisodeLog, graph: ReasoningGraph) -> list[_SourcedMessag
 
 
 def _node_messages(node: ReasoningNode, episodes: EpisodeLog, omit_flushed: bool, is_flushed: bool) -> list[Message]:
-    """Return the messages that replace a node's turns; none for a flushed node if they would be longer."""
+    """Return the messages that replace a node's turns. For a flushed node, return none if they are longer than the turns."""
     messages = as_messages(node)
     if node.active is True and not is_flushed:
         return messages

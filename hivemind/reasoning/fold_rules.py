@@ -71,7 +71,7 @@ def has_support(graph: ReasoningGraph, number: int) -> bool:
 
 
 def with_finished_steps(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
-    """Return the candidates with the settled cards without turns that belong to finished steps among them.
+    """Return the candidates and, below each candidate that is a step's node, the settled cards that have no turns.
 
     An open question, hypothesis, test or decision is not added, and prevents the fold of its step.
     """
@@ -100,7 +100,7 @@ def fold_runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool
 
 
 def _run_key(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
-    """Return the key of a unit's run: its parent and size as a power of eight, or its first id if it is large."""
+    """Return the key of the run to which a unit belongs: its parent and power-of-eight size, or a large unit's first id."""
     if len(unit) > _SMALL_UNIT:
         return unit[0]
     first = graph.nodes[unit[0]]
@@ -109,7 +109,7 @@ def _run_key(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
 
 
 def _units(graph: ReasoningGraph, candidates: Collection[int]) -> list[list[int]]:
-    """Return the units, oldest first by their first turn. Each begins with its topmost node."""
+    """Return the candidates as units (see `fold_runs`), ordered by first turn. A unit begins with its topmost node."""
     finished_ids = _finished_ids(graph, candidates)
     used_ids: set[int] = set()
     units: list[tuple[int, list[int]]] = []
@@ -175,7 +175,7 @@ def _node_text(node: ReasoningNode) -> str:
 
 
 def _pick_lines(lines: Sequence[_SummaryLine], max_lines: int) -> list[_SummaryLine]:
-    """Pick at most `max_lines` lines, evenly by their counts. Each also represents the omitted lines after it."""
+    """Pick at most `max_lines` lines, evenly by their counts. A picked line also represents the omitted lines after it."""
     ends = list(accumulate(count for _, count in lines))
     targets = ((2 * index + 1) * ends[-1] // (2 * max_lines) for index in range(max_lines))
     indexes = (

@@ -285,7 +285,7 @@ class ReasoningGraph(Structure):
         return node.node_id
 
     def apply_operations(self, operations: FlushAndFoldOp | Mapping[str, Any]) -> list[ReasoningNode]:
-        """Apply flushes and folds whole or not at all, and return the new summaries. Raises GraphError."""
+        """Apply all flushes and folds, or none, and return the new summaries. Raises GraphError."""
         operations = parse(FlushAndFoldOp, operations)
         if not operations.flush_ops and not operations.fold_ops:
             raise GraphError("there is no operation")
@@ -361,7 +361,7 @@ class ReasoningGraph(Structure):
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the snapshot (README.md, *graph.json*)."""
+        """Return the graph's snapshot (README.md, *graph.json*)."""
         with boundary("graph"):
             snapshot: dict[str, Any] = json.loads(snapshot_text(self))
         return snapshot

@@ -27,7 +27,7 @@ from hivemind.search import INDEX, Confidence, Index
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
 _SUPERSEDED_STANDING = 0.8  # the factor of a superseded node's score
 _LISTING_SHARE = 8
-"""Listing a folder of tasks that changes all the time takes at most this fraction (1/n) of the agents' common time."""
+"""A quick search lists a folder of tasks again only after this many times the duration of the last listing."""
 _VERSION = 9
 _STATEMENTS = (
     """CREATE TABLE graphs (
@@ -72,8 +72,8 @@ _SCHEMA = Schema(
 
 
 class _Source(NamedTuple):
-    """The log of a task's graph. `place` is the folder with the task's folder, relative to the hive; each write changes
-    `stamp`."""
+    """The log of a task's graph. `folder` is the task's folder, `place` the folder around that, relative to the hive. Each
+    write changes `stamp`."""
 
     task: str
     place: str
@@ -87,10 +87,10 @@ def _places(layout: Layout) -> list[Path]:
 
 
 def _changed_at(layout: Layout, place: str) -> int:
-    """Return the time (ns) at which names in a folder of tasks changed, or 0 if it does not exist.
+    """Return the time (ns) at which names in a folder of tasks last changed, or 0 if it does not exist.
 
-    Returns -1 if the folder must be listed each time: `active`, because its graphs change, and a folder that has just
-    changed, because a second change might have the same time.
+    Return -1 if the folder must be listed each time: `active`, because its graphs change, and a folder that has just
+    changed, because a second change might get the same time.
     """
     folder = layout.root / place
     if folder == layout.active:
@@ -103,7 +103,7 @@ def _changed_at(layout: Layout, place: str) -> int:
 
 
 def _sources(layout: Layout, place: str) -> Iterator[_Source]:
-    """Yield the graphs of the tasks in a folder. Costs one stat each."""
+    """Yield the graphs of the tasks in a folder. Costs one stat per task."""
     with suppress(FileNotFoundError), os.scandir(layout.root / place) as entries:
         for name in sorted(entry.name for entry in entries if entry.is_dir()):
             if (source := _source(layout, place, name)) is not None:
@@ -111,7 +111,7 @@ def _sources(layout: Layout, place: str) -> Iterator[_Source]:
 
 
 def _source(layout: Layout, place: str, name: str) -> _Source | None:
-    """Return the graph in the folder with that name, or None if it has none or an empty one."""
+    """Return the graph of the task `name` in `place`, or None if there is none or it is empty."""
     if name.startswith(".") or "/" in name or "\0" in name:
         return None
     folder = f"{layout.root}/{place}/{name}"
@@ -127,13 +127,13 @@ def _source(layout: Layout, place: str, name: str) -> _Source | None:
 
 
 def _find_source(layout: Layout, task: str) -> _Source | None:
-    """Return the graph of a task, or None. Searches the folders in order, so it finds a task that moves meanwhile."""
+    """Return a task's graph, or None if it has none. Searches the folders in the order in which tasks move through them."""
     candidates = (_source(layout, layout.relative(place), task) for place in _places(layout))
     return next((source for source in candidates if source is not None), None)
 
 
 def _read_graph(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | None]:
-    """Read the main branch of a graph: the seq of its log, the index fields of its nodes, and an error or None.
+    """Read the main branch of a graph. Return its log's seq, the fields to index of each node by id, and an error or None.
 
     Takes no lock. Writes no file.
     """
@@ -163,8 +163,8 @@ Progress = Callable[[int, int], None]
 class NodeHit:
     """A node that matches a query.
 
-    `place` is the state of its task (inbox, active, done, failed), `state` its own: active, folded, flushed,
-    superseded. `path` is the file of its graph, relative to the hive. `similarity` is the cosine similarity to the
+    `place` is the state of the node's task (inbox, active, done, failed), `state` that of the node: active, folded,
+    flushed, superseded. `path` is the file of its graph, relative to the hive. `similarity` is the cosine similarity to the
     query (0 to 1; 0 if the node is not embedded). `score` orders the hits of one search, higher is better. `why` lists
     the matches in words. `confidence` says how far the node can be trusted as an answer.
     """
@@ -219,10 +219,10 @@ class GraphIndex:
         quick: bool = False,
         progress: Progress | None = None,
     ) -> GraphMatch:
-        """Return the best matches among the nodes of all tasks' graphs, or of one; ties are by task and node id.
+        """Return the nodes that match a query best, of all tasks' graphs or of one; ties are ordered by task and node id.
 
-        A `quick` search reads no graph of an active task, as these change with every turn, embeds no node, which idle
-        agents do, and may find tasks late that were just moved into a folder of many.
+        A `quick` search reads no graphs of active tasks, which change with every turn, and embeds no nodes, which idle
+        agents do. It may not find a task yet that was just moved into a large folder.
 
         The query may contain any characters. `progress` is called with (number, total) while graphs are read. Raises
         GraphError for invalid arguments and for a task without a graph.
@@ -235,11 +235,11 @@ class GraphIndex:
         return match if damage is None else GraphMatch(match.hits, (damage, *match.remarks))
 
     def refresh(self, task: str | None = None, progress: Progress | None = None) -> int:
-        """Index the graphs that have changed, or one of them, and return how many were read."""
+        """Index the changed graphs of all tasks, or the graph of one. Return the number of graphs that were read."""
         return self.database.run_with_rebuild(lambda: self._refresh(task, progress))[0]
 
     def embed_pending(self, limit: int) -> int:
-        """Embed at most `limit` nodes that are not embedded yet, and return how many. For idle agents."""
+        """Embed at most `limit` nodes that are not embedded yet. Return their number. Idle agents call this."""
         return self.database.run_with_rebuild(lambda: self._index.embed(limit))[0]
 
     def check(self) -> list[str]:
@@ -308,10 +308,10 @@ class GraphIndex:
     # -- refreshing ----------------------------------------------------------------------------------------------
 
     def _refresh(self, task: str | None, progress: Progress | None, *, quick: bool = False) -> int:
-        """Index changed graphs.
+        """Index changed graphs. Return their number.
 
-        Costs one stat for each active task and each unreadable graph, and one for each other folder of tasks, however
-        large, unless names in it have changed: a program that writes a graph there refreshes the index itself.
+        Costs one stat for each active task, each unreadable graph and each other folder of tasks. A folder is listed only
+        if names in it have changed: a program that changes a graph in it refreshes the index itself.
         """
         layout, now, cpu_start = self._layout, time.time(), time.thread_time()
         listed_places: dict[str, int] = {}
@@ -368,7 +368,7 @@ class GraphIndex:
         return len(changed_sources)
 
     def _index_source(self, source: _Source) -> None:
-        """Replace a graph in the index, unless another process has already indexed more of the same file."""
+        """Replace a graph in the index, unless another process has already indexed a later state of the graph."""
         seq, nodes, problem = _read_graph(source)  # outside the transaction
         with self.database.write() as sql:
             row = sql.execute("SELECT seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
@@ -382,7 +382,7 @@ class GraphIndex:
             self._put_nodes(source.task, nodes)
 
     def _put_nodes(self, task: str, nodes: Mapping[str, Mapping[str, object]]) -> None:
-        """Replace the nodes of a task. Writes only nodes that differ."""
+        """Replace the nodes of a task in the index. Writes only nodes that differ."""
         previous_nodes = self._index.fields(task)
         for node in previous_nodes.keys() - nodes.keys():
             self._index.delete(node, task)

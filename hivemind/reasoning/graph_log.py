@@ -59,9 +59,9 @@ def compare_branches(
     into: tuple[ReasoningGraph, ReasoningGraph],
     resolve: str | Mapping[str, str] | None,
 ) -> tuple[dict[str, Any], list[MergeConflict], bool]:
-    """Return the parts of `source` to merge into `into`, the remaining conflicts, and whether there is any decision.
+    """Return the parts of `source` to merge into `into`, the conflicts left, and True if any difference was settled.
 
-    Each branch is a pair: its graph at the merge base, and its graph now. Raises GraphError for a bad choice.
+    Each branch is a pair: its graph at the merge base, and its graph now. Raises GraphError for a bad `resolve`.
     """
     (base_from, source_parts), (base_into, into_parts) = map(_parts, source), map(_parts, into)
     merged_parts: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def compare_branches(
 
 
 def apply_merge(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
-    """Put the parts of a merge into a graph; a null part is removed. Raises GraphError for an inconsistent result."""
+    """Put an operation's parts into a graph, and remove null parts. Raises GraphError for an inconsistent result."""
     records: dict[str, list[dict[str, Any]]] = {"node": [], "edge": [], "link": []}
     for name, part in {**_parts(graph), **operation["parts"]}.items():
         if part is not None:
@@ -160,7 +160,7 @@ class GraphState:
         self.traces: list[Trace] = []
 
     def apply_line(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
-        """Apply one line of the log; call it inside a boundary.
+        """Apply one line of the log; call this inside `boundary(…)`.
 
         Raises GraphError if the line does not apply; the state is then invalid.
         """
@@ -211,7 +211,7 @@ def _highest_id(operations: Sequence[_Record]) -> int:
 
 
 class History:
-    """Follows a log. Builds the state of a branch at first use, and updates it line by line."""
+    """A graph's log and the states of its branches. A state is built at first use, and updated line by line."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -236,7 +236,7 @@ class History:
         self._apply_all(records)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write a line under the lock, and apply it."""
+        """Write a record as a line of the log, under the log's lock, and apply it."""
         self._apply_all([{"seq": self.log.append(record), **record}])
 
     def _apply_all(self, records: Iterable[_Record]) -> None:
@@ -279,7 +279,7 @@ class History:
         return self.branches[name]
 
     def at(self, name: str, seq: int) -> GraphState:
-        """Read the state of a branch after line `seq` from the file."""
+        """Return the state of a branch after line `seq`, read from the file."""
         visible_seqs = dict(self._chain(name, seq))
         state, prepared_lines = GraphState(), dict[str, _Record]()
         highest = 0
@@ -297,7 +297,7 @@ class History:
         return state
 
     def merge_bases(self, source: str, into: str) -> tuple[ReasoningGraph, ReasoningGraph]:
-        """Return the graphs of both branches at their last merge, or where they diverged."""
+        """Return the graphs of both branches at their last merge, or, if they never merged, where they diverged."""
         for merge in reversed(self._merges):
             if {merge["from"], merge["into"]} == {source, into}:
                 seqs = {merge["from"]: merge["from_seq"], merge["into"]: merge["seq"]}
@@ -332,7 +332,7 @@ class History:
 
     @contextmanager
     def _naming_line(self, record: _Record) -> Iterator[None]:
-        """Raise UserError with the location of a line that cannot be applied, as after a change of the file by hand."""
+        """Turn an error in the block into a UserError with the line's location: the file was probably edited by hand."""
         line = f"{self.log.path}:{record['seq'] + 1}"
         try:
             with boundary("line of a graph's log", line):

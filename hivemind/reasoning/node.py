@@ -38,7 +38,7 @@ class BudgetTooSmall(GraphError):
 
 
 def parse(model: type[_M], value: object) -> _M:
-    """Validate a value as the model. Raises GraphError with the field and the problem."""
+    """Return a value, validated as an instance of `model`. Raises GraphError with the field and the problem."""
     if isinstance(value, model):
         return value
     try:
@@ -89,10 +89,10 @@ class Notes:
 
 @dataclass(slots=True)
 class ReasoningNode:
-    """One node. Change it through the graph only, which logs the change.
+    """One node. Change a node through the graph only, which logs the change.
 
     `active` is True, False (folded into a summary) or "Flushed". `related_turn_ids` are ids of messages. `created_seq`
-    is the graph's seq at its creation, `created_at` the time if the graph has one.
+    is the graph's seq at the node's creation, `created_at` the time if the graph's `now` is set.
     """
 
     node_id: int
@@ -249,7 +249,7 @@ def checked_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card_fields(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Split the `meta` of a record into the fields of a card and the node's own `meta`."""
+    """Return the fields of a card from the `meta` of a record; other keys stay together as the field `meta`."""
     if not meta:
         return {}
     node_meta = dict(meta)
@@ -257,7 +257,7 @@ def card_fields(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
-    """Return the node of a snapshot's record; meta, turns and active may be missing. Call it inside a boundary."""
+    """Return the node of a snapshot's record; meta, turns and active may be missing. Call this inside `boundary(…)`."""
     active = record.get("active", True)
     if active is not True and active is not False and active != FLUSHED:
         raise GraphError(f"active must be true, false or {FLUSHED!r}, not {active!r}")
@@ -278,7 +278,7 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
 
 @frozen
 class Edge:
-    """From the older or enclosing node to the newer one: parent → child. Edges are equal by ends and rationale.
+    """An edge from an older or enclosing node to a newer node: parent → child. Edges are equal by ends and rationale.
 
     `relation` is decompose, refine, support or another word.
     """
@@ -290,14 +290,14 @@ class Edge:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Edge:
-        """Return the edge of a snapshot's record; its ends may be numbers or texts. Call it inside a boundary."""
+        """Return the edge of a snapshot's record; its ends may be numbers or texts. Call this inside `boundary(…)`."""
         rationale, relation = str(record.get("rationale") or ""), str(record.get("relation") or "")
         return cls(int(record["src"]), int(record["dst"]), rationale, relation)
 
 
 @frozen
 class Link:
-    """`src` supports, blocks or supersedes `dst`; any other word is allowed."""
+    """`src` supports, blocks or supersedes `dst`; `relation` may also be another word."""
 
     src: int
     dst: int

@@ -65,8 +65,8 @@ _SUMMARY_LENGTH = 800  # characters of a summary by rule; more if the budget is 
 class EpisodeHint:
     """Facts about an episode from its agent: the node that it belongs below, and whether it was fruitless.
 
-    The mind's prompt names the parent. The rules use both: fruitless episodes are flushed first, once their step is
-    closed.
+    The mind's prompt names the parent. The rules use parent and flag: fruitless episodes are flushed first, once their
+    step is closed.
     """
 
     parent_id: int | None = None
@@ -77,10 +77,10 @@ _NO_HINT = EpisodeHint()
 
 
 class ReasoningMemory:
-    """Records one agent's conversation in a graph.
+    """A memory that records one agent's conversation in a graph.
 
     `mind` creates patches and folds; with None they are created by rules, without a model. `graph` is a graph, or a
-    task's graph on disk that several memories share, each in its own `lane`. A recall does not ask the mind after
+    task's graph on disk that several memories share, each in its own `lane`. A recall asks the mind nothing after
     `timeout` seconds. `single_conversation` means that all nodes of the graph, in any lane, belong to this
     conversation. The `last_turns` turns are always in the context; if they exceed the share `last_share` of the budget,
     they are excerpted, so one long turn does not displace all earlier ones.
@@ -164,8 +164,8 @@ class ReasoningMemory:
     def memorize(self, messages: Sequence[Mapping[str, Any]]) -> list[ReasoningNode]:
         """Add messages, record every finished episode in the graph, and return the new nodes.
 
-        An assistant message waits for its answers. Raises GraphError if one is not a message (then none is added), or
-        UserError if the graph can't be written (the next call records the episode).
+        An episode is finished when its assistant message is answered. Raises GraphError for a malformed message (then no
+        message is added), or UserError if the graph can't be written (the next call records the episode).
         """
         self._add_messages(messages, None)
         return self.flush()
@@ -187,7 +187,7 @@ class ReasoningMemory:
         self._known_turns, self._hints = _known_turn_ids(self.graph), dict(hints or {})
         pending_episodes = [turns for turns in self.episodes.finished_episodes() if self._known_turns.isdisjoint(turns)]
         if self.mind is not None and len(pending_episodes) > 1:
-            self._put_all(self.mind, pending_episodes)
+            self._record_all(self.mind, pending_episodes)
         self.flush()
 
     def _add_messages(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
@@ -202,7 +202,7 @@ class ReasoningMemory:
             self.attach([root.node_id], episodes.turn_ids[old_preamble : episodes.preamble])
 
     def attach(self, nodes: Iterable[int], turns: Sequence[int]) -> bool:
-        """Attach turns to the active ones of these nodes. Returns False if none is active. Raises UserError."""
+        """Attach turns to those of the nodes that are active. Return False if none is active. Raises UserError."""
         active = [node for node in map(self.graph.nodes.get, nodes) if node is not None and node.active is True]
         incomplete_nodes = [node for node in active if not set(turns).issubset(node.related_turn_ids)]
         if incomplete_nodes:
@@ -218,12 +218,12 @@ class ReasoningMemory:
         new_nodes: list[ReasoningNode] = []
         for turns in self.episodes.finished_episodes():
             if self._known_turns.isdisjoint(turns):
-                new_nodes += self._put(turns)
+                new_nodes += self._record_episode(turns)
             self.episodes.done += len(turns)
         return new_nodes
 
-    def _put_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
-        """Record several episodes with one prompt to the mind; by rule where its answer has no valid patch."""
+    def _record_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
+        """Ask the mind once for patches of several episodes. Record each episode by its patch; if that is invalid, by rule."""
         episodes = [(self.episodes.episode(turns), self._hinted_parent(turns)) for turns in pending_episodes]
         prompt = patch_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
@@ -239,19 +239,19 @@ class ReasoningMemory:
             try:
                 self._apply(patches.get(number, MemoryPatch()), turns)
             except GraphError:
-                self._put_by_rule(episode, turns)
+                self._record_by_rule(episode, turns)
             self._known_turns.update(turns)
 
-    def _put(self, turns: list[int]) -> list[ReasoningNode]:
-        """Record one episode: by the mind's patch, or by rule; unabridged if no answer of the mind can be used."""
+    def _record_episode(self, turns: list[int]) -> list[ReasoningNode]:
+        """Record one episode by the mind's patch. Without a mind, record it by rule; without a usable answer, unabridged."""
         episode = self.episodes.episode(turns)
         if self.mind is None:
-            return self._put_by_rule(episode, turns)
+            return self._record_by_rule(episode, turns)
         prompt = patch_prompt(self.graph, self.lane, [(episode, self._hinted_parent(turns))])
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns))
         except NoAnswer as problem:
-            return self._put_by_rule(episode, turns, problem.reasons[-1])
+            return self._record_by_rule(episode, turns, problem.reasons[-1])
 
     def _apply(self, patch: MemoryPatch, turns: list[int]) -> list[ReasoningNode]:
         if not patch.add_nodes:
@@ -259,7 +259,7 @@ class ReasoningMemory:
         with self.store.change(self.agent_id) as graph:
             return graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
 
-    def _put_by_rule(
+    def _record_by_rule(
         self, episode: list[Message], turns: list[int], rejection: str | None = None
     ) -> list[ReasoningNode]:
         """Record an episode as one node: as an excerpt, or whole if the mind's answers were rejected (`rejection`)."""
@@ -293,7 +293,7 @@ class ReasoningMemory:
     # -- the context -------------------------------------------------------------------------------------------
 
     def recall(self, max_tokens: int | None = None) -> list[Message]:
-        """Return the messages of a context of at most `max_tokens` (default: the memory's), counted as `json.dumps`.
+        """Return the messages of a context of at most `max_tokens` tokens (default: the memory's) when written as JSON.
 
         Folds and flushes nodes until the context fits: by the mind as long as that helps, then by rules. Raises
         BudgetTooSmall; then nothing has changed.
@@ -301,7 +301,7 @@ class ReasoningMemory:
         return self.recall_context(max_tokens).messages
 
     def recall_context(self, max_tokens: int | None = None) -> RenderedContext:
-        """Recall a context with the origin of each message: a turn, or the notes of a node."""
+        """Do the work of `recall`. Return the context with the origin of each message: a turn, or the notes of a node."""
         budget = self.max_tokens if max_tokens is None else max_tokens
         recall = _Recall(self, budget)
         context = recall.fitting_context()
@@ -316,7 +316,7 @@ class ReasoningMemory:
     # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
 
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        """Write the snapshot and the messages atomically. Raises UserError if the file can't be written."""
+        """Write the graph's snapshot and the messages to a file, atomically. Raises UserError if it can't be written."""
         self.flush()
         text = snapshot_text(self.graph, messages=self.messages, turn_ids=self.turn_ids) + "\n"
         try:
@@ -325,7 +325,7 @@ class ReasoningMemory:
             raise UserError(f"cannot be written ({error.strerror})", location=path) from None
 
     def load_memory(self, path: str | os.PathLike[str]) -> None:
-        """Replace this memory by one from `save_memory`, by a bare snapshot, or by one in `{"memory": …}`.
+        """Replace this memory by a file's content: of `save_memory`, a bare snapshot, or a snapshot in `{"memory": …}`.
 
         A memory on a task's graph loads the messages only: its graph is the task's log. Raises UserError if the file
         can't be read, UnknownVersion for another version; then nothing has changed.
@@ -386,7 +386,7 @@ class _Recall:
     def by_mind(self, mind: CompletingMind) -> None:
         """Let the mind fold and flush as long as that makes the context smaller.
 
-        Asks no further question after `timeout` seconds, as the agent waits meanwhile.
+        Asks the mind nothing after `timeout` seconds, as the agent waits meanwhile.
         """
         end = time.monotonic() + self._memory.timeout
         size = self._size(self._render().messages)
@@ -418,7 +418,7 @@ class _Recall:
         """Make the context fit by rules: flush useless nodes, fold the oldest finished work, then flush other nodes,
         unsupported ones first.
 
-        Folds more than necessary, so not every turn folds again. At last excerpts the longest messages.
+        Folds more than necessary, so not every turn has to fold again. In the end, excerpts the longest messages.
         """
         with self._store.change(self._memory.agent_id) as graph:
             for omit_flushed, step in (
@@ -438,14 +438,14 @@ class _Recall:
         return replace(context, messages=self._excerpt_to_fit(context.messages, self._budget))
 
     def _flush_useless(self, graph: ReasoningGraph, _excess_tokens: int) -> bool:
-        """Flush useless nodes. Returns False if there are none."""
+        """Flush useless nodes. Return False if there are none."""
         useless = [node for node in self._candidates() if is_useless(graph, node)]
         for node in useless:
             graph.flush_node(node.node_id, f"{node.status}, flushed by rule")
         return bool(useless)
 
     def _fold(self, graph: ReasoningGraph, excess_tokens: int, *, mixed: bool) -> bool:
-        """Fold until about `excess_tokens` and a part of the budget are saved. Returns False if nothing was saved."""
+        """Fold until about `excess_tokens` and a part of the budget are saved. Return False if no tokens were saved."""
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
         hidden_turns = self._render().hidden_turns
         excess_tokens += self._budget // _SPARE_DIVISOR
@@ -461,7 +461,7 @@ class _Recall:
         return has_saved
 
     def _fold_units(self, graph: ReasoningGraph, units: Sequence[Sequence[int]], hidden_turns: frozenset[int]) -> int:
-        """Fold units into one summary if that is possible and saves tokens. Returns about how many."""
+        """Fold units into one summary if that is possible and saves tokens. Return an estimate of the saved tokens."""
         parts = [[graph.nodes[number] for number in unit] for unit in units]
         nodes = [node for part in parts for node in part]
         if len(nodes) == 1 and nodes[0].kind is NodeKind.SUMMARY:
@@ -480,7 +480,7 @@ class _Recall:
         return saved
 
     def _flush_unsupported(self, graph: ReasoningGraph, excess_tokens: int) -> bool:
-        """Flush nodes, unsupported ones first, until about `excess_tokens` are saved. Returns False if none is left."""
+        """Flush nodes, unsupported ones first, until about `excess_tokens` are saved. Return False if no node was left."""
         candidates = [node for node in self._candidates() if node.related_turn_ids]
         hidden_turns = self._render(omit_flushed=True).hidden_turns
         for node in sorted(candidates, key=lambda node: has_support(graph, node.node_id)):
@@ -491,7 +491,7 @@ class _Recall:
         return bool(candidates)
 
     def _estimate_tokens(self, nodes: Iterable[ReasoningNode], hidden_turns: frozenset[int]) -> int:
-        """Estimate the tokens of nodes in the context: of their visible turns, and of the notes for hidden ones."""
+        """Estimate the tokens of nodes in the context: their visible turns, and the notes that replace hidden turns."""
         total = 0
         shown_turns: set[int] = set()
         for node in nodes:
@@ -512,7 +512,7 @@ class _Recall:
         ]
 
     def _candidates(self) -> list[ReasoningNode]:
-        """Return the removable nodes that have more than protected turns, oldest first."""
+        """Return the removable nodes with at least one turn that is not protected, oldest first."""
         protected_turns = {
             self._episodes.turn_ids[position]
             for position in self._episodes.protected_positions(self._memory.last_turns)

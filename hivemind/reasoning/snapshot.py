@@ -33,7 +33,7 @@ def snapshot_text(graph: Structure, indent: int | None = None, **extra_fields: A
     separators = (",", ":") if indent is None else None
 
     def as_json(element: ReasoningNode | Edge | Link) -> dict[str, Any]:
-        """Convert a part; an edge's relation is left out if it can be derived."""
+        """Convert a node, edge or link to JSON. An edge's relation is left out if it can be derived."""
         if isinstance(element, ReasoningNode):
             return element.as_dict()
         if isinstance(element, Link):

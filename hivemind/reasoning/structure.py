@@ -56,7 +56,7 @@ class Structure:
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Undo all changes inside if it raises. Counts as one change; may be nested."""
+        """Undo all changes in the block if the block raises. A block counts as one change; blocks may be nested."""
         outer, counters = self._undo, (self.next_id, self.seq, self._root)
         undo: list[Callable[[], object]] = []
         self._undo = undo
@@ -79,8 +79,8 @@ class Structure:
 
     @contextmanager
     def replay(self, seq: int) -> Iterator[None]:
-        """Set the seq of all changes inside. They are not undone if it raises: recording how would double the time of
-        replaying a long log."""
+        """Give the changes in the block the seq `seq`. If the block raises, they are not undone: recording how would double
+        the time of replaying a long log."""
         self.seq, self._is_replaying = seq, True
         try:
             yield
@@ -141,7 +141,7 @@ class Structure:
         self._put(self._links_to.setdefault(link.dst, {}), link, None)
 
     def insert_fold(self, summary: int, members: Sequence[int]) -> None:
-        """Fold convex members into a summary that has no incoming edge."""
+        """Fold members into a summary that has no incoming edge. The caller has checked that they are convex."""
         self._put(self._members, summary, members)
         for member in members:
             self._put(self.folded_into, member, summary)
@@ -173,7 +173,7 @@ class Structure:
 
     @property
     def edges(self) -> list[Edge]:
-        """The live edges, in the same order. Of several edges between two representatives, the first one is used."""
+        """The live edges, ordered as `drawn`. Of several drawn edges that join two representatives, the first counts."""
         if not self.folded_into:
             return self.drawn
         live: dict[tuple[int, int], Edge] = {}
@@ -225,7 +225,7 @@ class Structure:
             raise GraphError(f"the edges close a cycle: {format_path(error.args[1])}") from None
 
     def find_path_down(self, tops: Collection[int], ends: Collection[int]) -> list[int] | None:
-        """Return a path of live edges from one of `tops` down to one of `ends`, through another node, or None."""
+        """Return a path of live edges from one of `tops` down to one of `ends`, else None. Inner nodes are in neither set."""
         child_on_path = dict.fromkeys(ends, 0)
         todo = list(ends)
         for node in todo:
@@ -252,11 +252,11 @@ class Structure:
         return self.nodes[self._resolve_id(node_id)]
 
     def children(self, node_id: int | str) -> list[ReasoningNode]:
-        """Return the children of a node, by id."""
+        """Return the children of a node, sorted by id."""
         return self._nodes_of(self.child_ids(self._resolve_id(node_id)))
 
     def parents(self, node_id: int | str) -> list[ReasoningNode]:
-        """Return the parents of a node, by id."""
+        """Return the parents of a node, sorted by id."""
         return self._nodes_of(self.parent_ids(self._resolve_id(node_id)))
 
     def representative(self, node_id: int | str) -> ReasoningNode:
@@ -271,7 +271,7 @@ class Structure:
         return path
 
     def subtree(self, node_id: int | str) -> list[ReasoningNode]:
-        """Return a node and all its descendants, by id."""
+        """Return a node and all its descendants, sorted by id."""
         return self._nodes_of(self._reachable(self._resolve_id(node_id), self.child_ids))
 
     def is_attached(self, node_id: int | str) -> bool:
@@ -307,7 +307,7 @@ class Structure:
         return [node for node in self.nodes.values() if node.active is True]
 
     def drawn_nodes(self) -> list[ReasoningNode]:
-        """Return the nodes of a picture: the active ones, and flushed ones that connect others."""
+        """Return the nodes of a picture: active nodes, and flushed nodes that have children."""
         return [
             node
             for node in self.nodes.values()
@@ -315,12 +315,12 @@ class Structure:
         ]
 
     def arrows(self) -> Iterator[tuple[int, int, str, bool]]:
-        """Yield what a picture joins: (from, to, relation, whether it is a link)."""
+        """Yield the live edges and links of a picture as (from, to, relation, True for a link)."""
         yield from ((edge.src, edge.dst, edge.relation, False) for edge in self.edges)
         yield from ((link.src, link.dst, link.relation, True) for _, link in sorted(self.links.items()))
 
     def newest(self, limit: int) -> Iterator[ReasoningNode]:
-        """Yield the active ones of the `limit` newest nodes, newest first. The cost does not grow with the graph."""
+        """Yield the active nodes among the `limit` newest, newest first. The cost does not grow with the graph."""
         for number in range(self.next_id - 1, max(0, self.next_id - 1 - limit), -1):
             node = self.nodes.get(number)
             if node is not None and node.active is True:
@@ -343,9 +343,9 @@ class Structure:
     def visible(
         self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None
     ) -> list[ReasoningNode]:
-        """Return the nodes in the lanes that an agent sees, by id: shared and its own; without an agent only shared.
+        """Return the nodes in the shared lane and in an agent's lane, sorted by id. Without an agent, only the shared lane's.
 
-        `lane` is the lane of its drafts, if it differs from `agent/<name>`.
+        `lane` is the lane of the agent's drafts, if that is not `agent/<name>`.
         """
         lanes = {SHARED} if agent_id is None else {SHARED, as_lane(f"agent/{agent_id}"), as_lane(lane or SHARED)}
         return [node for node in self.nodes.values() if all_lanes or node.lane in lanes]
@@ -361,7 +361,7 @@ class Structure:
         return [link for link in self._links_to.get(self._resolve_id(node_id), ()) if relation in (None, link.relation)]
 
     def published_copy(self, node_id: int | str) -> ReasoningNode | None:
-        """Return the published copy of a card, or None."""
+        """Return the published copy of a card, or None if it was not published."""
         number = self._resolve_id(node_id)
         for link in self.links_to(number, "supports"):
             copy = self.nodes[link.src]

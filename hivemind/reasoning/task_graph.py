@@ -42,7 +42,7 @@ class LogFields(TypedDict, total=False):
 class TaskGraph:
     """One task's graph, notes and traces, in the task's folder. Threads may share it. No file stays open between calls.
 
-    `is_committed` says whether the journal contains the event of a transaction that spans two stores. `guard` is called
+    `is_committed` returns True if the journal contains the event of a transaction over log and journal. `guard` is called
     under the task's lock with the steps that a change touches. The context manager that it returns is held while the
     line is written: it raises to refuse the change, and blocks changes of the steps' leases until the line is written.
 
@@ -74,7 +74,7 @@ class TaskGraph:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Exclude other threads. Raises UserError if the task's folder is gone."""
+        """Exclude other threads during the block. Raises UserError if the task's folder is gone."""
         with self._mutex:
             try:
                 yield
@@ -96,7 +96,7 @@ class TaskGraph:
 
     @property
     def seq(self) -> int:
-        """The number of the log's last line. It serves as the clock: `at` takes it, and cards age by it."""
+        """The number of the log's last line. It serves as the clock: `at` takes a seq, and cards age in seqs."""
         with self._exclusive():
             self._history.refresh()
             return self._history.log.seq
@@ -125,7 +125,7 @@ class TaskGraph:
     def change(
         self, agent_id: str | None = None, *, commit: Callable[[str], object] | None = None
     ) -> Iterator[ReasoningGraph]:
-        """Change the graph under the task's lock. All changes inside are one line of the log, or none if it raises.
+        """Change the graph under the task's lock. All changes in the block are one line of the log; if it raises, none is made.
 
         With `commit` the line is prepared first. Then `commit(transaction id)` is called, which writes the journal's
         event with that id; then the line takes effect. If `commit` raises, the line is aborted. `commit` checks the
@@ -186,7 +186,7 @@ class TaskGraph:
         log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "commit", "tx": name}]})
 
     def _settle_pending(self) -> None:
-        """Commit or abort the transactions that a crash left between two stores."""
+        """Commit or abort the transactions over log and journal that a crash interrupted."""
         if self._is_committed is None:
             return
         for name, record in list(self._history.pending.items()):
@@ -195,7 +195,7 @@ class TaskGraph:
             self._history.append({"at": self._time(), "branch": record["branch"], "ops": ops})
 
     def _step_guard(self, graph: ReasoningGraph) -> AbstractContextManager[object]:
-        """Return the guard of the steps that the current change touches."""
+        """Call `guard` with the steps that the current change touches, and return its context manager."""
         steps = () if self._guard is None else self._touched_steps(graph)
         return self._guard(steps) if self._guard is not None and steps else nullcontext()
 
@@ -259,7 +259,7 @@ class TaskGraph:
     def save_snapshot(self) -> Path:
         """Write graph.json, the snapshot of the current graph, and return its path.
 
-        The log is on disk when the call returns, the snapshot some time later: it can be rebuilt from the log.
+        The log is on disk when the call returns. The snapshot, which can be rebuilt from the log, is some time later.
         """
         self.sync()
         path = self.folder / SNAPSHOT_NAME
@@ -327,8 +327,8 @@ class TaskGraph:
     ) -> MergeReport:
         """Merge the changes of `source` since the last merge into `into` (default: the current branch).
 
-        A three-way merge of each node, edge and link. `resolve` is use_from or use_into for all conflicts, or a mapping
-        by the name of the conflict. Writes nothing if conflicts remain, or in a dry run. `commit` is called with the
+        Each node, edge and link is merged three-way. `resolve` is use_from or use_into for all conflicts, or maps the names
+        of conflicts to these words. Writes no line if conflicts remain, or in a dry run. `commit` is called with the
         transaction id and the steps that the merge touches; it checks their leases while it writes the journal's event.
         Raises GraphError.
         """

@@ -1,4 +1,4 @@
-"""The turns in a task's log, and the mind and the tools that replay them: command output, verdicts and answers come from the
+"""The turns in a task's log, and the mind and tools that replay them. Output of commands, verdicts and answers come from the
 log."""
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _VOLATILE_KEYS = frozenset({
 })  # fmt: skip
 """Keys that differ in each call: times, message ids, event numbers."""
 _NODE_KEYS = frozenset({"node", "card"})
-"""Keys of node numbers. With a model they differ, because its memory adds nodes after each thought."""
+"""Keys of node numbers, which differ in the replay of a model: its memory has added nodes after each thought."""
 _HIVE_TOOLS = frozenset({
     "cancel_task", "check_mailbox", "delegate", "doc_find", "list_files", "list_tasks", "recall", "release", "remember",
     "reserve", "search_files", "search_memory", "send_to_task", "wait_for",
 })  # fmt: skip
-"""Tools that depend on or change other parts of the hive than its files and this task. Their recorded results are used."""
+"""Tools that read or change more of the hive than its files and this task. A replay uses their recorded results."""
 _WORKTREE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "apply_patch", "merge_worktree"})
 
 
 @frozen
 class Difference:
-    """A difference between the log and the replay. `what` is focus, action, result or end; `where` names the call."""
+    """A difference between log and replay. `what` is focus, action, result or end; `where` says at which call."""
 
     what: str
     where: str
@@ -48,7 +48,7 @@ class Difference:
 
 
 def differences(recorded: Mapping[str, Any], replayed: Mapping[str, Any], *, by_rule: bool) -> Iterator[Difference]:
-    """Yield the differences between a turn's record in the log and in the replay, in order."""
+    """Yield the differences between a turn in the log and the same turn in the replay, in order."""
     if recorded.get("step") != replayed.get("step"):
         yield Difference("focus", "step", recorded.get("step"), replayed.get("step"))
     recorded_calls, replayed_calls = requested_calls(recorded), requested_calls(replayed)
@@ -76,7 +76,7 @@ def _outcome(action: Mapping[str, Any], volatile_keys: Collection[str]) -> dict[
 
 
 def _stable_part(recorded_part: Any, volatile_keys: Collection[str]) -> Any:
-    """Return a result without the volatile keys."""
+    """Return a result, or a part of a result, without the volatile keys."""
     if isinstance(recorded_part, Mapping):
         return {
             key: _stable_part(item, volatile_keys) for key, item in recorded_part.items() if key not in volatile_keys
@@ -89,9 +89,9 @@ def _stable_part(recorded_part: Any, volatile_keys: Collection[str]) -> Any:
 
 
 def turn_records(records: Iterable[Record]) -> list[Record]:
-    """Return the turns of a conversation: the agent and mind, the thought, and each call with its result.
+    """Return the turns of a conversation, each with the agent, the mind, the thought, and the calls with their results.
 
-    Turns that only waited for a provider, a lease or a budget are left out, because they depend on circumstances.
+    Turns that only waited for a provider, a lease or a budget are left out: a replay does not wait for these.
     """
     return [
         {
@@ -128,7 +128,7 @@ def written_files(turns: Iterable[Record]) -> set[str]:
 
 
 def script_lines(records: Iterable[Record]) -> Iterator[str]:
-    """Yield a script for a scripted mind: the thoughts, and the completions for folds."""
+    """Yield the lines of a script for a scripted mind: the thoughts, then the completions that folds have used."""
     record_list = list(records)
     for turn in turn_records(record_list):
         yield json.dumps({"text": turn.get("thought", ""), "calls": requested_calls(turn)}, ensure_ascii=False)
@@ -146,16 +146,16 @@ class ReplayCursor:
 
     @property
     def turn(self) -> Record:
-        """The record of the current turn. Raises MindError after the last."""
+        """The record of the current turn. Raises MindError after the last turn."""
         if self.position >= len(self.turns):
             raise MindError("the log has no further turn")
         return self.turns[self.position]
 
 
 class RecordedMind:
-    """A mind that returns the recorded thoughts, for one of the agents that share a cursor.
+    """A mind that returns the recorded thoughts. Several agents may share the cursor.
 
-    A `rule` mind thinks again instead, which shows the effect of changes in its code.
+    If there is a `rule` mind, it thinks instead, so a replay shows the effect of changes in the rules.
     """
 
     def __init__(self, cursor: ReplayCursor, rule: Mind | None) -> None:
@@ -163,7 +163,7 @@ class RecordedMind:
         self.by_rule = rule is not None
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
-        """Return the thought of the next turn. Raises MindError after the last."""
+        """Return the thought of the next turn. Raises MindError after the last turn."""
         self._cursor.position += 1
         recorded_turn = self._cursor.turn
         if self._rule is not None:
@@ -182,7 +182,7 @@ class RecordedMind:
 
 
 class RecordedFailure(ToolProblem):
-    """A tool call that failed in the log; `result` is the result that it returned nevertheless."""
+    """A tool call that failed in the log. `result` is its recorded result, which a failed call may have, too."""
 
     def __init__(self, message: str, result: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -190,9 +190,9 @@ class RecordedFailure(ToolProblem):
 
 
 def replayed_tools(tools: Mapping[str, Tool], cursor: ReplayCursor, *, worktrees: bool) -> dict[str, Tool]:
-    """Return an agent's tools; those with effects outside return their recorded results for the cursor's turn.
+    """Return an agent's tools for a replay. Tools with effects outside return their recorded results of the cursor's turn.
 
-    In a task with `worktrees`, which the copy does not have, the tools that read and write files do so too.
+    With `worktrees`, which the copy of the hive does not have, the tools for files return recorded results, too.
     """
     log = _RecordedTools(cursor)
     replacements: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
@@ -218,16 +218,16 @@ def replayed_tools(tools: Mapping[str, Tool], cursor: ReplayCursor, *, worktrees
 
 
 class _RecordedTools:
-    """Replacements for tools, which return recorded results in the order of the turn."""
+    """Replacements for tools, which return recorded results in the order in which the log has them."""
 
     def __init__(self, cursor: ReplayCursor) -> None:
         self._cursor = cursor
         self._use_counts: Counter[tuple[int, str]] = Counter()
 
     def _next(self, tool: str, session: Session) -> Mapping[str, Any]:
-        """Return the record of a call: the one with its id, else (from a rule mind) the tool's next use in this turn.
+        """Return the recorded call of this id, else (a rule mind has no ids) the tool's next call in the recorded turn.
 
-        Raises ToolProblem if the call is not in the log.
+        Raises ToolProblem if the log has no such call.
         """
         uses = [action for action in self._cursor.turn.get("actions", ()) if action["tool"] == tool]
         use_number = self._use_counts[self._cursor.position, tool]
@@ -244,7 +244,7 @@ class _RecordedTools:
         return self._result(self._next(tool.name, session))
 
     def run_command(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
-        """Write the recorded output to its file and capture the receipt for the step, without running the command."""
+        """Write the recorded output to its file and add the receipt to the step, without running the command."""
         call_record = self._next(tool.name, session)
         command_result = call_record.get("result", {})
         if "exit_status" in command_result:
@@ -279,7 +279,7 @@ class _RecordedTools:
         return tool.use(session, arguments)
 
     def verdict(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - the tools' signature
-        """Finish a review with its recorded verdict."""
+        """Finish a review, and return the recorded result."""
         result = self._result(self._next("verdict", session))
         session.work.finish(verdict_text(arguments.missing))
         return result
@@ -296,7 +296,7 @@ class _RecordedTools:
         return self._result(call_record)
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
-        """Send to the mailboxes of the copy, and return the recorded message id, which the conversation refers to."""
+        """Send to mailboxes of the hive's copy. Return the recorded Message-ID, to which later calls refer."""
         call_record = self._next(tool.name, session)
         result = tool.use(session, arguments)
         return result | {

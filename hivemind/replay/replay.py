@@ -34,12 +34,12 @@ from hivemind.replay.record import (
 from hivemind.tasks import FILES, Task, TaskState
 
 _SETTLE_POLL_S = 0.02
-_MAX_CYCLES = 500  # cycles that only wait, or until the task has settled in the inbox, between two turns of the log
+_MAX_CYCLES = 500  # limit of cycles between two turns of the log, which only wait or let the task settle in the inbox
 
 
 @frozen
 class ReplayedTurn:
-    """One turn of the conversation, with its differences."""
+    """One turn of the log, with the differences of its replay."""
 
     agent: str
     number: int
@@ -49,7 +49,7 @@ class ReplayedTurn:
 
 @frozen
 class Replay:
-    """The result of replaying a task: all turns, by the agents that took them."""
+    """The result of a replay: all turns of the task, and the names of the agents that took them."""
 
     task: str
     agents: tuple[str, ...]
@@ -61,7 +61,7 @@ class Replay:
 
 
 def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], Parts]) -> Replay:
-    """Replay the turns of a finished task in a copy of the hive, with today's files, rules and knowledge.
+    """Replay the turns of a finished task in a copy of the hive, with the hive's present files, rules and knowledge.
 
     No model is asked, no command runs, no letter leaves the copy, and the hive does not change. Raises UserError for a task
     that is not finished, or has no turns in its log.
@@ -82,7 +82,7 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     with tempfile.TemporaryDirectory(prefix="hivemind-replay-") as folder:
         scratch = Layout.at(folder)
         _copy_task(hive.layout, scratch, task.path, task.state.value, written_files(turns))
-        for name in task.dependencies:  # they were done, or the task could not have started
+        for name in task.dependencies:  # all were done, or the task could not have started
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
         copy = open_hive(scratch, _scratch_config(hive.config, hive.layout))
         earlier_steps = [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * _steps_before(hive, task)
@@ -107,13 +107,13 @@ def _is_rule(turn: Mapping[str, Any]) -> bool:
 
 
 def _scratch_config(config: HiveConfig, layout: Layout) -> HiveConfig:
-    """Return the hive's settings for the copy: roots keep their paths and become read-only."""
+    """Return settings for the hive's copy: roots keep their paths and become read-only."""
     roots = [RootConfig(path=str(path)) for path in config.read_roots(layout)]
     return config.model_copy(update={"roots": roots, "durability": "relaxed", "settle_ms": 0})
 
 
 def _copy_task(hive: Layout, scratch: Layout, task: Path, state: str, written_files: Collection[str]) -> None:
-    """Copy the task and the hive's files as they are now, without the files that the task wrote into its folder."""
+    """Copy the hive's present files and the task's folder, without the files that the task's turns wrote into it."""
     for folder in (hive.agents, hive.rom, hive.knowledge):
         if folder.is_dir():
             copy_tree(folder, scratch.root / hive.relative(folder))
@@ -128,7 +128,7 @@ def _copy_task(hive: Layout, scratch: Layout, task: Path, state: str, written_fi
 
 
 def _copy_index(index: Path, copy: Path) -> None:
-    """Copy the index of the knowledge, so it need not be rebuilt. If that fails, it is rebuilt."""
+    """Copy the index of the documents. If copying fails, leave no index, so a new one is built."""
     try:
         source = sqlite3.connect(f"{index.as_uri()}?mode=ro", uri=True)
         with closing(source), closing(sqlite3.connect(copy)) as target:
@@ -138,7 +138,7 @@ def _copy_index(index: Path, copy: Path) -> None:
 
 
 def _steps_before(hive: Parts, task: Task) -> int:
-    """Return the number of steps in earlier attempts; their numbers are not reused."""
+    """Return the number of steps in earlier attempts. The replay skips these numbers, as the task did."""
     if not (task.path / "attempts").is_dir():
         return 0
     return min((int(step.id.rpartition(".s")[2]) for step in hive.steps.list(task.id)), default=1) - 1
@@ -154,7 +154,7 @@ def _is_settling(hive: Parts) -> bool:
 def _replay_turns(
     hive: Parts, task: str, turns: Sequence[Mapping[str, Any]], *, worktrees: bool
 ) -> list[Mapping[str, Any]]:
-    """Replay the turns in the scratch hive, each as the agent that took it, and return their records."""
+    """Replay the turns in the hive's copy, each by the agent that took it, and return the turns of the copy's log."""
     hive.tasks.retry(task)
     cursor = ReplayCursor(turns)
     agents: dict[str, Agent] = {}
@@ -172,9 +172,9 @@ def _replay_turns(
 
 
 def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, stack: ExitStack) -> Agent:
-    """Open an agent of the scratch hive with a recorded mind.
+    """Open an agent of the hive's copy with a recorded mind.
 
-    It reads no mail: letters about the task are in the task's log, and turns about other mail are in another log.
+    The agent reads no mail: letters about the task are in the task's log, and turns about other mail are in another log.
     """
     stack.callback(lock_name(hive.layout, name).release)
     mind = RecordedMind(cursor, open_mind(RULE_MIND) if by_rule else None)
@@ -186,7 +186,7 @@ def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, 
 
 
 def _reach_turn(agent: Agent, cursor: ReplayCursor, position: int) -> bool:
-    """Run an agent until the turn at `position` is done. Return False if it becomes idle before."""
+    """Run an agent until the turn at `position` is done. Return False if the agent has nothing to do before that."""
     for _ in range(_MAX_CYCLES):
         if not (agent.cycle() or _is_settling(agent.hive)):
             return False

@@ -1,4 +1,4 @@
-"""The search that memories, documents and graphs share: full text, vectors and features, fused into one score."""
+"""The search that memories, documents and graphs share: words, vectors and other features are fused into one score."""
 
 from __future__ import annotations
 

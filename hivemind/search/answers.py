@@ -1,4 +1,4 @@
-"""Answers without a model: the confidence of a hit, the sentences to quote, the merge of hits from several stores.
+"""Rate the confidence of hits, choose the sentences to quote, and merge hits from several stores, all without a model.
 
 This module never reads a store.
 """
@@ -18,12 +18,12 @@ Level = Literal["sure", "likely", "weak"]
 
 # Chosen on the `tune` half of benchmarks/retrieval/questions.jsonl (docs/retrieval.md, *Refusals*).
 _ANSWER_THRESHOLD = (
-    1.07  # cosine + nearest sentence's cosine + _WORD_WEIGHT × (coverage + known share); a lower sum is "weak"
+    1.07  # a hit is "weak" if cosine + nearest sentence's cosine + _WORD_WEIGHT × (coverage + known share) is lower
 )
-_ANSWER_THRESHOLD_BY_WORDS = 0.36  # coverage × (1 + known share) / 2, used when there are no vectors
+_ANSWER_THRESHOLD_BY_WORDS = 0.36  # for coverage × (1 + known share) / 2, which is used without vectors
 _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
 _WORD_WEIGHT = 0.3
-_SURE_THRESHOLD = 1.29  # multiple of the answer threshold
+_SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
 _HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
 _DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @frozen
 class Confidence:
-    """Confidence that a hit answers the query. A `value` of 1 is just enough to answer; `reason` explains it in words."""
+    """The confidence that a hit answers the query. A hit with a `value` below 1 is weak; `reason` explains the value."""
 
     value: float
     reason: str
@@ -52,7 +52,7 @@ def confidence_of(
     cosine: float | None,
     part_similarity: PartSimilarity | None,
 ) -> Confidence:
-    """Rate a hit by the query's words that it contains, the share of the query that they cover, and its cosine."""
+    """Rate a hit by the share of the query's words that it contains (`coverage`), by its cosine and its nearest part."""
     question_weight = query.question_weight
     known_share = (
         sum(term.weight for term in query.question_terms if term.item_count) / question_weight
@@ -101,8 +101,8 @@ def quote_span(
 ) -> tuple[int, int]:
     """Return the start and end of the quote: whole sentences around the best one, at most about 800 characters.
 
-    `stem_weights` maps each stem of the query to its weight. `nearest_position` is the relative position (0 to 1) of the
-    text that is nearest in meaning; without it the sentence with the heaviest stems is the best one.
+    The best sentence is the one at `nearest_position`, the relative position (0 to 1) of what is nearest in meaning; if
+    it is None, the sentence with the heaviest stems. `stem_weights` maps each stem of the query to its weight.
     """
     spans = sentence_spans(text)
     if not spans or spans[-1][1] - spans[0][0] <= _MAX_QUOTE_CHARACTERS:
@@ -141,8 +141,8 @@ def merge_hits(
 ) -> list[T]:
     """Merge the rankings of several stores, each best first, into one.
 
-    Confidence decides between stores; each store's own order is kept. The third hit of an origin (a file or an entry)
-    comes after the best hits of all origins. Duplicates are dropped.
+    Confidence decides between stores; hits of one store keep their order. An origin's (a file's or an entry's) third hit
+    comes after the first two hits of all origins. Duplicates are dropped.
     """
     queues = [list(ranking) for ranking in rankings if ranking]
     merged: list[T] = []

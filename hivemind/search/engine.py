@@ -17,52 +17,51 @@ from hivemind.search.ranking import Candidate, Weights, match_items, rank
 from hivemind.search.words import Stemmer, significant_words, words_of
 
 _CANDIDATES = 200  # from the full-text index, and as many from the vectors
-_CANDIDATES_READ = 200  # the best of them, whose texts are read
+_CANDIDATES_READ = 200  # the texts of this many of the best candidates are read
 _RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
 
 CandidateFilter = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
-"""A store's rule for the candidates that may become hits."""
+"""A store's function that returns, for each candidate, whether it may become a hit."""
 
 
 class CandidateSource(Protocol):
-    """The view of a store that one search uses, within one transaction and one scope.
+    """What one search reads from a store, within one transaction and one scope.
 
-    `total` is the number of items. `groups` are the groups of vectors to compare (None: all).
+    `total` is the number of items. `groups` are the groups whose vectors are compared (None: all groups).
     """
 
     total: int
     groups: Collection[int] | None
 
     def count_items(self, word: str, bound: int) -> int:
-        """Count the items that contain the word, up to `bound` + 1."""
+        """Count the items that contain the word; stop at `bound` + 1."""
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        """Return the ids of the best full-text matches, best first. Words consist of letters and digits; the list may be
-        empty."""
+        """Return the ids of the best full-text matches, best first. `words` consist of letters and digits; may be empty."""
 
     def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        """Return the ids that exist and may be found."""
+        """Return the ids of items that exist and that this search may find."""
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
-        """Load the items with these ids, without those that may not be found."""
+        """Load the items with these ids, except items that this search may not find."""
 
     def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:
-        """Return the ids of a scope's items with these names. A store in which only candidates are neighbours returns none."""
+        """Return the ids of a scope's items with these names; [] in a store that loads no neighbours of candidates."""
 
 
 class VectorStore(Protocol):
-    """Vectors in a database. `hivemind.embedding.VectorTable` implements it for SQLite."""
+    """A store of vectors in a database. `hivemind.embedding.VectorTable` is one for SQLite."""
 
     def put(self, sql: Any, model: str, rows: Iterable[tuple[int, int, bytes]], /) -> None:
-        """Write packed vectors as (key, group, vector), replacing the vectors of these keys."""
+        """Write the rows (key, group, packed vector); replace earlier vectors of the same keys."""
 
     def nearest(
         self, sql: Any, model: str, query: bytes, limit: int, groups: Collection[int] | None = None, /
     ) -> list[tuple[int, float]]:
-        """Return (key, cosine) of the model's vectors nearest to a packed one, best first, ties by key."""
+        """Return (key, cosine) of the model's vectors that are nearest to the packed vector `query`, best first."""
 
     def cosines(self, sql: Any, model: str, query: bytes, keys: Collection[int], /) -> dict[int, float]:
-        """Return the cosine for each of these keys that has a vector of the model."""
+        """Return, by key, the cosine to the packed vector `query`; leave out keys without a vector of the model."""
 
 
 @frozen
@@ -86,7 +85,7 @@ class SearchHit:
 
 
 class Engine:
-    """Searches a store within the caller's transaction, with candidates from full text and vectors."""
+    """A search engine: finds a store's candidates by words and vectors, and ranks them, within the caller's transaction."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Engine:
         candidate_filter: CandidateFilter,
         weights: Weights | None = None,
     ) -> tuple[Iterator[SearchHit], Query]:
-        """Return the hits, best first and built lazily, and the query with its terms."""
+        """Return the hits, best first (each is built when it is read), and the query with its terms added."""
         weights = weights or self.weights
         max_candidates = max(self._candidates, 2 * limit)
         parsed_query, word_ids = self.search_words(source, query, max_candidates)
@@ -133,12 +132,12 @@ class Engine:
         ), parsed_query
 
     def search_words(self, source: CandidateSource, query: Query, limit: int) -> tuple[Query, Sequence[int]]:
-        """Return the query with its terms, and the ids of the items that match best by their words, best first."""
+        """Return the query with its terms added, and the ids of the items that match best by words, best first."""
         parsed_query = add_terms(query, self.stemmer, source.total, source.count_items)
         return parsed_query, source.find_by_words(rarest_words(parsed_query.terms, limit, source.total), limit)
 
     def nearest(self, sql: Sql, source: CandidateSource, query: Query, limit: int) -> list[tuple[int, float]]:
-        """Return (id, cosine) of the nearest items that may be found, best first. Fewer than `limit` means all of them."""
+        """Return (id, cosine) of the `limit` nearest items that may be found, or of all if there are fewer, best first."""
         assert query.vectors is not None
         fetch_limit = limit
         while True:
@@ -208,7 +207,7 @@ def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -
 
 
 def _fuse_rankings(rankings: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Fuse several rankings by reciprocal rank and return the best ids."""
+    """Fuse several rankings by reciprocal rank; return the best ids, best first."""
     scores = defaultdict[int, float](float)
     for ranking in rankings:
         for position, item_id in enumerate(ranking):

@@ -1,6 +1,6 @@
 """`Index`: items that can be searched by words and by meaning.
 
-Its tables share an SQLite database with the owner's own tables. Each write is one transaction, across processes.
+An index's tables may share an SQLite database with other tables. Each write is one transaction, across processes.
 """
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
@@ -30,10 +30,10 @@ from hivemind.search.words import TOKENIZER, count_rows, or_query, significant_w
 _KEYS_PER_SCOPE = 1 << 32
 _TEXT_FIELDS = ("text", "heading", "labels")
 _ALL_KEYS = (0, (1 << 63) - 1)
-_MIN_COSINE = 0.3  # of an item that shares no word with the query
-_MAX_CHARACTERS = 40_000  # of one item that are embedded
-_MATCHES_EMBEDDED, _EMBEDDED_PER_SEARCH = 20, 64  # items that a search embeds: the best matches by words, and in all
-_EMBEDDING_SECONDS = 1.5  # time limit of each of these two batches
+_MIN_COSINE = 0.3  # an item that shares no word with the query is a hit from this cosine on
+_MAX_CHARACTERS = 40_000  # of an item's text, at most this many are embedded
+_MATCHES_EMBEDDED, _EMBEDDED_PER_SEARCH = 20, 64  # a search embeds at most so many matches by words, and items in all
+_EMBEDDING_SECONDS = 1.5  # time limit for the matches by words, and again for the other items
 
 INDEX = (
     """CREATE TABLE scopes (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, items INTEGER NOT NULL)""",
@@ -55,8 +55,8 @@ _ROWS = "FROM scopes s JOIN items i ON i.scope = s.id JOIN words w ON w.rowid = 
 
 @frozen
 class Hit:
-    """An item found by a search. `score` orders the hits of one search; `similarity` is the cosine to the query, 0 without
-    a vector; `why` explains the hit in words."""
+    """An item that a search found. `score` orders the hits of one search; `similarity` is the cosine to the query (0
+    without a vector); `why` explains the hit in words."""
 
     id: str
     score: float
@@ -70,8 +70,8 @@ class Hit:
 class Index(DatabaseOwner):
     """Searchable items, grouped in scopes.
 
-    `database` is a `Database` whose schema contains the statements of INDEX, or the path of a new one. Without an
-    embedder, or if it fails, a search uses words only. Methods raise the schema's errors.
+    `database` is a `Database` whose schema contains the statements of INDEX, or the path of a database of its own.
+    Without an embedder, or if the embedder fails, a search uses words only. Methods raise the schema's errors.
     """
 
     def __init__(self, database: Database | str | os.PathLike[str], embedder: Embedder | None = None) -> None:
@@ -81,11 +81,11 @@ class Index(DatabaseOwner):
         self._engine = Engine()
 
     def put(self, id: str, fields: Mapping[str, Any], scope: str = "") -> None:  # noqa: A002 - the public name
-        """Store an item's fields, replacing earlier ones.
+        """Store an item's fields, replacing all earlier fields.
 
-        `text`, `heading` and `labels` are searched. `speaker`, `session`, `time` (ISO 8601), `previous` and `next` (ids in
-        the same scope) and `standing` (1, less for an outdated text) influence the ranking. A hit returns every field;
-        values may be any JSON.
+        A search reads `text`, `heading` and `labels`. `speaker`, `session`, `time` (ISO 8601), `previous` and `next` (ids
+        of items in `scope`) and `standing` (1, less for an outdated text) influence the ranking. Other fields are allowed;
+        values may be any JSON. A hit has all fields.
         """
         # A lone surrogate is valid in JSON but not in SQLite text, so it is replaced.
         texts = [str(fields.get(name, "")).encode("utf-8", "replace").decode() for name in _TEXT_FIELDS]
@@ -116,7 +116,7 @@ class Index(DatabaseOwner):
                 sql.execute("DELETE FROM vectors WHERE key = ?", (row[0],))
 
     def delete(self, id: str, scope: str = "") -> bool:  # noqa: A002
-        """Delete an item. Return False if there is none."""
+        """Delete an item; return False if there is no such item."""
         with self.database.write() as sql:
             row = sql.execute(f"SELECT i.key {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)).fetchone()
             if row is not None:
@@ -127,7 +127,7 @@ class Index(DatabaseOwner):
             return row is not None
 
     def fields(self, scope: str = "") -> dict[str, dict[str, Any]]:
-        """Return the fields of a scope's items, by id."""
+        """Return the fields of all items in a scope, by item id."""
         with self.database.read() as sql:
             statement = f"SELECT i.id, i.fields, {', '.join(_TEXT_FIELDS)} {_ROWS} WHERE s.name = ?"
             rows = sql.execute(statement, (scope,)).fetchall()
@@ -142,10 +142,10 @@ class Index(DatabaseOwner):
         *,
         embeds: bool = True,
     ) -> list[Hit]:
-        """Return the best items of a scope (None: of all scopes), best first, ties by scope and age.
+        """Return the best items of a scope (None: of all scopes), best first; equal scores by scope and age.
 
-        Unless `embeds` is False, items without a vector are embedded first: the best matches by words, then the newest,
-        at most 1.5 seconds each. `features` are the weights of this search.
+        Unless `embeds` is False, items without a vector are embedded first: the best matches by words, then the newest
+        items, for at most 1.5 seconds each. `features` replaces the engine's weights.
         """
         embedded_query = self.meanings.build_query(query) if isinstance(query, str) else query
         if embedded_query.vectors is not None and embeds:
@@ -168,7 +168,7 @@ class Index(DatabaseOwner):
             ]
 
     def pending(self, scope: str | None = None) -> int:
-        """Count the items without a vector; 0 without an embedder."""
+        """Count the items that still need a vector; return 0 without an embedder."""
         if (embedder := self.meanings.embedder) is None:
             return 0
         with self.database.read() as sql:
@@ -182,9 +182,9 @@ class Index(DatabaseOwner):
         seconds: float | None = None,
         only_keys: Sequence[int] | None = None,
     ) -> int:
-        """Embed at most `limit` items, newest first, and return how many were embedded.
+        """Embed at most `limit` items that lack a vector, newest first; return how many were embedded.
 
-        Texts that the embedder refuses are skipped. `seconds` limits the time; `only_keys` limits the items. Raises
+        Texts that the embedder refuses are skipped. `seconds` limits the time, `only_keys` the items. Raises
         EmbedderUnavailable if the embedder fails for every text.
         """
         with self.database.read() as sql:
@@ -202,7 +202,7 @@ class Index(DatabaseOwner):
         )
 
     def check(self) -> list[str]:
-        """Return the problems of the tables, one sentence each; empty if they are sound. Reads every row."""
+        """Check every row of the tables; return a sentence for each problem, [] if the tables are sound."""
         with self.database.write() as sql:  # FTS5 checks its index by an INSERT
             problems = list(integrity_errors(sql, "items"))
             for problem, rows in (
@@ -220,7 +220,7 @@ class Index(DatabaseOwner):
 
 
 def _key_range(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
-    """Return the first and last key of a scope (None: of all scopes); an empty range for an unknown scope."""
+    """Return the first and last key of a scope (None: of all scopes), or (1, 0), an empty range, for an unknown scope."""
     if scope is None:
         return _ALL_KEYS
     row = sql.execute("SELECT id FROM scopes WHERE name = ?", (scope,)).fetchone()
@@ -236,7 +236,7 @@ def _texts(sql: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
 
 
 def _fields(rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Build the items' fields from rows of the column `fields` and the full-text columns."""
+    """Return each item's fields, read from the row's column `fields` (JSON) and its full-text columns."""
     with boundary("item"):
         other_fields = json.loads(f"[{','.join(row[0] for row in rows)}]")
         text_fields = [{name: text for name, text in zip(_TEXT_FIELDS, row[1:], strict=True) if text} for row in rows]
@@ -251,7 +251,7 @@ def _are_relevant(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
 
 
 class _IndexSource:
-    """The `CandidateSource` of an index. A word's rarity is counted in the searched scope only."""
+    """The `CandidateSource` of an index. The rarity of words is computed within the searched scope."""
 
     def __init__(self, sql: sqlite3.Connection, scope: str | None) -> None:
         self._sql, self._keys = sql, _key_range(sql, scope)

@@ -1,4 +1,4 @@
-"""Items, and the positions of a query's words in them."""
+"""Items, and the positions of a query's words in an item."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
 
 @frozen
 class Item:
-    """A candidate, as its store loads it. Only `id` and `text` are required.
+    """A text that a search may find, as loaded from its store. Only `id` and `text` are required.
 
-    `heading` is the nearest title and `titles` are those above it; `is_lead` marks the first text below its heading.
-    `labels` are further words by which the document is found. `example` is code within prose. `scope` and `session` are
-    the groups to which the item belongs. `name` identifies the item in its scope (default: its id); `previous` and `next`
-    are the names of its neighbours. `age` orders items with equal scores. `standing` multiplies the score: below 1 for a
-    draft or a superseded text.
+    `heading` is the nearest title, `titles` are the titles above the heading; `is_lead` marks the first text below a
+    heading. `labels` are further words by which the item is found. `example` is code within prose. `scope` and `session`
+    are groups to which the item belongs. `name` identifies the item in its scope (default: the id); `previous` and `next`
+    are the names of its neighbours. `age` orders items with equal scores. `standing` multiplies the score; it is below 1
+    for a draft or a superseded text.
     """
 
     id: int
@@ -47,26 +47,26 @@ class Item:
 
     @property
     def address(self) -> tuple[int, Hashable]:
-        """The item's scope and its name there."""
+        """Return the item's scope, and its name in the scope."""
         return self.scope, self.id if self.name is None else self.name
 
     @property
     def neighbours(self) -> list[tuple[int, Hashable] | None]:
-        """The addresses of the items before and after this one."""
+        """Return the addresses of the previous and the next item, None for a missing one."""
         return [None if name is None else (self.scope, name) for name in (self.previous, self.next)]
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The item's texts, in the order of FIELDS."""
+        """Return the item's texts in the order of FIELDS."""
         return self.text, self.heading, self.titles, self.labels, self.example
 
 
 @frozen
 class Reading:
-    """The query's stems in an item: stem → field → positions of the words.
+    """The positions of a query's stems in an item, as stem → field → positions of words.
 
-    `length` counts the words of the text. `speaker_words` are the words of the speaker's name. `is_question` is True if
-    the text only asks.
+    `length` counts the words of text and example. `speaker_words` are the words of the speaker's name. `is_question` is
+    True if the text ends with a question.
     """
 
     positions: Mapping[str, Mapping[str, Sequence[int]]]
@@ -76,7 +76,7 @@ class Reading:
 
 
 def read_items(items: Sequence[Item], query_stems: Collection[str], stemmer: Stemmer) -> list[Reading]:
-    """Find the query's stems in each item."""
+    """Return, for each item, the positions of the query's stems."""
     words = [[words_of(text) if text else [] for text in item.fields] for item in items]
     stems_by_word = stemmer.filter_words(set(chain.from_iterable(chain.from_iterable(words))), query_stems)
     readings = []
@@ -95,7 +95,7 @@ def read_items(items: Sequence[Item], query_stems: Collection[str], stemmer: Ste
 
 
 def context_fields(fields: Mapping[str, Any], links: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an Item for its speaker, session and moment (from `fields`) and neighbours (from `links`)."""
+    """Return keyword arguments for Item: speaker, session and moment from `fields`, the neighbours from `links`."""
     session = fields.get("session")
     names = {name: links.get(name) for name in ("previous", "next")}
     return {
@@ -107,7 +107,7 @@ def context_fields(fields: Mapping[str, Any], links: Mapping[str, Any]) -> dict[
 
 
 def words_of_speaker(speaker: str, text: str) -> frozenset[str]:
-    """Return the words of the speaker's name: `speaker`, or else a label before the text ("Ann: …")."""
+    """Return the words of `speaker` or, if it is empty, of the name with which the text begins ("Ann: …")."""
     if speaker:
         return _words_of_name(speaker)
     label = _LABEL.match(text)

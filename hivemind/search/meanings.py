@@ -1,4 +1,4 @@
-"""`StoreEmbedder`: embeds queries and the texts of a store that have no vector yet."""
+"""`StoreEmbedder` embeds queries, and those texts of a store that have no vector yet."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from hivemind.search.parts import embed_question, embed_texts, store_parts
 from hivemind.search.query import Query, without_names
 
 _BATCH_SIZE = 64  # texts per request and per transaction
-_TIMED_BATCH_SIZE = 8  # with a time limit, which is checked between batches
-_MAX_REFUSED = 16  # refused texts after which a limited run ends: each costs a request
+_TIMED_BATCH_SIZE = 8  # texts per batch with a time limit, which is checked between batches
+_MAX_REFUSED = 16  # a run with a limit ends after this many refused texts: each costs a request
 
 
 @frozen(kw_only=True)
 class Backlog:
-    """The rows of a store that should have a vector, and how to find those without one.
+    """The rows of a store that should have a vector; its methods find the rows that have none.
 
-    `from_clause` is a SELECT from its FROM to the end of its WHERE, with `parameters`; it joins `vectors v` to
+    `from_clause` is the part of a SELECT from FROM to the end of WHERE; it has the `parameters` and joins `vectors v` to
     `key_column`. `texts_of` returns the texts of keys, `group_of` the group of a key's vector. `write_vectors` writes
-    vectors; `on_stored` is called for each key in the same transaction.
+    vectors; `on_stored` is called for each key in the transaction that writes the vector.
     """
 
     key_column: str
@@ -40,14 +40,14 @@ class Backlog:
     on_stored: Callable[[Any, int], object] = lambda *_: None
 
     def count_waiting(self, sql: Sql, model: str, dimension: int) -> int:
-        """Count the rows that have no vector of the model."""
+        """Count the rows that have no vector of this model."""
         clause, bindings = self._rows_without_vectors(model, dimension)
         return int(sql.execute(f"SELECT count(*) {clause}", bindings).fetchone()[0])
 
     def next_keys(
         self, sql: Sql, embedder: Embedder, after_key: int | None, limit: int, only_keys: Collection[int] | None
     ) -> list[int]:
-        """Return the next keys without a vector, after `after_key` (None: from the start), among `only_keys` or all."""
+        """Return the next `limit` keys without a vector after `after_key`; with `only_keys`, only keys in `only_keys`."""
         clause, bindings = self._rows_without_vectors(embedder.name, embedder.dimension)
         if after_key is not None:
             clause, bindings = (
@@ -65,14 +65,13 @@ class Backlog:
 
 
 class StoreEmbedder:
-    """The embedder of a store. Without one, searches use words only.
+    """A store's access to its embedder. If `embedder` is None, searches use words only.
 
-    `fine` requests vectors for parts of texts from an embedder that has them. `cache_size` is the number of query vectors
-    to cache.
+    With `fine`, a FineEmbedder also embeds parts of texts. `cache_size` is the number of queries whose vectors are cached.
     """
 
     missing_reason: str | None = None
-    """Reason that hits report if there is no embedder."""
+    """The reason that hits state if there is no embedder."""
     remedy = INSTALL
     """How to install an embedder."""
 
@@ -80,10 +79,10 @@ class StoreEmbedder:
         self.embedder, self.fine = embedder, fine
         self._refused_digests: set[bytes] = set()  # digests of texts that the embedder refuses while it accepts others
         self.query_vectors = lru_cache(cache_size)(self._embed_query)
-        """Embeds a query, using the cache. Raises EmbedderUnavailable."""
+        """Return the vectors of a query, from the cache if possible. Raises EmbedderUnavailable."""
 
     def build_query(self, text: str, participants: frozenset[str] = frozenset()) -> Query:
-        """Return a query with its vectors, or the reason for having none. `participants` are words of speakers' names."""
+        """Return a query with its vectors, or with the reason why it has none. `participants` are words of speakers' names."""
         topic = without_names(text, participants)
         if self.embedder is None or not topic.strip():
             return Query(text, participants, words_only_reason=self.missing_reason if topic.strip() else None)
@@ -111,11 +110,11 @@ class StoreEmbedder:
         seconds: float | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Embed at most `limit` rows of the backlog, among `only_keys` or all, and return how many were embedded.
+        """Embed at most `limit` rows of the backlog (with `only_keys`, only these); return how many were embedded.
 
         Each batch is committed: a killed process loses one batch, and another process can continue. A text that the
         embedder refuses is skipped and never sent again by this process. `seconds` limits the time. Raises
-        EmbedderUnavailable if the embedder accepts no text. Call it outside any transaction.
+        EmbedderUnavailable if the embedder accepts no text. Do not call `embed_backlog` inside a transaction.
         """
         if (embedder := self.embedder) is None:
             return 0
@@ -156,7 +155,7 @@ class StoreEmbedder:
         texts: Mapping[int, str],
         vectors_by_key: Mapping[int, TextVectors],
     ) -> None:
-        """Write the vectors of the texts that have not changed meanwhile."""
+        """Write the vectors of those texts that did not change while they were embedded."""
         with database.write() as sql:
             current_texts = backlog.texts_of(sql, [*vectors_by_key])
             for key, vectors in vectors_by_key.items():

@@ -1,10 +1,10 @@
-"""Vectors of the parts of an item, for a closer look at candidates (late interaction).
+"""Vectors of an item's parts, with which a search compares its candidates more closely (late interaction).
 
-One sentence of a long text can match a query that the whole text does not. Parts are compared only for items that are
-candidates already; no index contains them.
+A sentence of a long text can match a query although the whole text does not. Only the parts of candidates are compared;
+no index contains parts.
 
 With a FineEmbedder, which embeds tokens in context, a part is three tokens with one bit per dimension. With any other
-embedder a part is a sentence with one signed byte per dimension, scaled to the largest number.
+embedder, a part is a sentence with one signed byte per dimension, scaled to the sentence's largest number.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ PARTS = (
 """Statements that create the table `parts`. Deleting an item's row of `vectors` deletes its parts."""
 
 _END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+[.)])\s)")  # a wrapped line does not end a sentence
-_MIN_LETTERS = 13  # shorter sentences, as "Thanks, Ann!", are ignored
-_MAX_SENTENCES = 16  # parts per text; in a longer text a part has several sentences
+_MIN_LETTERS = 13  # shorter sentences such as "Thanks, Ann!" are ignored
+_MAX_SENTENCES = 16  # parts per text; if it has more sentences, a part has several
 _MAX_BYTE = 127
 _BLOCK_PARTS = 4  # parts in half a stretch
 _MAX_PRODUCTS = 250_000  # multiplications that OpenBLAS performs in the calling thread
 
 
 def sentences_of(content: str) -> list[str]:
-    """Return the sentences to embed, without very short ones; in a long text, groups of sentences.
+    """Return the sentences of at least 13 characters, in a long text joined into at most 16 groups.
 
-    A text with fewer than two such sentences returns none.
+    Return [] for a text with fewer than two such sentences.
     """
     spans = [span for span in sentence_spans(content) if span[1] - span[0] >= _MIN_LETTERS]
     if len(spans) < 2:
@@ -63,7 +63,7 @@ def sentence_spans(content: str) -> list[tuple[int, int]]:
 
 
 def embed_texts(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> list[TextVectors]:
-    """Embed texts and their parts. With `fine` False, the parts are sentences. Raises EmbedderUnavailable."""
+    """Embed texts and their parts. The parts are sentences unless `fine` and a FineEmbedder. Raises EmbedderUnavailable."""
     if fine and isinstance(embedder, FineEmbedder):
         return embed_finely(embedder, texts)
     sentences = [sentences_of(text) for text in texts]
@@ -76,9 +76,9 @@ def embed_texts(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) 
 
 
 def embed_question(embedder: Embedder, text: str, *, fine: bool = True) -> TextVectors:
-    """Embed a question, with its words if the embedder is a FineEmbedder. `fine` must be that of the stored parts.
+    """Embed a question and, with a FineEmbedder and `fine`, each of its words. Raises EmbedderUnavailable.
 
-    Raises EmbedderUnavailable.
+    `fine` must be the value with which the stored texts were embedded.
     """
     if fine and isinstance(embedder, FineEmbedder):
         return embed_finely(embedder, [text], is_query=True)[0]
@@ -92,7 +92,7 @@ def _quantize(vector: bytes) -> bytes:
 
 
 def store_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
-    """Write the parts of an item, replacing earlier ones."""
+    """Write the parts of an item, replacing earlier parts; b"" deletes these."""
     if parts:
         sql.execute(
             "INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?) ON CONFLICT(seq)"
@@ -106,8 +106,9 @@ def store_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
 class PartSimilarity(NamedTuple):
     """The similarity of an item's parts to a query.
 
-    `cosine` is that of the nearest sentence (or stretch of 24 tokens), and `position` its relative position in the text
-    (0 to 1). `word_similarity` is the mean, over the query's words, of the nearest part of each; None if unknown.
+    `cosine` is the cosine of the nearest sentence (or stretch of 24 tokens), `position` its relative position in the
+    text (0 to 1). `word_similarity` is the mean similarity of each query word to its nearest part, None if the parts are
+    sentences.
     """
 
     cosine: float
@@ -116,7 +117,7 @@ class PartSimilarity(NamedTuple):
 
 
 def compare_parts(sql: Sql, model: str, query_vectors: TextVectors, seqs: Collection[int]) -> dict[int, PartSimilarity]:
-    """Compare the query with the parts of these items. Items without parts of the model are left out."""
+    """Return, by `seq`, the similarity of each item's parts to the query; leave out items without parts of the model."""
     dimension = len(query_vectors.vector) // 4
     width = dimension // 8 if query_vectors.parts else dimension
     statement = "SELECT seq, vectors FROM parts WHERE model = ? AND length(vectors) % ? = 0 AND seq IN KEYS"
@@ -154,9 +155,9 @@ def compare_parts(sql: Sql, model: str, query_vectors: TextVectors, seqs: Collec
 
 
 def _unpack_signs(numpy: Any, packed_parts: Sequence[bytes], width: int) -> tuple[Any, Any, Any]:
-    """Unpack the parts of all items to 1 or -1 per dimension, padded per item to whole blocks.
+    """Unpack the items' parts to rows of 1 or -1 per dimension; pad each item with rows of 0 to whole blocks.
 
-    Returns the parts, the first row of each item, and the padding rows, which are zero.
+    Return the rows, the number of each item's first row, and the numbers of the padding rows.
     """
     padded = [vectors + bytes(-len(vectors) % (width * _BLOCK_PARTS)) for vectors in packed_parts]
     parts = numpy.unpackbits(numpy.frombuffer(b"".join(padded), dtype="u1")).view("i1").reshape(-1, 8 * width) * 2 - 1
@@ -172,9 +173,9 @@ def _unpack_signs(numpy: Any, packed_parts: Sequence[bytes], width: int) -> tupl
 
 
 def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
-    """Multiply each part with each word of the query.
+    """Return the dot product of each part with each word of the query.
 
-    The pieces are so small that OpenBLAS starts no threads, which on a busy machine would have to wait for each other.
+    The pieces are so small that OpenBLAS starts no threads: on a busy machine, threads would wait for each other.
     """
     products = numpy.empty((len(parts), len(query_words)), "f4")
     rows = max(1, _MAX_PRODUCTS // query_words.size)
@@ -184,8 +185,7 @@ def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
 
 
 def _stretches(numpy: Any, parts: Any, starts: Any) -> tuple[Any, Any, Any]:
-    """Add up stretches of adjacent parts, each overlapping the next by half. Returns the sums, and first row and count per
-    item."""
+    """Add up stretches of adjacent parts that overlap by half; return the sums, each item's first sum, and its number of sums."""
     sums = parts.reshape(-1, _BLOCK_PARTS, parts.shape[1]).sum(axis=1, dtype="i1")
     blocks = numpy.diff(starts, append=len(sums))
     stretches = sums.copy()
@@ -193,6 +193,6 @@ def _stretches(numpy: Any, parts: Any, starts: Any) -> tuple[Any, Any, Any]:
     last = starts + blocks - 1
     stretches[last] = sums[last]
     keep = numpy.ones(len(stretches), dtype=bool)
-    keep[last[blocks > 1]] = False  # already the second half of the stretch before
+    keep[last[blocks > 1]] = False  # an item's last block is already in its last stretch
     counts = numpy.maximum(blocks - 1, 1)
     return stretches[keep], counts.cumsum() - counts, counts

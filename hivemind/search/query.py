@@ -1,4 +1,4 @@
-"""Queries: the weighted terms, and the kind of answer that a question expects (a time, a date, a name)."""
+"""Queries: their weighted terms, and the kind of answer that a question expects (a time, a date, a name)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hivemind.words import GENERIC_WORDS, STOP_WORDS
 _MONTHS = tuple("january february march april may june july august september october november december".split())  # noqa: SIM905
 _MONTH = {name: number for number, name in enumerate(_MONTHS, 1)}
 _MONTH |= {name[:3]: number for name, number in _MONTH.items()} | {"sept": 9}
-_AMBIGUOUS_MONTHS = ("may", "march")  # words that, like abbreviations, are months only after "in", "on", a number …
+_AMBIGUOUS_MONTHS = ("may", "march")  # these words, like abbreviations, are months only after "in", "on", a number …
 _BEFORE_MONTH = re.compile(
     r"\b(?:in|on|of|by|during|since|until|before|after|last|this|next|early|late|mid|\d{1,2}(?:st|nd|rd|th)?)\W+$"
 )
@@ -37,7 +37,7 @@ _INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _IDENTIFIER = re.compile(r"[^\W_]{2,}(?:[-_.:/]+[^\W_]{2,})+")
 _MOST_IDENTIFIERS = 8
 _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
-_CACHE_SIZE = 1_024  # texts; consecutive questions look at many of the same texts
+_CACHE_SIZE = 1_024  # texts: consecutive questions examine many texts again
 
 
 @frozen
@@ -52,17 +52,17 @@ class Dates:
         return bool(self.months or self.years)
 
     def fits(self, moment: date) -> bool:
-        """Return whether a day is in one of the months and years."""
+        """Return whether a day is in the question's months (if it has any) and years (if it has any)."""
         return (not self.months or moment.month in self.months) and (not self.years or moment.year in self.years)
 
     def is_near(self, moment: date) -> bool:
-        """Return whether a day fits and is within three days of one of the days."""
+        """Return whether a day fits months and years, and is at most three days from one of the question's days."""
         return bool(self.months) and self.fits(moment) and any(abs(moment.day - day) <= 3 for day in self.days)
 
 
 @frozen
 class ExpectedKind:
-    """The kind of answer that a question expects: a time, a name, a text of certain dates, or one with certain identifiers."""
+    """The answer that a question expects: with a time, with a name, from certain dates, or with certain identifiers."""
 
     time: bool
     name: bool
@@ -71,13 +71,13 @@ class ExpectedKind:
 
 
 def expected_kind(query: str) -> ExpectedKind:
-    """Derive the expected kind from the first words of a question, its dates and its identifiers."""
+    """Derive the expected kind of answer from a question's first words, dates and identifiers."""
     asks_time, asks_name = _TIME_QUESTION.match(query) is not None, _NAME_QUESTION.match(query) is not None
     return ExpectedKind(asks_time, asks_name, _dates(query.lower()), identifiers(query))
 
 
 def identifiers(query: str) -> tuple[str, ...]:
-    """Return the first few words joined by punctuation, in lower case: keep-index from `--keep-index`, core.autocrlf."""
+    """Return the first few words that contain punctuation, in lower case: keep-index (from `--keep-index`), core.autocrlf."""
     return tuple(dict.fromkeys(_IDENTIFIER.findall(query.casefold())))[:_MOST_IDENTIFIERS]
 
 
@@ -96,7 +96,7 @@ def _dates(text: str) -> Dates:
 
 
 def moment_of(value: object) -> date | None:
-    """Parse the day of an ISO 8601 time from an entry's metadata. Return None for any other value."""
+    """Return the day of an ISO 8601 time; return None for any other value."""
     if not isinstance(value, str):
         return None
     with suppress(Unreadable), boundary("time"):
@@ -112,13 +112,12 @@ def has_time(text: str) -> bool:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def has_name(text: str) -> bool:
-    """Return whether a word within a sentence is capitalised."""
+    """Return whether a text has a capitalised word within a sentence."""
     return _INNER_NAME.search(text) is not None
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def in_first_person(text: str) -> bool:
-    """Return whether a text is in the first person."""
     return _FIRST_PERSON.search(text) is not None
 
 
@@ -128,11 +127,11 @@ def is_question(text: str) -> bool:
     return end.endswith("?") or (end.endswith("]") and _NOTE.sub("", end).rstrip().endswith("?"))
 
 
-_COMMON_SHARE, _MIN_BOUND = 0.2, 1_000  # a word in more items is not searched for if the query has rarer ones
-_MAX_RANKED = 500  # matches: SQLite takes microseconds to rank each, so common words are dropped beyond this
+_COMMON_SHARE, _MIN_BOUND = 0.2, 1_000  # a word in more items is not searched for if the query has rarer words
+_MAX_RANKED = 500  # matches; common words that would cause more are not searched for, as ranking a match takes time
 _GENERIC_WEIGHT = 0.25  # factor for a word that any question may contain
-_NAME_WEIGHT, _UNKNOWN_WEIGHT = 2.0, 1.4  # factors for an unknown name or number, and for any other unknown word
-_MAX_WORDS = 400  # of a long question; of these the rarest are used
+_NAME_WEIGHT, _UNKNOWN_WEIGHT = 2.0, 1.4  # factors for a name or number that no item has, and for any other such word
+_MAX_WORDS = 400  # words of a long question from which the rarest are chosen
 _CONTEXT_WEIGHT = 0.5  # factor for a word of the context
 _WRITTEN_AS_NAME = re.compile(r"(?<=[\w,;)\"'`] )[A-Z][^\W_]*|\b[A-Z]{2,}\b|\b\w*\d\w*\b")
 _NAME = re.compile(r"(?<!^)(?<![\"“'‘(])\b[^\W\d_]\w*")
@@ -140,10 +139,10 @@ _NAME = re.compile(r"(?<!^)(?<![\"“'‘(])\b[^\W\d_]\w*")
 
 @frozen
 class Term:
-    """A word of the query with its stem and its weight: inverse document frequency × a factor for the kind of word.
+    """A word of the query, its stem, and its weight: inverse document frequency × a factor for the kind of word.
 
-    `item_count` is the number of items with the word, counted up to a bound. A word of the context has half the weight,
-    and an item can cover the query without it.
+    `item_count` is the number of items with the word, counted up to a bound. A word of the query's context
+    (`is_context`) has half the weight, and an item without the word can still cover the whole query.
     """
 
     word: str
@@ -157,9 +156,9 @@ class Term:
 class Query:
     """A search query.
 
-    `participants` are the words, in lower case, of names of speakers: they raise the items of these speakers and are not
-    searched for. `vectors` are those of the embedding model `model`. Without them the search uses words only, and
-    `words_only_reason` says why. `context` is text around the question: its words are searched for, with less weight.
+    `participants` are the words of speakers' names, in lower case: they raise the scores of these speakers' items and
+    are not searched for. `vectors` are computed by the embedding model `model`; without vectors the search uses words
+    only, and `words_only_reason` says why. `context` is text around the question; its words count half.
     """
 
     text: str
@@ -173,17 +172,16 @@ class Query:
 
     @property
     def question_terms(self) -> tuple[Term, ...]:
-        """The terms of the question, without those of the context."""
+        """Return the terms of the question, without the terms of its context."""
         return tuple(term for term in self.terms if not term.is_context)
 
     @property
     def question_weight(self) -> float:
-        """The total weight of the question's terms."""
         return sum(term.weight for term in self.question_terms)
 
 
 def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[[str, int], int]) -> Query:
-    """Return the query with its terms. `count_items(word, bound)` counts the items, of `total`, that contain a word."""
+    """Return the query with its terms added. `count_items(word, bound)` counts which of the `total` items contain a word."""
     plain = query.text.replace("’", "'")
     written_names = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
     words = significant_words(without_names(plain, query.participants), _MAX_WORDS)
@@ -212,9 +210,9 @@ def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[
 
 
 def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:
-    """Return the rarest words, as many as are needed for about `limit` matches.
+    """Return the terms' rarest words, as many as are needed for about `limit` matches.
 
-    Items with only the commoner words would rank below these, and ranking each match takes time.
+    Items that have only commoner words would rank lower, and ranking each match takes time.
     """
     known_terms = [term for term in terms if term.item_count]
     bound = max(_MIN_BOUND, int(total * _COMMON_SHARE))
@@ -230,12 +228,12 @@ def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:
 
 
 def names_in(query: str) -> set[str]:
-    """Return the capitalised words within the query's sentence, in lower case."""
+    """Return, in lower case, the query's capitalised words except a first word."""
     return {name.casefold() for name in _NAME.findall(query) if name[0].isupper()}
 
 
 def without_names(query: str, names: Collection[str]) -> str:
-    """Remove names from the query, unless that leaves only stop words."""
+    """Return the query without the names, or unchanged if only stop words would be left."""
     if not names:
         return query
     pattern = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))

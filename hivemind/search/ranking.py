@@ -1,6 +1,6 @@
 """Ranking: score candidates by words and meaning, then by further features that a store may provide.
 
-Each feature has a name and a weight and is measured alone (docs/retrieval.md). None favours long items.
+Each feature has a name and a weight and is measured alone (docs/retrieval.md). No feature favours long items.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from hivemind.search.words import bm25_scores
 
 _K1, _B = 1.2, 0.75  # BM25: saturation and length normalisation
 _MIN_SESSIONS = 2  # sessions can be compared only if there are two
-_MIN_FEATURE = 0.05  # features that change the score by less are not reported
-_BEST_COSINES = 3  # cosines that are averaged for a session
-# the share of a word that counts as covered if it is in that field
+_MIN_FEATURE = 0.05  # a feature that changes the score by less is not named in `why`
+_BEST_COSINES = 3  # the score of a session averages this many cosines
+# how much of a word counts as covered if the word is in this field
 _FIELD_CREDIT = {"text": 1.0, "heading": 0.95, "titles": 0.85, "labels": 0.7, "example": 0.5}
 
 
 @frozen
 class Weights:
-    """The weight of each feature. Words and meaning together score 0 to 1; the others are added to that."""
+    """The weight of each feature. Words and meaning together score 0 to 1; other features are added to this score."""
 
     meaning: float = 2.0  # relative to 1 for words
     sentence: float = 0.4  # share of the nearest sentence's cosine in the item's cosine
@@ -42,20 +42,20 @@ class Weights:
     answer: float = 0.2  # additional weight of the previous item if it is a question
     said_before: float = 0.8  # words that only the previous item contains
     said_after: float = 0.4  # words that only the next item contains
-    speaker: float = 0.2  # the query names its speaker
-    first_person: float = 0.1  # and it is in the first person
-    session: float = 0.2  # score (0 to 1) of the whole session
-    date: float = 0.4  # it is from a month or year of the query
-    day: float = 0.2  # and from about that day
-    time: float = 0.1  # it contains a time, and the query asks when
-    written: float = 0.0  # it contains an identifier exactly as in the query
-    name: float = 0.1  # it contains a name, and the query asks who, where or which
-    asking: float = -0.1  # it ends with a question
+    speaker: float = 0.2  # the query names the item's speaker
+    first_person: float = 0.1  # … and the item is in the first person
+    session: float = 0.2  # score (0 to 1) of the item's whole session
+    date: float = 0.4  # the item is from a month or year of the query
+    day: float = 0.2  # … and from about the query's day
+    time: float = 0.1  # the item contains a time, and the query asks when
+    written: float = 0.0  # the item contains an identifier exactly as in the query
+    name: float = 0.1  # the item contains a name, and the query asks who, where or which
+    asking: float = -0.1  # the item ends with a question
 
 
 @dataclass(slots=True)
 class Match:
-    """The match of an item's words: its score, the share (0 to 1) of the query that it covers, and the matched words."""
+    """An item's match by words: its score, the share (0 to 1) of the query that it covers, matched and missing words."""
 
     score: float = 0.0
     coverage: float = 0.0
@@ -65,9 +65,9 @@ class Match:
 
 @frozen
 class Candidate:
-    """An item that may answer, with its reading, its match and its cosine (None: no vector yet).
+    """An item that may answer, with the positions of stems, its match by words and its cosine (None: no vector yet).
 
-    `previous` and `next` are the positions of its neighbours in the list of candidates.
+    `previous` and `next` are the positions of the item's neighbours in the list of candidates.
     """
 
     item: Item
@@ -80,7 +80,7 @@ class Candidate:
 
     @property
     def best_cosine(self) -> float:
-        """The cosine of its vector or of its nearest sentence, the higher of the two; -1 without any."""
+        """Return the higher cosine: of the item's vector or of its nearest sentence; -1 without vectors."""
         return max(
             -1.0 if self.cosine is None else self.cosine,
             -1.0 if self.part_similarity is None else self.part_similarity.cosine,
@@ -88,20 +88,19 @@ class Candidate:
 
     @property
     def session(self) -> tuple[int, str] | None:
-        """The scope and session of its item."""
+        """Return the item's scope and session, None without a session."""
         return None if self.item.session is None else (self.item.scope, self.item.session)
 
 
 @frozen
 class RankedCandidate:
-    """The candidate at a position, its score (0 or more), and its features besides words and meaning, as (name, weight)."""
+    """A candidate's position in the list of candidates, its score (0 or more), and its other features (name, weight)."""
 
     position: int
     score: float
     features: Sequence[tuple[str, float]]
 
     def explain(self, candidate: Candidate) -> str:
-        """Explain the candidate's score in words."""
         parts = []
         if candidate.match.words_by_field:
             parts.append(
@@ -127,7 +126,7 @@ _FIELD_SUFFIXES = {
 
 
 def match_items(query: Query, items: Sequence[Item], readings: Sequence[Reading], weights: Weights) -> list[Match]:
-    """Match each item by words: BM25 over its fields."""
+    """Match each item with the query by words: BM25 over the item's fields."""
     lengths = [reading.length for reading in readings]
     average = sum(lengths) / len(lengths) if lengths else 0.0
     return [_match_item(query, *pair, average, weights) for pair in zip(items, readings, strict=True)]
@@ -184,7 +183,7 @@ def _proximity(query: Query, reading: Reading) -> float:
 
 
 def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[RankedCandidate]:
-    """Score the candidates and return them best first, ties by age."""
+    """Score the candidates; return them best first, equal scores by age."""
     cosines = [_blended_cosine(candidate, weights.sentence) for candidate in candidates]
     base_scores = _fuse(
         _with_neighbour_words(query, candidates, weights),
@@ -222,10 +221,10 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
 
 
 def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: float) -> list[bool]:
-    """Return for each candidate whether anything besides its rank supports it.
+    """Return, for each candidate, whether it is supported, and not just the nearest item that exists.
 
-    A candidate is supported by a matched word or a cosine of at least `min_cosine`, its own, a neighbour's or one in its
-    session, or by a speaker whom the query names. The others are candidates only because nothing nearer exists.
+    A candidate is supported if it matches (by a word of the query, or a cosine of at least `min_cosine`), if a neighbour
+    or an item of its session matches, or if the query names its speaker.
     """
     has_match = [
         candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
@@ -244,7 +243,7 @@ def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: flo
 
 
 def _features(query: Query, candidate: Candidate, weights: Weights) -> list[tuple[str, float]]:
-    """Return the item's own features besides words and meaning, as (name, weight)."""
+    """Return (name, weight) of the candidate's features, except words, meaning and session."""
     features = []
     answer_kind, text, moment = query.answer_kind, candidate.item.text, candidate.item.moment
     if not query.participants.isdisjoint(candidate.reading.speaker_words):
@@ -268,7 +267,7 @@ def _features(query: Query, candidate: Candidate, weights: Weights) -> list[tupl
 
 
 def _blended_cosine(candidate: Candidate, share: float) -> float | None:
-    """Return the item's cosine, blended with that of its nearest sentence."""
+    """Return the item's cosine, moved by `share` towards the cosine of its nearest sentence."""
     if candidate.cosine is None or candidate.part_similarity is None:
         return candidate.cosine
     return candidate.cosine + share * (candidate.part_similarity.cosine - candidate.cosine)
@@ -277,9 +276,9 @@ def _blended_cosine(candidate: Candidate, share: float) -> float | None:
 def _with_neighbours(
     cosines: Sequence[float | None], candidates: Sequence[Candidate], weights: Weights
 ) -> list[float | None]:
-    """Add to each cosine a share of its neighbours' cosines, a larger one if the previous item is a question.
+    """Add to each item's cosine a share of its neighbours' cosines, a larger share if the previous item is a question.
 
-    A missing neighbour counts as one with the item's own cosine. An item without a vector stays without a cosine.
+    A missing neighbour counts as if it had the item's own cosine. For an item without a vector, return None.
     """
 
     def cosine_at(position: int | None, default: float) -> float:
@@ -303,10 +302,10 @@ def _with_neighbours(
 
 
 def _with_neighbour_words(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[float]:
-    """Add to each word score a share of its neighbours' scores, for terms that the item itself does not contain.
+    """Add to each item's word score a share of its neighbours' word scores, for terms that the item does not contain.
 
-    An answer often omits its subject, because the sentence before contained it. Neighbours that only repeat the item's
-    terms add nothing.
+    An answer often omits its subject, because the previous sentence contained the subject. A neighbour that only
+    repeats the item's terms adds nothing.
     """
     term_weights = {term.stem: term.weight for term in query.terms}
     matched_stems = [
@@ -335,10 +334,10 @@ def _with_neighbour_words(query: Query, candidates: Sequence[Candidate], weights
 def _fuse(
     word_scores: Sequence[float], cosines: Sequence[float | None], coverage: Sequence[float], meaning_weight: float
 ) -> list[float]:
-    """Scale words and cosines to 0 to 1 each and return their weighted mean.
+    """Scale word scores and cosines to 0 to 1 each; return their weighted mean for each candidate.
 
-    A candidate without a cosine gets its scaled word score × its coverage instead. If no candidate has a cosine, words
-    alone count.
+    In place of a missing cosine, the candidate's scaled word score × coverage counts. If no candidate has a cosine, only
+    words count.
     """
     scale_word_score, scale_cosine = _scale(word_scores), _scale([cosine for cosine in cosines if cosine is not None])
     if all(cosine is None for cosine in cosines):
@@ -356,10 +355,10 @@ def _fuse(
 def _session_scores(
     query: Query, candidates: Sequence[Candidate], cosines: Sequence[float | None], weights: Weights
 ) -> list[float]:
-    """Score the whole session of each candidate, 0 to 1; 0 without a session.
+    """Return the score (0 to 1) of each candidate's whole session, 0 for a candidate without a session.
 
-    The score uses the words of all the session's candidates and the mean of their three best cosines. Without any
-    cosine, all scores are 0.
+    A session is scored by the words of all its candidates and the mean of their three best cosines. If no candidate has
+    a cosine, all scores are 0.
     """
     members: dict[tuple[int, str], list[int]] = defaultdict(list)
     for position, candidate in enumerate(candidates):
@@ -391,7 +390,7 @@ def _session_scores(
 
 
 def _tally(readings: Sequence[Reading]) -> Mapping[str, int]:
-    """Count each stem in several texts together."""
+    """Count each stem in the texts of several items together."""
     counts = Counter[str]()
     for reading in readings:
         counts.update({stem: len(places.get("text", ())) for stem, places in reading.positions.items()})
@@ -399,7 +398,7 @@ def _tally(readings: Sequence[Reading]) -> Mapping[str, int]:
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """Return a function that scales the values to 0 to 1. If all are equal, it returns 1 for positive ones."""
+    """Return a function that scales `values` to 0 to 1. If all values are equal, it maps positive ones to 1, others to 0."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     if high > low:
         return lambda value: (value - low) / (high - low)

@@ -30,7 +30,7 @@ def words_of(text: str) -> list[str]:
 
 
 def significant_words(query: str, limit: int = MAX_TERMS) -> list[str]:
-    """Return the distinct words of a query without stop words; with them if there are no others."""
+    """Return the distinct words of a query, without stop words unless it has only stop words."""
     words = list(dict.fromkeys(words_of(query)))
     return ([word for word in words if word not in STOP_WORDS] or words)[:limit]
 
@@ -41,13 +41,13 @@ def or_query(words: Sequence[str]) -> str:
 
 
 def count_rows(sql: sqlite3.Connection, word: str, bound: int, first: int = 0, last: int = _MAX_ROWID) -> int:
-    """Count the rows of the full-text index `words`, from `first` to `last`, that contain a word, up to `bound` + 1."""
+    """Count the rows from `first` to `last` of the full-text index `words` that contain a word; stop at `bound` + 1."""
     statement = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
     return int(sql.execute(statement, (or_query([word]), first, last, bound + 1)).fetchone()[0])
 
 
 class Stemmer:
-    """Stems words with SQLite's own tokenizer, using a full-text index in memory, and caches the stems."""
+    """A stemmer that uses SQLite's own tokenizer, through a full-text index in memory, and caches the stems."""
 
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Stemmer:
         return sql
 
     def __call__(self, words: Sequence[str]) -> list[str]:
-        """Return the stem of each word; the word itself if the tokenizer returns none."""
+        """Return the stem of each word, or the word itself if the tokenizer returns no stem."""
         stem_of = self._stems
         unknown_words = {word for word in words if word not in stem_of}
         if unknown_words:
@@ -71,10 +71,10 @@ class Stemmer:
         return [stem_of[word] for word in words]
 
     def filter_words(self, words: Collection[str], stems: Collection[str]) -> dict[str, str]:
-        """Return word → stem for the words that have one of the stems.
+        """Return the words that have one of the stems, each with its stem.
 
-        Only words that begin with a stem, except for its last letter, need stemming: Porter's rules change only the end
-        of a word, and at most the last letter of a stem differs from the word's beginning.
+        Only words that begin like a stem (apart from the stem's last letter) are stemmed: Porter's rules change only the
+        end of a word, and at most the last letter of a stem differs from the word's beginning.
         """
         prefixes = tuple(stem[:-1] or stem for stem in stems)
         candidates = [word for word in words if word.startswith(prefixes) or not word.isascii()]
@@ -100,7 +100,7 @@ def bm25_scores(
 ) -> list[float]:
     """Return the BM25 score of each text.
 
-    `weights` maps stems to their rarity, `tallies` holds stem → count for each text, and `lengths` the number of words.
+    `weights` has each stem's rarity, `tallies` has each text's counts of stems, `lengths` each text's number of words.
     """
     average = sum(lengths) / len(lengths) if lengths else 0.0
     scores = []

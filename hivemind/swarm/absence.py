@@ -1,4 +1,5 @@
-"""Members (MCP) that left while they had tasks, and the time when these tasks return to the inbox (`mcp:` in hive.yaml).
+"""Members (MCP clients) that left while they had tasks, and the time when these tasks return to the inbox (`mcp:` in
+hive.yaml).
 
 The supervisor returns the tasks, or an agent that runs without a supervisor.
 """
@@ -26,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Absence:
-    """A member without a process, and the tasks that it left. `away_s` is the time since it left, `remaining_s` the time until
-    its tasks are returned (may be infinite)."""
+    """A member without a process, and the tasks that it left. `away_s` is the time since it left, `remaining_s` the
+    time until its tasks are returned (may be infinite)."""
 
     agent: str
     tasks: tuple[str, ...]
@@ -36,14 +37,16 @@ class Absence:
 
     def __str__(self) -> str:
         back = (
-            "until it returns" if math.isinf(self.remaining_s) else f"back in the inbox in {duration(self.remaining_s)}"
+            "they wait until it returns"
+            if math.isinf(self.remaining_s)
+            else f"they are back in the inbox in {duration(self.remaining_s)}"
         )
         away = "long" if math.isinf(self.away_s) else duration(self.away_s)
-        return f"{self.agent} left {away} ago; {back}"
+        return f"{self.agent} left its tasks {away} ago; {back}"
 
 
 def absences(hive: Parts) -> list[Absence]:
-    """Return the members that left while they had tasks, sorted by name."""
+    """Return the absences of all members that left while they had tasks, sorted by name."""
     outside_members = [
         name for name, config in hive.agents.items() if config.outside and holder_pid(hive.layout, name) is None
     ]
@@ -70,13 +73,13 @@ def absences(hive: Parts) -> list[Absence]:
 
 
 def _presence_files(layout: Layout, name: str) -> tuple[Path, Path]:
-    """Return the files whose modification time shows when the member was last there: its heartbeat and its lock."""
+    """Return the files whose modification times show when the member last ran: its heartbeat and its lock."""
     return layout.agent_state(name) / "heartbeat", Path(agent_lock(layout, name).path)
 
 
 def return_tasks(hive: Parts) -> list[str]:
-    """Return the tasks of members that are away for longer than hive.yaml allows; returns the ids. Failures are logged and tried
-    again at the next call."""
+    """Move tasks back to the inbox if their member is away for longer than hive.yaml allows. Return the tasks' ids.
+    Failures are logged and tried again at the next call."""
     returned: list[str] = []
     for absence in absences(hive):
         if absence.remaining_s > 0:
@@ -91,7 +94,7 @@ def return_tasks(hive: Parts) -> list[str]:
 
 
 def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
-    """Return the tasks of agents without a file to the inbox; returns the ids."""
+    """Move the tasks of agents without a file back to the inbox. Return the tasks' ids."""
     tasks: dict[str, list[str]] = {}
     for orphan in hive.tasks.claims.orphans((HUMAN,)):
         if orphan.agent is not None and orphan.agent != LANDING and not has_agent(orphan.agent):
@@ -105,7 +108,7 @@ def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
 
 
 def _return(hive: Parts, agent: str, tasks: Iterable[str], reason: str) -> list[str]:
-    """Return the tasks of an agent without a process, unless the agent runs again."""
+    """Move the tasks of an agent without a process back to the inbox, unless the agent runs again. Return the tasks' ids."""
     try:
         name_lock = lock_name(hive.layout, agent)  # the agent cannot start meanwhile
     except HeldLock:

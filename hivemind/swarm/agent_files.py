@@ -1,7 +1,7 @@
 """Changes in agents/ while the swarm is up: new, changed and removed files (README.md).
 
-With a mistake in its file (an unknown key, a mind that is not installed) an agent keeps its old settings. A file is read only
-after nobody has written it for a moment.
+If a file has a mistake (an unknown key, a mind that is not installed), its agent keeps the old settings. A file is read
+only after nobody has written it for a moment.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from hivemind.swarm.preflight import preflight
 
 
 def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | None = None) -> str:
-    """Write agents/<name>.yaml and create the mailbox; returns the normalised name.
+    """Write agents/<name>.yaml and create the mailbox. Return the normalised name.
 
-    Raises UserError for an invalid name, role or mind, and for a name in use. Then it writes no file.
+    Raises UserError for an invalid name, role or mind, and for a name in use. No file is then written.
     """
     name = check_agent_name(name)
     path = hive.layout.agent_config(name)
@@ -60,7 +60,7 @@ _GONE_AFTER_S = 1.0  # an editor removes a file for a moment while it saves
 
 @frozen
 class AgentChanges:
-    """Changes to the agents that a supervisor runs: new agents, agents with changed settings, agents without a file."""
+    """Changes of the agents that a supervisor runs: new agents, agents with changed settings, and agents without a file."""
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
@@ -68,10 +68,10 @@ class AgentChanges:
 
 
 class AgentFiles:
-    """The settings in agents/ that are in force. `problems` says for each agent why its file is not followed."""
+    """The settings in agents/ that are in force. `problems` has, for each agent whose file is not used, the reason."""
 
     def __init__(self, hive: Parts, names: Collection[str] | None = None) -> None:
-        """With `names`, changes of other agents are ignored."""
+        """Take the hive's current settings. If `names` are given, changes of all other agents are ignored."""
         self.hive = hive
         self._only = names
         self._seen = _signature(hive.layout)
@@ -88,8 +88,8 @@ class AgentFiles:
 
     @property
     def needs_reading(self) -> bool:
-        """True if the folder agents/ has changed, or must be read again. Costs a stat. Only the file watcher notices a file that
-        is changed in place."""
+        """True if the folder agents/ has changed, or must be read again. Costs a stat. Only the file watcher notices a
+        file that is changed in place."""
         try:
             folder_time = os.stat(self.hive.layout.agents).st_mtime_ns
         except OSError:
@@ -100,7 +100,8 @@ class AgentFiles:
         return True
 
     def read_changes(self) -> AgentChanges | None:
-        """Read agents/ if a file has changed and is complete, or has been missing for long enough; else return None."""
+        """Read agents/ and return the changes. Return None if no file has changed, or if a changed file may still be
+        written."""
         signature = _signature(self.hive.layout)
         if signature is None or (signature == self._seen and not self._missing_since):
             return None
@@ -148,7 +149,7 @@ class AgentFiles:
         return name in self._configs or self.hive.agent_files.problem_of(name) is not None
 
     def _supervised(self, configs: Mapping[str, AgentConfig]) -> dict[str, AgentConfig]:
-        """Return the agents that a supervisor runs."""
+        """Return the agents in `configs` that a supervisor runs."""
         names = configs if self._only is None else self._only
         return {name: config for name, config in configs.items() if name in names and not config.outside}
 
@@ -164,7 +165,7 @@ class AgentFiles:
 
 
 def _signature(layout: Layout) -> dict[str, tuple[int, int, int]] | None:
-    """Return the files in agents/, each with its inode, size and time; None without the folder."""
+    """Return the inode, size and time of each file in agents/, or None if the folder does not exist."""
     try:
         with os.scandir(layout.agents) as entries:
             files = [

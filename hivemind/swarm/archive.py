@@ -1,6 +1,6 @@
 """Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed.
 
-Each move is one rename. So after a crash the next run continues, and two runs at once do no harm.
+Each move is one rename, so the next run continues after a crash, and two runs at once do no harm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT_FLAGS = frozenset("FT")  # flagged, or about to be expunged
 
 @frozen
 class ArchivedTasks:
-    """The archived tasks and journal segments, by their new paths relative to the hive, and the number of moved letters."""
+    """The new paths of archived tasks and journal segments, relative to the hive, and the number of moved letters."""
 
     tasks: tuple[str, ...]
     letters: int
@@ -67,7 +67,7 @@ def _archive_tasks(hive: Parts, before: float) -> list[str]:
 
 
 def _is_part_of_open(hive: Parts, folder: Path) -> bool:
-    """Check whether it is a subtask of an open task, which may still read its result."""
+    """Check whether a task is a subtask of an open task, which may still read the subtask's result."""
     with suppress(UserError):
         record = load(folder)
         return record is not None and record.parent is not None and is_open(hive.layout, record.parent)

@@ -1,8 +1,8 @@
-"""A copy of a hive in use at one moment, and its restoration (README.md, *Backups*).
+"""A copy of a hive in use, as it was at one moment, and its restoration (README.md, *Backups*).
 
-Passes update the copy until one pass finds no change. Then the hive was unchanged since the previous pass, so the copy is a state
-of the disk between the two, as if every process had been killed at that moment. The last passes hold the journal, which stops
-agents at their next event.
+Passes update the copy until one pass finds no change. Then the hive was unchanged since the previous pass, so the copy
+is a state of the disk between the two passes, as if every process had been killed at that moment. The last passes lock
+the journal, which stops agents at their next event.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ _EXCLUDED = _paths(
     *(f".hive/{name}{end}" for name in _DATABASES for end in ("", "-wal", "-shm")),
 )  # fmt: skip
 _ATOMIC_FOLDERS = _paths("tasks/done/*", "tasks/failed/*", "tasks/archive/*/*/*")
-"""Folders that are only moved as a whole: with the same name and time they are unchanged."""
+"""Folders that are only moved as a whole. If name and time are unchanged, so is the content."""
 _LETTERS = _paths("mailboxes/*/cur/*")
 _VOLATILE = _paths(
     ".hive/logs/*", ".hive/heartbeat", ".hive/agents/*/heartbeat", ".hive/agents/*/status.json", ".hive/agents/*/log*.jsonl",
     "knowledge/*", "rom/*", "worktrees/*", "tasks/active/*/files/*", "tasks/active/*/artifacts/*",
 )  # fmt: skip
-"""Files that may change at any time and that no other file depends on: their changes cause no further pass."""
+"""Files that may change at any time and that no other file depends on. Their changes cause no further pass."""
 
 
 def back_up_hive(hive: Parts, target: Path) -> Path:
-    """Copy a hive, which may be in use, to a new or empty folder; returns its path.
+    """Copy a hive, which may be in use, to a new or empty folder. Return the folder's path.
 
-    The folder is itself a hive, and gets its name only when it is complete. Raises UserError, OSError.
+    The copy is itself a hive, and gets its name only when it is complete. Raises UserError, OSError.
     """
     root, target = hive.layout.root, Path(os.path.realpath(target))
     if target == root or root in target.parents:
@@ -88,7 +88,7 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
 
 
 def restore_hive(backup: Path, target: Path) -> Path:
-    """Restore a backup to a new or empty folder; returns its path. Raises UserError, OSError."""
+    """Restore a backup to a new or empty folder and return the folder's path. Raises UserError, OSError."""
     backup, target = Path(os.path.realpath(backup)), Path(os.path.realpath(target))
     if load_record(Layout(backup).state / RECORD, _KIND, _VERSION) is None:
         raise UserError(
@@ -106,7 +106,7 @@ def restore_hive(backup: Path, target: Path) -> Path:
 
 @contextmanager
 def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
-    """Create a folder to copy to, locked for this process. At the end, once it is on the disk, rename it to `target`."""
+    """Yield a new folder to copy to, locked for this process. At the end, once it is on disk, rename it to `target`."""
     if os.path.lexists(target) and (not target.is_dir() or os.listdir(target)):
         raise UserError(
             "already exists and is not empty", location=target, remedy="name another folder, or move it away"
@@ -144,7 +144,7 @@ class _TreeCopy:
         self._letters: dict[int, str] = {}  # a path in the copy for each inode: a letter has links in several mailboxes
 
     def bring_up_to_date(self) -> bool:
-        """Make one pass; returns True if it found a change that matters (see `_VOLATILE`)."""
+        """Make one pass. Return True if it found a change of a file that is not volatile (`_VOLATILE`)."""
         signatures = dict(self._scan())
         new = [path for path, signature in signatures.items() if self._signatures.get(path) != signature]
         removed = [path for path in self._signatures if path not in signatures]
@@ -200,7 +200,7 @@ class _TreeCopy:
             self.copy_file(source, target)
 
     def copy_file(self, source: str | Path, target: str | Path) -> None:
-        """Copy a file or a link. A hard link of a letter becomes a hard link again."""
+        """Copy a file or a link. If a letter has a hard link in the source, it gets one in the copy too."""
         status = os.lstat(source)
         link_source = self._letters.get(status.st_ino) if status.st_nlink > 1 else None
         if link_source is not None and os.path.lexists(link_source):
@@ -212,7 +212,7 @@ class _TreeCopy:
 
 
 def _copy_database(path: Path, state: Path) -> None:
-    """Copy a database consistently. Copy a damaged one unchanged, for the doctor to repair."""
+    """Copy a database consistently. A damaged database is copied unchanged, for the doctor to repair."""
     work = state / "backup.tmp"
     work.mkdir()
     if (snapshot := back_up(path, work)) is not None:

@@ -1,4 +1,4 @@
-"""A process in a new session; its starter waits until it is up (`hivemind up --detach`)."""
+"""A process in a new session, whose starter waits until it is up (`hivemind up --detach`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hivemind.frozen import frozen
 from hivemind.swarm.process import open_log, redirect_output, start_logging
 
 DetachedWork = Callable[[Callable[[], None]], int]
-"""The main function of the process. It gets a callback to call once it is up, and returns the exit status."""
+"""The main function of the detached process. It calls its argument once the process is up, and returns the exit status."""
 
 
 @frozen
 class DetachedSwarm:
-    """The started process. If it did not come up, `error` says why, and `status` is the exit status to use."""
+    """The started process. If it ended before it was up, `error` is the reason, and `status` is the exit status to use."""
 
     pid: int
     error: str | None = None
@@ -28,10 +28,10 @@ class DetachedSwarm:
 
 
 def detach(work: DetachedWork, log: Path) -> DetachedSwarm:
-    """Run `work` in a new session without a terminal, with its output in `log`; returns once it is up or has ended.
+    """Run `work` in a new session without a terminal, with its output in `log`. Return once `work` is up or has ended.
 
-    Call it while this process has one thread and no open file that two processes must not share. Raises OSError if the log
-    cannot be written.
+    Call it while this process has one thread and no open file that two processes must not share. Raises OSError if the
+    log cannot be written.
     """
     os.close(open_log(log))
     answer, answer_end = os.pipe2(os.O_CLOEXEC)
@@ -55,7 +55,7 @@ def detach(work: DetachedWork, log: Path) -> DetachedSwarm:
 
 
 def _run_detached(work: DetachedWork, log: Path, answer: int) -> NoReturn:
-    """Be the detached process; never returns."""
+    """Run `work` as the detached process. This function never returns."""
     is_unanswered = True
 
     def report_start(**fields: object) -> None:

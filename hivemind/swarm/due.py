@@ -1,6 +1,6 @@
-"""Scheduled work and notifications: a process that does everything that is due, and exits (`hivemind due`).
+"""Scheduled work and notifications: a process that does all work that is due, and exits (`hivemind due`).
 
-The supervisor starts it at the next due time, and when a record in the outbox or a file of the schedule is new. So no process
+The supervisor starts it at the next due time, and when the outbox gets a record or the schedule a file. So no process
 polls, and no task waits for a program or a webhook.
 """
 
@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class DispatchReport:
-    """The dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and the time
-    when the next work is due (None: when the outbox or schedule changes)."""
+    """The dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and
+    the time when the next work is due (None: when the outbox or schedule changes)."""
 
     dropped: tuple[str, ...]
     notified: tuple[str, ...]
@@ -58,10 +58,10 @@ class DispatchReport:
 
 
 def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> DispatchReport:
-    """Drop the scheduled tasks that are due, send the notices that are due.
+    """Drop the scheduled tasks that are due, and send the notices that are due.
 
-    One process at a time drops tasks and sends letters, under a lock. Programs and webhooks are notified after the lock is
-    released, by the first process that gets there; then the loop runs again.
+    One process at a time drops tasks and sends letters, under a lock. Then one process at a time notifies programs and
+    webhooks, without that lock, and begins again.
     """
     notifier, dropped_ids, archived_tasks = _Notifier(hive, clock), list[str](), None
     while True:
@@ -78,21 +78,21 @@ def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC
 
 @frozen
 class _Due:
-    """The record: when the next work is due, and when the hive was last archived."""
+    """The record of when the next work is due, and when the hive was last archived."""
 
     at: AwareDatetime | None
     archived: AwareDatetime | None
 
 
 def _load_due(layout: Layout) -> _Due | None:
-    """Load the record; None if it is missing or unreadable, since the next run writes a new one."""
+    """Load the record. Return None if it is missing or unreadable, because the next run writes a new record."""
     with suppress(Unreadable, UserError):
         return load_dataclass(_Due, layout.due_record, _KIND, _VERSION)
     return None
 
 
 def _archive(hive: Parts, now: datetime) -> tuple[ArchivedTasks | None, datetime | None, datetime | None]:
-    """Archive once a day; returns what was archived, the time of the last archiving, and of the next."""
+    """Archive once a day. Return the report (None: not due), the time of the last archiving, and of the next."""
     if not hive.config.retention.is_set:
         return None, None, None
     due = _load_due(hive.layout)
@@ -102,7 +102,8 @@ def _archive(hive: Parts, now: datetime) -> tuple[ArchivedTasks | None, datetime
 
 
 class _Notifier:
-    """Sends the notices in the outbox by letter, program and webhook. Each notice has its own retries for each way."""
+    """Sends the notices in the outbox by letter, program and webhook. Each of these ways has its own retries for a
+    notice."""
 
     def __init__(self, hive: Parts, clock: Callable[[], datetime]) -> None:
         self._hive, self._clock, self._outbox = hive, clock, hive.tasks.outbox
@@ -112,12 +113,12 @@ class _Notifier:
         self.sent_notices: list[str] = []
 
     def notify_programs(self) -> bool:
-        """Notify by program and webhook in parallel; returns False if no notice was due for them."""
+        """Notify by program and webhook in parallel. Return False if no notice was sent in these ways."""
         with ThreadPoolExecutor() as pool:  # the threads only wait for other programs
             return any([*pool.map(self._notify_exclusively, [way for way in self._ways if way != _LETTER])])
 
     def _notify_exclusively(self, way: str) -> bool:
-        """Notify by one way, unless another process does: that process checks once more before it ends."""
+        """Notify in one way, unless another process does. That process checks once more before it ends."""
         lock = Lock(self._hive.layout.locks / f"due-{way}.lock")
         if not self._due_notices(way) or not lock.acquire(wait=False):
             return False
@@ -128,7 +129,7 @@ class _Notifier:
         return True
 
     def notify_by(self, way: str) -> None:
-        """Send the due notices by one way."""
+        """Send the notices that are due in one way."""
         for notice in self._due_notices(way):
             delivery = self._outbox.telling(notice, way)
             facts = {"summary": notice.task}
@@ -144,7 +145,7 @@ class _Notifier:
             self._outbox.tell(notice, way, delivery)
 
     def _due_notices(self, way: str) -> list[Notice]:
-        """Return the notices that are due for one way, oldest first."""
+        """Return the notices that are due in one way, oldest first."""
         if way not in self._ways:
             return []
         due = (
@@ -153,7 +154,7 @@ class _Notifier:
         return [notice for notice in due if self._has_occurred(notice)]
 
     def clean_up(self) -> datetime | None:
-        """Remove notices that are sent or obsolete; returns when to check again (None: when the outbox changes)."""
+        """Remove notices that are sent or obsolete. Return when to check again (None: when the outbox changes)."""
         now = self._clock()
         moments = [now] if self._due_notices(_LETTER) else []  # they have become due just now
         for notice in self._outbox.list_notices():
@@ -171,12 +172,13 @@ class _Notifier:
         return min(moments, default=None)
 
     def _after_failure(self, notice: Notice, delivery: Telling, way: str, facts: dict[str, str]) -> Telling:
-        """Plan the next try with a growing pause. After a day give up, and tell the operator by mail."""
+        """Return the delivery with its next try, after a growing pause. After a day give up, and tell the operator by
+        mail."""
         now = self._clock()
         if now - notice.at < _GIVEN_UP_AFTER:
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(delivery.tries, 10))
             return replace(delivery, tries=delivery.tries + 1, again=now + pause)
-        _log.warning("%s: %s %s is given up after a day", way, notice.task, notice.event)
+        _log.warning("%s: the notice of %s %s is given up after a day", way, notice.task, notice.event)
         if way != _LETTER:
             body = f"The {way} of notify: in hive.yaml has failed for a day. The notice was: {facts['summary']}\n"
             self._hive.mail.send(
@@ -185,7 +187,8 @@ class _Notifier:
         return replace(delivery, sent=True)
 
     def _has_occurred(self, notice: Notice) -> bool | None:
-        """Check whether the event of the notice has occurred. None: not yet. False: it is obsolete, or the task is gone."""
+        """Return True if the event of the notice has occurred, None if it has not yet, and False if the notice is
+        obsolete."""
         outcome = self._hive.tasks.listing.outcome(notice.task)
         if notice.event == outcome:
             return True
@@ -199,7 +202,7 @@ class _Notifier:
         return None
 
     def _facts(self, notice: Notice) -> dict[str, str]:
-        """Return the fields of a notice as bounded lines without secrets and control characters."""
+        """Return the fields of a notice as lines of limited length, without secrets and control characters."""
         hive, title = self._hive, notice.task
         with suppress(UserError):  # a failed drop may not be a task
             title = hive.tasks.get(notice.task).title
@@ -256,7 +259,8 @@ class _Notifier:
 
 
 def _run(words: Sequence[str], text: str, folder: Path | None = None) -> None:
-    """Run a program with a text as its input. Raises UserError with its output if it fails; SubprocessError, OSError."""
+    """Run a program with `text` as its input. Raises UserError with the output of a program that fails;
+    SubprocessError, OSError."""
     process = subprocess.run(
         words, input=text, text=True, errors="replace", timeout=_PROGRAM_S, cwd=folder, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, check=False,
@@ -268,10 +272,10 @@ def _run(words: Sequence[str], text: str, folder: Path | None = None) -> None:
 
 
 class DueWork:
-    """The supervisor's side: starts `hivemind due` when work is due, even while an earlier process waits for a webhook."""
+    """Starts `hivemind due` for the supervisor when work is due, even while an earlier process waits for a webhook."""
 
     def __init__(self, layout: Layout, *, at_once: bool) -> None:
-        """With `at_once` work may be due even if no file says so."""
+        """With `at_once`, the first `start_if_due` starts a process, even if no file says that work is due."""
         self._layout = layout
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder_times: tuple[int, ...] | None = None
@@ -279,7 +283,7 @@ class DueWork:
         self._next_time = 0.0 if at_once else float("inf")  # seconds since the epoch
 
     def start_if_due(self, was_written: bool) -> None:
-        """Start the process at the due time, or if a record or file is new or `was_written`."""
+        """Start a process at the due time, if the outbox or schedule has a new file, or if `was_written` is True."""
         if (record_time := _modified_ns(self._layout.due_record)) != self._record_time:
             self._record_time, self._next_time = record_time, self._due_at()
         for process in [*self._processes]:
@@ -314,11 +318,11 @@ class DueWork:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the next start; may be infinite."""
+        """The seconds until the next start; may be infinite."""
         return self._next_time - time.time()
 
     def close(self) -> None:
-        """End the processes and the programs that they wait for. The next run does the remaining work."""
+        """End the processes, and the programs for which they wait. The next run does the remaining work."""
         for process in self._processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)

@@ -19,7 +19,7 @@ from hivemind.taskrun.worktree import check_repository
 _AGENTS = {
     "lead": ("lead", "Divides a task among the coders, merges what they have done, and ends it."),
     "coder-1": ("coder", "Works on parts of a task, or on a whole one."),
-    "coder-2": ("coder", "The same, with another program where there is one."),
+    "coder-2": ("coder", "Works as coder-1 does, with another program if two are installed."),
     "reviewer": (
         "reviewer",
         "Judges what others have done, by the criteria of a task's review: or when asked by the lead.",
@@ -42,8 +42,8 @@ _LEAD = """# How a lead works
 
 @frozen
 class DetectedProgram:
-    """A coding agent of this machine. `mind` is the value for an agent's file; `access_problem` is set if there is neither a key
-    nor a login."""
+    """A coding agent of this machine. `mind` is the value for an agent's file. `access_problem` is set if the program
+    has neither a key nor a login."""
 
     name: str
     mind: dict[str, object]
@@ -51,7 +51,8 @@ class DetectedProgram:
 
 
 def find_programs() -> list[DetectedProgram]:
-    """Find the coding agents on PATH that have a key or a login, or all if none has. Raises UserError if none is installed."""
+    """Find the coding agents on PATH that have a key or a login. If none has, return all. Raises UserError if none is
+    installed."""
     programs, install_hints = [], []
     for name in SHIPPED:
         profile = Profile.load(name)
@@ -84,9 +85,9 @@ def _detect_access(name: str, profile: Profile) -> DetectedProgram:
 
 
 def files_for_git(layout: Layout, repository: Path, programs: list[DetectedProgram]) -> dict[str, str]:
-    """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive.
+    """Return the files that replace the template's in a hive that works on `repository`: texts by their paths in the hive.
 
-    Raises UserError if it is not a git repository or has no commit.
+    Raises UserError if `repository` is not a git repository or has no commit.
     """
     check_repository(repository)
     files = {"rom/repository.md": _ROM.format(name=repository.name), "rom/lead/lead.md": _LEAD}

@@ -1,9 +1,10 @@
 """The fork server: the warm process that agents are forked from, with imports done, the vocabulary loaded and one thread.
 
-A fork of it is ready in a few milliseconds and shares the pages that it does not change (`gc.freeze()` keeps the collector from
-touching them). A page that an agent writes to is copied, and counting a reference is a write. So `warm` does in advance what all
-agents do at their start. The fork server forks, signals and reaps agents by orders of the supervisor over a socket. When the
-supervisor is gone, the socket closes, and the fork server ends its children. It signals no other process.
+A fork of this process is ready in a few milliseconds and shares the pages that it does not change (`gc.freeze()` keeps
+the collector from touching them). A page that an agent writes to is copied, and counting a reference is a write. So
+`warm` does in advance what all agents do at their start. The fork server forks, signals and reaps agents by orders of
+the supervisor over a socket. When the supervisor is gone, the socket closes, and the fork server ends its children. It
+signals no other process.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ RunAgent = Callable[[str, int], int]
 
 
 class ForkServer:
-    """The supervisor's side: starts the fork server, sends it orders, receives its reports."""
+    """The supervisor's connection to the fork server: starts it, sends it orders and receives its reports."""
 
     def __init__(self, warm: Callable[[], None], run_agent: RunAgent) -> None:
         """Fork the fork server. Call this before this process starts threads or opens files that a fork must not share.
 
-        The fork server calls `warm` first, and again before it forks agents later. `warm` must be quick the second time, and
+        The fork server calls `warm` at once, and again before later forks. `warm` must be quick the second time, and
         must not leave a thread, lock or database open.
         """
         parent_socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -51,20 +52,20 @@ class ForkServer:
         self.socket = parent_socket
 
     def start(self, names: Sequence[str]) -> None:
-        """Order forks of these agents, one right after the other. A report names each agent with its pid."""
+        """Order forks of these agents, one right after the other. For each agent a report brings its pid."""
         for start in range(0, len(names), _BATCH):
             self._order({"start": names[start : start + _BATCH]})
 
     def warm(self) -> None:
-        """Order another warm-up before the next fork."""
+        """Order another call of `warm` before the next fork."""
         self._order({"warm": True})
 
     def signal(self, name: str, number: int) -> None:
-        """Order a signal to the agent of that name, if it runs."""
+        """Order a signal to the agent `name`, if it runs."""
         self._order({"signal": number, "name": name})
 
     def reports(self) -> list[dict[str, Any]] | None:
-        """Return the unread reports; None once the fork server has ended."""
+        """Return the unread reports, or None once the fork server has ended."""
         reports: list[dict[str, Any]] = []
         while wait_for_input([self.socket], 0):
             try:
@@ -77,7 +78,7 @@ class ForkServer:
         return reports
 
     def close(self) -> None:
-        """End the fork server with its children, and wait for its end."""
+        """End the fork server and its children, and wait until they have ended."""
         self.socket.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -88,7 +89,7 @@ class ForkServer:
 
 
 def _close_all_but(descriptor: int) -> None:
-    """Close the supervisor's descriptors (locks, sockets, watches): a fork must not keep the supervisor's lock.
+    """Close all descriptors except one, because a fork must not keep the supervisor's locks, sockets and watches.
 
     The objects that own these descriptors stay referenced from frames that never end, so none is closed twice.
     """
@@ -97,7 +98,7 @@ def _close_all_but(descriptor: int) -> None:
 
 
 def fork_server_main(orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> NoReturn:
-    """Be the fork server; never returns."""
+    """Run the fork server in this process. This function never returns."""
     status = 1
     try:
         _ForkLoop(orders, warm, run_agent).serve()
@@ -156,7 +157,7 @@ class _ForkLoop:
         self._warmed = time.monotonic()
 
     def _receive(self) -> bool:
-        """Read all waiting orders, so neither side blocks on a full socket. Returns False once the supervisor is gone."""
+        """Read all waiting orders, so neither side blocks on a full socket. Return False once the supervisor is gone."""
         while True:
             try:
                 packet = self._socket.recv(65_536, socket.MSG_DONTWAIT)
@@ -183,8 +184,8 @@ class _ForkLoop:
                 os.kill(pid, int(order["signal"]))
 
     def _fork(self, names: list[str]) -> list[tuple[int, str]]:
-        """Fork a process for each name; returns pids and names. Does no other work in between: each page that this process writes
-        to after a fork is copied, and no longer shared."""
+        """Fork a process for each name. Return pids and names. Do no other work in between: each page that this process
+        writes to after a fork is copied, and no longer shared."""
         children = []
         for name in names:
             try:

@@ -1,4 +1,4 @@
-"""The check whether a swarm can do any more work, from the files of the hive (`hivemind up --until-idle`)."""
+"""The check whether a swarm can do any more work, made from the hive's files (`hivemind up --until-idle`)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
 
 _ROOM_BYTES = 16_384
 SHORT_WAIT = timedelta(seconds=60)
-"""The swarm is busy while a task waits for a time within this span (or within the time of a review), and while a file that came
-within this span is still being written."""
+"""The swarm is busy while a task waits for a time within this span (or within the time of a review), and while a file
+that came within this span is still being written."""
 
 
 @frozen
 class Survey:
-    """The work of a swarm. `busy` names what can continue (empty: the swarm is idle), `parked` what waits, with the reasons."""
+    """The work of a swarm. `busy` names work that can continue (empty: the swarm is idle), `parked` work that waits."""
 
     busy: tuple[str, ...]
     parked: tuple[tuple[str, str], ...] = ()
 
 
 def survey(hive: Parts, names: Collection[str]) -> Survey:
-    """Check the agents first, which is cheap, and the folders only if all agents are idle."""
+    """Return the work of the swarm. The agents are checked first, which is cheap, and the folders only if all agents
+    are idle."""
     from hivemind.mail import count_backlog  # late: other callers need neither package
     from hivemind.taskrun.waits import DISK_FULL
 
@@ -64,11 +65,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             continue
         reason = task.waiting or claim_obstacle(hive, task, names)
         if reason is None and not any(_can_claim(hive, name, task, active_counts) for name in names):
-            reason = (
-                DISK_FULL
-                if is_full(hive.layout)
-                else "the agents that may claim it have max_active tasks in hand already"
-            )
+            reason = DISK_FULL if is_full(hive.layout) else "every agent that may claim it already has max_active tasks"
         parked.append((task.id, reason)) if reason else busy.append(f"task {task.id} waits to be claimed")
     returning = {
         task
@@ -102,8 +99,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 
 
 def _is_answered(hive: Parts, task_id: str) -> bool:
-    """Check whether a parked task can continue: its wait is over, or it got more text. Its agent reports `idle` until it
-    notices."""
+    """Check whether a parked task can continue: its wait is over, or it got more text. Its agent may still report `idle`."""
     from hivemind.taskrun.waits import has_come
 
     try:
@@ -121,7 +117,8 @@ def _is_answered(hive: Parts, task_id: str) -> bool:
 
 
 def claim_obstacle(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | None:
-    """Return why none of the running agents `names` may claim a waiting task; None if one may. Ignores `max_active`."""
+    """Return why none of the running agents `names` may claim a waiting task, or None if one may. `max_active` is not
+    checked."""
     if task.assignee is not None and (aside := hive.agent_files.problem_of(task.assignee)) is not None:
         return f"its assignee {task.assignee} is set aside: {aside}"
     if task.assignee is not None and task.assignee not in names:
@@ -132,7 +129,7 @@ def claim_obstacle(hive: Parts, task: TaskSummary, names: Collection[str]) -> st
 
 
 def with_wait_reasons(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
-    """Return the tasks, with a wait reason where no running agent may claim the task."""
+    """Return the tasks. Each waiting task that no running agent may claim gets the reason."""
     summaries = list(tasks)
     if not any(task.assignee or task.role for task in summaries if task.state is TaskState.INBOX):
         return summaries
@@ -159,7 +156,7 @@ def _can_claim(hive: Parts, name: str, task: TaskSummary, active_counts: Mapping
 
 
 def _mail_pause(status: AgentStatus, horizon: datetime) -> str | None:
-    """Return why an agent does not read its mail until after `horizon`; None if it will."""
+    """Return the reason for which an agent reads no mail until after `horizon`, or None if it reads mail before."""
     until = status.mail_rests_until
     with suppress(Unreadable), boundary("time"):
         return status.mail_rests if until is None or datetime.fromisoformat(until) > horizon else None

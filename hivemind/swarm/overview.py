@@ -1,7 +1,7 @@
 """The current state of a hive for people: running agents and their work, tasks, leases, mail (`hivemind status`).
 
-An agent's status file counts only while the agent's lock is held, since a killed process cannot correct it. Tasks and mail are
-counted from the folders.
+An agent's status file counts only while a process holds the agent's lock, because a killed process cannot correct the
+file. Tasks and mail are counted from the folders.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ _MINUTE_S = 60
 
 @frozen
 class AgentOverview(AgentStatus):
-    """One agent. Without a process `pid` is None, `state` is `down`, `stopped` or `set aside`, and the other fields are from the
-    last status. `task` is the agent's current task, or, if it is down, a task that waits for it."""
+    """The state of one agent. Without a process `pid` is None, `state` is `down`, `stopped` or `set aside`, and the
+    other fields are from its last status. `task` is the agent's current task, or, if the agent is down, a task that
+    waits for it."""
 
     role: str | None = None
 
 
 @frozen
 class LeaseOverview(StepLease):
-    """The lease of a step. `left` is the number of events until it expires (not a time). `task` and `title` are None for a step
-    that no task has."""
+    """The lease of a step. `left` is the number of events until the lease expires (not a time). `task` and `title` are
+    None if no task has the step."""
 
     task: str | None
     title: str | None
@@ -58,10 +59,11 @@ class LeaseOverview(StepLease):
 
 @frozen
 class Overview:
-    """The state of a hive. `supervisor` is the record of the running supervisor (pid, since) or None. `tasks` counts tasks by
-    state; active ones include parked ones. `waiting` and `parked` are pairs of task and reason. `mail_waits` pairs an agent with
-    the reason why its unread mail will stay unread. `needs_you` pairs a message id with its problem: letters from unknown
-    addresses. `search` describes how texts are searched. `left` pairs a task of an absent member with when it returns."""
+    """The state of a hive. `supervisor` is the record of the running supervisor (pid, since) or None. `tasks` counts
+    tasks by state; active ones include parked ones. `waiting` and `parked` are pairs of task and reason. `mail_waits`
+    pairs an agent with the reason why its unread mail will stay unread. `needs_you` pairs a letter's id with its
+    problem: an unknown address. `search` describes how texts are searched. `left` pairs a task of an absent member with
+    the time of its return."""
 
     hive: Path
     workspace: str
@@ -86,7 +88,6 @@ class Overview:
 
 
 def overview(hive: Parts) -> Overview:
-    """Collect the state of the hive."""
     active = hive.tasks.list(TaskState.ACTIVE)
     inbox = hive.tasks.listing.list_waiting()
     agents = agents_now(hive, active)
@@ -143,7 +144,8 @@ def search_now(hive: Parts) -> str:
 
 
 def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
-    """Describe the link: the linked hives, an outage, unsent letters, foreign tasks. None if the hive is not linked."""
+    """Describe the link: the linked hives, an outage, unsent letters, foreign tasks. Return None if the hive is not
+    linked."""
     if not hive.linked_hives.is_linked:
         return None
     notes = "".join(f"; {note}" for note in _exchange_notes(hive, active))
@@ -193,7 +195,7 @@ def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
 
 
 def _embedding_progress(hive: Parts, embedder: Embedder) -> str:
-    """Describe the progress of embedding the documents; empty if it is complete."""
+    """Describe the progress of embedding the documents. Return "" if it is complete."""
     if not hive.layout.documents_db.exists():
         return ""
     from hivemind.documents import describe_progress, read_progress
@@ -206,7 +208,8 @@ def _embedding_progress(hive: Parts, embedder: Embedder) -> str:
 
 
 def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentOverview, ...]:
-    """Return every agent of agents/*.yaml by name. Agents that are set aside come last, with the reason as their `problem`."""
+    """Return every agent of agents/*.yaml by name. Agents whose file is set aside come last, with the reason as their
+    `problem`."""
     owned: dict[str | None, str] = {}
     for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
         owned.setdefault(task.owner, task.id)
@@ -242,7 +245,8 @@ def _agent_overview(hive: Parts, name: str, task_id: str | None) -> AgentOvervie
 
 
 def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseOverview, ...]:
-    """Return the active leases of all agents or of one, by step. Raises CoordinationError for an invalid name."""
+    """Return the active leases of all agents, or of the agent `agent`, by step. Raises CoordinationError for an invalid
+    name."""
     holder = None if agent is None else check_agent(agent)
 
     def collect(state: JournalState) -> tuple[LeaseOverview, ...]:
@@ -254,15 +258,14 @@ def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseOverview, ..
 
 
 def how_freed(lease: StepLease, *, runs: bool) -> str:
-    """Say how a leased step becomes free, depending on whether its holder's process runs. Nobody can wait for events to expire
-    it."""
+    """Describe how a leased step becomes free. `runs`: the holder's process runs. Nobody can wait for the lease to
+    expire, because it expires by events."""
     if runs:
         return f"{lease.holder_agent_id} ends the step, or its process ends"
     return f"hivemind lease release {lease.step_id} --agent {lease.holder_agent_id}"
 
 
 def lease_now(hive: Parts, lease: StepLease) -> LeaseOverview:
-    """Return the current state of one lease."""
     lease_overview: LeaseOverview = hive.journal.view(lambda state: _lease_overview(state, lease))
     return lease_overview
 

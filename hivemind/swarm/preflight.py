@@ -1,4 +1,5 @@
-"""The preflight: check what agents/*.yaml name before any agent starts, and report mistakes once, with their lines."""
+"""The preflight: check the minds and tools in agents/*.yaml before any agent starts, and report each mistake once, with
+its line."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def preflight_all(hive: Parts) -> tuple[list[str], dict[str, UserError]]:
 
 
 def preflight(hive: Parts, names: Iterable[str]) -> None:
-    """Check the mind and the tools of each of these agents.
+    """Check the mind and the tools of each agent in `names`.
 
     Raises UserError with file, line, key and remedy for the first mistake, and for an unknown agent.
     """
@@ -48,7 +49,7 @@ def preflight(hive: Parts, names: Iterable[str]) -> None:
 
 
 def root_problems(hive: Parts) -> list[UserError]:
-    """Return the errors in `roots:`: a task that needs one of these folders would fail."""
+    """Return the errors in `roots:` of hive.yaml. A task that needs a root with an error would fail."""
     problems, config = [], hive.layout.config
     for path, root in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
         if not path.is_dir():

@@ -58,7 +58,7 @@ class AgentProcess:
             self._agent.finish()
 
     def run(self) -> None:
-        """Run the agent, and run it again after an error that a person can correct. Raises HiveGone."""
+        """Run the agent, and run it again after an error that a person can correct. Raises HiveGone if the hive is gone."""
         try:
             while not self._stop_signal.is_set():
                 start_time = time.monotonic()
@@ -107,7 +107,7 @@ class AgentProcess:
         check_hive_exists(self._lock, self._hive.layout)
 
     def _between_turns(self) -> None:
-        """Without a supervisor, keep the hive's watcher and return the tasks of absent members."""
+        """Keep the hive's watcher and return the tasks of absent members, unless a supervisor does."""
         if self._watchman is not None:
             self._watchman.take_over()
             return_tasks(self._hive)
@@ -118,7 +118,7 @@ class AgentProcess:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def _wait_out(self, error: Exception) -> None:
-        """Report the error and wait, with a heartbeat, for a growing pause."""
+        """Report an error and wait, with heartbeats, for a pause that grows with each error."""
         full = is_disk_full(error)
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
         _log.warning("%s cannot continue (next try in %g s): %s", self._name, pause, error)
@@ -139,7 +139,7 @@ class AgentProcess:
 
 
 def _interrupted_task_in(folder: Path, name: str) -> str | None:
-    """Return the task that the last process had in focus, if it died during a turn."""
+    """Return the task of the turn in which the agent's last process died, or None."""
     last_status = read_status(folder, name)
     return last_status.task if last_status is not None and last_status.state == "working" else None
 
@@ -148,11 +148,12 @@ _LOG_BYTES = 5_000_000
 
 
 def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
-    """Be the agent `name` until asked to end; returns the exit status (0, or 2 if another process holds the name).
+    """Run the agent `name` in this process until it is asked to end. Return the exit status: 0, or 2 if another process
+    holds the name.
 
-    SIGTERM, SIGINT and the closing of `lifeline` (the parent has its other end) end it in order; SIGUSR1 ends it after its
-    turn. Without a `lifeline` it also keeps the hive's watcher if no other process does, and raises UserError for an unknown
-    agent, mind or tool. (With one, the supervisor has checked these.)
+    SIGTERM, SIGINT or the closing of `lifeline` (the parent has its other end) end the agent in order; SIGUSR1 ends it
+    after its turn. Without a `lifeline`, also keep the hive's watcher if no other process does, and raise UserError for
+    an unknown agent, mind or tool. (With a `lifeline`, the supervisor has checked these.)
     """
     if lifeline is None:
         preflight(hive, [name])
@@ -185,7 +186,8 @@ def redirect_output(path: Path) -> None:
 
 
 def open_log(path: Path) -> int:
-    """Open a log for appending; returns a descriptor. A log over 5 MB becomes `<name>.1`. Anything but a file is set aside."""
+    """Open a log for appending and return its descriptor. A log over 5 MB becomes `<name>.1`. Anything but a file is
+    set aside."""
     if path.exists() and not path.is_file():
         _log.warning("%s: is not a file; it is kept as %s", path, set_aside(path).name)
     elif path.exists() and path.stat().st_size > _LOG_BYTES:
@@ -196,7 +198,7 @@ def open_log(path: Path) -> int:
 
 
 def start_logging() -> None:
-    """Log to standard error, also in processes forked from this one."""
+    """Log to standard error, also in the processes that are forked from this one."""
     logging.root.handlers.clear()  # not closed: their descriptors belonged to the parent, and may belong to other files by now
     logging.basicConfig(level=logging.INFO)
     for handler in logging.root.handlers:

@@ -24,7 +24,7 @@ _NOTE_READS = 5
 
 @frozen
 class ShutdownReport:
-    """The process that was asked to end (None: none was running). `is_over` is True once its lock is free."""
+    """The process that was asked to end (None: none was running). `is_over` is True once the process has freed its lock."""
 
     pid: int | None
     is_over: bool
@@ -39,8 +39,8 @@ def end_swarm(layout: Layout, *, timeout_s: float) -> ShutdownReport:
 
 
 def stop_agent(hive: Parts, name: str, *, timeout_s: float) -> ShutdownReport:
-    """End an agent, and prevent its start until `start_agent`. Raises UserError for an unknown agent or a member (MCP), and
-    HeldLock like `end_swarm`."""
+    """End an agent, and keep it from starting until `start_agent`. Raises UserError for an unknown agent or a member
+    (MCP), and HeldLock if the process cannot be signalled from here."""
     stop_folder, durable = hive.layout.stopped, hive.config.durable
     if hive.agent_files.get(name).outside:
         raise UserError(f"{name} is a member (mind: mcp)", remedy="end its program where it runs")
@@ -51,8 +51,8 @@ def stop_agent(hive: Parts, name: str, *, timeout_s: float) -> ShutdownReport:
 
 
 def start_agent(hive: Parts, name: str) -> bool:
-    """Allow a stopped agent to run again; a running supervisor starts it. Returns False if it was not stopped. Raises UserError
-    for an unknown agent."""
+    """Allow a stopped agent to run again; a running supervisor then starts it. Return False if it was not stopped.
+    Raises UserError for an unknown agent."""
     hive.agent_files.get(name)
     try:
         (hive.layout.stopped / name).unlink()
@@ -96,7 +96,7 @@ def _end(lock: Lock, target: str, timeout_s: float) -> ShutdownReport:
 
 
 def _holder_pid(lock: Lock) -> int | None:
-    """Return the pid of the lock's holder; None if there is no holder, 0 if the holder's note has no pid."""
+    """Return the pid of the lock's holder: None without a holder, 0 if the holder's note has no pid."""
     for _ in range(_NOTE_READS):
         record = lock.holder()
         if record != {}:

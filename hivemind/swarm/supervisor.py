@@ -1,7 +1,7 @@
 """The supervisor: starts agents, restarts them when they die or hang, ends them in order.
 
-No agent needs its data: agents can run without it, and its death only makes them end. It keeps the hive's one file watcher, whose
-events ring the agents' doorbells.
+Agents need none of its data and can run without a supervisor; its death only makes them end. It keeps the hive's one
+file watcher, whose events ring the agents' doorbells.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _CHECK_S = 1.0  # how often it checks that the hive still exists
 
 @dataclass(slots=True)
 class _Child:
-    """The state of one agent's process; times are monotonic seconds. `end_reason` says why it is not restarted: a person has
-    stopped the agent, or its file was removed."""
+    """The state of one agent's process; times are monotonic seconds. `end_reason` is set if the agent is not to be
+    restarted: a person has stopped it, or its file was removed."""
 
     name: str
     pid: int = 0
@@ -63,7 +63,7 @@ class Supervisor:
     def __init__(
         self, hive: Parts, files: AgentFiles, names: Collection[str], *, warm: Callable[[], None], run_agent: RunAgent
     ) -> None:
-        """Take the hive's supervisor lock and fork the fork server. Changes in `files` are followed while it runs.
+        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`.
 
         Raises HeldLock if another process holds the lock. Call it while this process has one thread and no open files.
         """
@@ -98,7 +98,7 @@ class Supervisor:
 
     @property
     def is_dispatching(self) -> bool:
-        """True while due work is being done, or should be."""
+        """True while a process does due work, or should be started to do it."""
         return self._due.is_busy or self._due.remaining_s <= 0
 
     def stop(self) -> None:
@@ -106,11 +106,11 @@ class Supervisor:
         self._stop = True
 
     def run(self, tick: Callable[[], bool], tick_s: float | None) -> None:
-        """Keep the swarm running; returns once it has ended.
+        """Keep the swarm running, and return once it has ended.
 
-        `tick` is called after each event and every `tick_s` seconds (None: only after events); when it returns True, the swarm
-        ends. SIGINT and SIGTERM end the swarm too. Raises UserError or OSError before the first start if the journal cannot be
-        read, and HiveGone after the last agent has ended.
+        `tick` is called after each event and every `tick_s` seconds (None: only after events). When `tick` returns
+        True, the swarm ends. SIGINT and SIGTERM end the swarm too. Raises UserError or OSError before the first start
+        if the journal cannot be read, and HiveGone after the last agent has ended.
         """
         wake, wake_end = os.pipe()
         os.set_blocking(wake_end, False)
@@ -204,7 +204,7 @@ class Supervisor:
                     child.start_at = time.monotonic()
 
     def _follow_files(self) -> None:
-        """Start new agents of agents/, restart changed ones after their turn, end removed ones and return their tasks."""
+        """Start agents with new files, restart those with changed files after their turn, and end agents without a file."""
         assert self._watch is not None
         was_written, self._watch.agents_written = self._watch.agents_written, False
         if not was_written and not self._files.needs_reading:
@@ -254,7 +254,7 @@ class Supervisor:
             self._fork_server.signal(child.name, number)
 
     def _return_removed(self) -> None:
-        """Return the tasks of agents that have neither a file nor a process."""
+        """Move the tasks of agents that have neither a file nor a process back to the inbox."""
         self._children = {
             name: child for name, child in self._children.items() if child.end_reason != "removed" or child.pid
         }
@@ -286,7 +286,7 @@ class Supervisor:
                     self._delay_start(self._children[report["unborn"]])
 
     def _delay_start(self, child: _Child) -> None:
-        """Plan a restart after the current pause, and double the pause."""
+        """Plan a restart of the agent after its current pause, and double the pause."""
         child.start_at = time.monotonic() + child.delay_s
         child.delay_s = min(_MAX_DELAY_S, child.delay_s * 2)
 
@@ -307,7 +307,7 @@ class Supervisor:
             self._return_removed()
 
     def _replace_fork_server(self) -> None:
-        """Start a new fork server and all agents again: the old one was killed, and its agents end without it."""
+        """Start a new fork server and all agents again: the old fork server was killed, and its agents end without it."""
         self._fork_server.close()
         assert self._watch is not None
         self._watch.close()  # its threads must not run while the new fork server is forked
@@ -327,7 +327,7 @@ class Supervisor:
         self._fork_server.start([child.name for child in due_children])
 
     def _kill_hung(self) -> None:
-        """Kill agents without a heartbeat for `hang_after` seconds of this process's monotonic time."""
+        """Kill agents without a heartbeat for `hang_after` seconds, by this process's monotonic clock."""
         now, limit = time.monotonic(), self._hive.config.hang_after
         if now - self._last_check < limit / 20:  # not after each event: it costs a stat for every agent
             return
@@ -361,19 +361,19 @@ class Supervisor:
             _log.warning("deaths of agents cannot be recorded: %s", error)
 
     def _end(self) -> None:
-        """Make the fork server end every agent within seconds, then record the deaths of agents that did not end in order."""
+        """Let the fork server end every agent within seconds. Then record the deaths of agents that did not end in order."""
         self._fork_server.close()
         for name in self._children:
             self._record_death(name)
 
     def _settle_databases(self) -> None:
-        """Write the logs of the databases into them, since agents do not close their databases."""
+        """Write the databases' logs into the databases, because agents do not close their databases."""
         layout = self._hive.layout
         for path in (layout.documents_db, layout.graphs_db, layout.memory_db):
             try:
                 settle_log(path)
             except sqlite3.Error as error:  # the next reader reads the log too, or restores the database
-                _log.warning("%s: its log stays next to it: %s", path, error)
+                _log.warning("%s: the log next to it was not written into it: %s", path, error)
 
     def _record_death(self, name: str) -> None:
         """Record an agent's death in the journal. If that fails, the agent's next start records it."""

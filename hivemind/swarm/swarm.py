@@ -26,7 +26,7 @@ from hivemind.tasks import why_failed
 from hivemind.tasks.form import TaskForm
 from hivemind.tools import TOOLS
 
-# Agents need these modules when they first read knowledge. Imported in the parent, they share their memory.
+# Agents need these modules when they first read knowledge. If the parent imports them, the agents share their memory.
 _PRELOADED_MODULES = ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it")
 _log = logging.getLogger(__name__)
 _QUIET_S = 0.2
@@ -62,13 +62,13 @@ def run_swarm(
     from_other_machine: bool = False,
     exchange: Callable[[Parts, int], int] | None = None,
 ) -> SwarmResult:
-    """Run the agents `names` (default: all) of a hive; returns when they have ended.
+    """Run the agents `names` (default: all) of a hive, and return when they have ended.
 
-    Call it in a process with one thread and no open file of the hive, since agents are forked. `on_ready` is called once all
-    agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is slow.
-    `from_other_machine` takes over a hive whose locks are from a machine that is gone.
-    `exchange` is the main function of the exchange process of a linked hive (`hivemind.exchange`).
-    Raises HeldLock if the hive is up, UserError like `preflight` and `preflight_all`.
+    Call it in a process with one thread and no open file of the hive, because agents are forked. `on_ready` is called
+    once all agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is
+    slow. `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main
+    function of the exchange process of a linked hive (`hivemind.exchange`). Raises HeldLock if the hive is up, and
+    UserError as `preflight` and `preflight_all` do.
     """
     hive = open_hive()
     files = AgentFiles(hive, names)
@@ -107,7 +107,7 @@ def run_swarm(
 
 
 class _WarmUp:
-    """The work of the agents' parent before it forks them: load modules and vocabulary, read agents/ and the journal.
+    """The work that the agents' parent does before it forks them: load modules and vocabulary, read agents/ and the journal.
 
     No file stays open. A second call only reads the new part of the journal.
     """
@@ -139,7 +139,7 @@ class _WarmUp:
 
 
 class _SwarmRun:
-    """The checks while the swarm runs: whether it is idle, and how it ended."""
+    """Checks, while the swarm runs, whether it is idle, and collects the tasks that ended."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _SwarmRun:
         self._idle = False
 
     def tick(self) -> bool:
-        """Call `on_tick`; returns True once the swarm has been idle for a moment without new events."""
+        """Call `on_tick`. Return True once the swarm has been idle for a moment without new events."""
         if self._on_ready is not None and len(self._supervisor.pids) == len(self._supervisor.names):
             self._on_ready()
             self._on_ready = None
@@ -189,11 +189,11 @@ class _SwarmRun:
 
 
 def _outcomes(layout: Layout) -> set[tuple[str, str, int]]:
-    """Return the ended tasks: state, name, and the inode of the result, which differs after a retry."""
+    """Return the ended tasks: state, name, and the inode of the result, which changes with a retry."""
     outcomes = set()
     for folder, file_name in ((layout.done, "result.md"), (layout.failed, "error.md")):
         for path in folder.iterdir():
-            # A person is moving the folder, or it is another file.
+            # A person is moving the folder, or the entry is not a task.
             with suppress(FileNotFoundError, NotADirectoryError):
                 outcomes.add((folder.name, path.name, (path / file_name).stat().st_ino))
     return outcomes

@@ -1,6 +1,6 @@
 """The first files of a new hive: hive.yaml, three agents, a short ROM, a README in each folder, the manual.
 
-Their source is the repository's root, which is itself a hive. A wheel contains a copy in `hivemind/template/` (see
+They are files of the repository's root, which is itself a hive. A wheel contains a copy in `hivemind/template/` (see
 pyproject.toml); a checkout reads the root itself.
 """
 
@@ -41,7 +41,7 @@ _GITIGNORE = """# what a running hive leaves behind
 
 
 def template_folder() -> Path:
-    """Return the folder of the template. Raises UserError if this installation has none."""
+    """Return the folder of the template. Raises UserError if this installation has no template."""
     package = Path(__file__).parents[1]
     for folder in (package / "template", package.parent):
         if (folder / "hive.yaml").is_file():
@@ -50,10 +50,11 @@ def template_folder() -> Path:
 
 
 def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
-    """Create a hive at `layout`; existing files stay unchanged. hive.yaml is written last. `replacements` maps paths to texts in
-    place of the template's files; then only their agents are created. `workspace` replaces the one in hive.yaml.
+    """Create a hive at `layout`. Existing files stay unchanged. hive.yaml is written last. `replacements` maps paths to
+    texts in place of the template's files; the template's agents are then not created. `workspace` replaces the one in
+    hive.yaml.
 
-    Raises UserError if there is a hive.yaml or the workspace is not a valid name, and OSError.
+    Raises UserError if hive.yaml exists or the workspace is not a valid name, and OSError.
     """
     line = None if workspace is None else yaml.safe_dump({"workspace": check_name(workspace, "workspace")}).strip()
     source = template_folder()

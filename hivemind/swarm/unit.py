@@ -38,7 +38,7 @@ WantedBy=default.target
 
 
 def unit(layout: Layout, agents: Sequence[str] = ()) -> str:
-    """Return the unit's text. Its command runs this Python, this program and this hive, by their full paths."""
+    """Return the text of the unit. Its command names this Python, this program and this hive by their full paths."""
     words = [sys.executable, "-m", "hivemind", "--hive", str(layout.root), "up"]
     words += ["--agents", ",".join(agents)] if agents else []
     root = str(layout.root)
@@ -46,7 +46,7 @@ def unit(layout: Layout, agents: Sequence[str] = ()) -> str:
 
 
 def _escape_percent(text: str) -> str:
-    """Escape a value that systemd reads to the end of its line: only `%` is special there."""
+    """Escape a value that systemd reads to the end of its line, in which only `%` is special."""
     return text.replace("%", "%%")
 
 

@@ -1,4 +1,4 @@
-"""Send a notice by HTTP, signed as in Standard Webhooks. As a program it sends the notice from its standard input."""
+"""Send a notice by HTTP, signed as in Standard Webhooks. Run as a program, send the notice on standard input."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def post(url: str, id: str, body: str, secret_env: str | None, *, at: int) -> None:  # noqa: A002 - the header's name
-    """Post a notice. The secret in the environment variable `secret_env` has the form of Standard Webhooks (`whsec_` and base64),
-    or is any text.
+    """Post the notice `body` to `url`. The environment variable `secret_env` has a secret in the form of Standard
+    Webhooks (`whsec_` and base64), or any text.
 
     Raises OSError, UserError.
     """

@@ -31,7 +31,16 @@ _COMMIT_S, _CHECKOUT_S = 50.0, 600.0  # a commit must end before the supervisor 
 _MAX_PRINTED, _MAX_LINE = 1 << 16, 200
 _BROKEN, _MERGE_UNDER_WAY = 9, 10
 _FILL = "git read-tree --reset -u HEAD"
+_TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _SWITCH = """
+git update-index -q --refresh || :
+if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi
+git read-tree --reset -u HEAD
+git clean -ffdq
+"""
+"""Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. Fails
+for an index with entries that hide changes (`assume-unchanged`, `skip-worktree`)."""
+_CLEAN_SWITCH = """
 problems=$({
     git read-tree --reset -u "$1" &&
     git ls-files -z --others -- ':(glob)**/.gitignore' | xargs -0 -r rm -f -- &&
@@ -41,7 +50,6 @@ problems=$({
 """
 """Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
 does not count, and git overlooks FIFOs and sockets. A warning is a failure: git skips what it cannot read."""
-_TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
 git rev-parse --quiet --verify HEAD^0 > /dev/null || exit {_BROKEN}
@@ -55,6 +63,9 @@ tip=$(git rev-parse --quiet --verify "$1^0") || tip=$2
 git add --all .
 git diff-index --cached --no-renames "$tip" | awk -F'\\t' '$1 ~ /^:[0-9]+ 160000 .* A$/ {{ print $2 }}' |
     while IFS= read -r path; do git update-index --force-remove -- "$path"; done
+if [ "$6" ] && [ "$tip" != "$2" ] && git merge-base --is-ancestor "$tip" "$2"; then
+    git read-tree -m -u "$tip" "$2" && tip=$2
+fi
 tree=$(git write-tree)
 [ "$tree" = "$(git rev-parse "$tip^{{tree}}")" ] || tip=$(git commit-tree "$tree" -p "$tip" -m "$4")
 git update-ref --no-deref -m "what was left over" "$1" "$tip"
@@ -63,7 +74,8 @@ echo "$tip"
 """
 """Commit all changes to the branch $1, which was at $2 and began at $3; print the commit and a pack of the new objects. If the
 agent has checked out another branch that contains the task's, that one counts. Repositories are not added as submodules. If the
-task is over ($5), an unfinished merge is committed too."""
+task is over ($5), an unfinished merge is committed too. If others may have moved the branch ahead ($6), the files follow first, if
+git can keep the changes in them."""
 _LIST_UNTRACKED = "git -c core.excludesFile= ls-files --others --exclude-standard --directory"
 
 
@@ -77,8 +89,9 @@ class MergeUnderWay(GitProblem):
 
 @frozen
 class Worktree:
-    """One task's worktree of one root. `branch` is None for a read-only worktree (a review). `into` is the branch that it will be
-    merged into. Once the worktree exists, `git` is the person's git folder, and `agent` the agent whose repository is in it."""
+    """A worktree of one root, as one task uses it. `branch` is None for a read-only worktree (a review). `into` is the branch that
+    it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's, `agent` is
+    the agent whose repository is in it."""
 
     root: Path
     path: Path
@@ -99,16 +112,24 @@ class Worktree:
         commit = self.repository.commit_of(f"refs/heads/{self.branch}") if self.branch and self.git else None
         return None if commit == self.base else commit
 
-    def make_git(self, repository: Repository, tip: str, identity: Mapping[str, str]) -> None:
-        """Create a new repository in the worktree at the commit `tip`, in place of any other, and fill an empty worktree.
+    def make_git(self, repository: Repository, tip: str, identity: Mapping[str, str], *, switch: bool = False) -> bool:
+        """Create a new repository in the worktree at the commit `tip`, in place of any other. Fill an empty worktree; with `switch`
+        bring its files from the commit of its index to `tip`. Return False if files that were there stay.
 
         The repository is created next to the worktree, where no agent writes. It has the person's branches under `refs/remotes/`.
         Raises GitProblem, OSError.
         """
         is_new = not self.path.exists()
-        self._place_git(repository, tip, identity)
-        with self._run_inside(_FILL if is_new else _TAKE_UP, limit_s=_CHECKOUT_S):
-            pass
+        if not is_new and switch:
+            with contextlib.suppress(GitProblem):
+                if self._replace_git(repository, tip, identity, keep_index=True):
+                    self._run_script(_SWITCH)
+                    return False
+            fs.remove_tree(self.path)
+            is_new = True
+        self._replace_git(repository, tip, identity)
+        self._run_script(_FILL if is_new else _TAKE_UP)
+        return is_new
 
     def switch(self, repository: Repository, commit: str, index: Path) -> bool:
         """Bring a worktree without a branch to a commit, and give it a new repository. What the commit's ignore files name stays,
@@ -119,11 +140,9 @@ class Worktree:
         """
         is_kept = True
         try:
-            self._place_git(repository, commit, {})
-            os.replace(
-                index, self.path / ".git/index"
-            )  # after a kill there is no copy, so nothing half done is trusted
-            with self._run_inside(_SWITCH, commit, limit_s=_CHECKOUT_S):
+            self._replace_git(repository, commit, {})
+            os.replace(index, self.path / ".git/index")  # after a kill there is no copy, so nothing half done is trusted
+            with self._run_inside(_CLEAN_SWITCH, commit, limit_s=_CHECKOUT_S):
                 pass
         except (GitProblem, OSError):
             is_kept = False
@@ -132,15 +151,20 @@ class Worktree:
             self.make_git(repository, commit, {})
         fs.crash_point("worktree.switched")
         copy = index.with_name(f"{index.name}.new")
-        shutil.copy2(
-            self.path / ".git/index", copy, follow_symlinks=False
-        )  # its time tells git which files to read again
+        # its time tells git which files to read again
+        shutil.copy2(self.path / ".git/index", copy, follow_symlinks=False)
         os.replace(copy, index)
         return is_kept
 
-    def _place_git(self, repository: Repository, tip: str, identity: Mapping[str, str]) -> None:
-        """Create a new repository in the worktree, in place of any other. Raises GitProblem, OSError."""
+    def _replace_git(
+        self, repository: Repository, tip: str, identity: Mapping[str, str], *, keep_index: bool = False
+    ) -> bool:
+        """Replace the repository in the worktree by a new one. Return False, without a change, if its index is to be kept and there
+        is none."""
         staging, top = self.path.with_name(".making"), self.path.parent
+        index = self.path / ".git/index"
+        if keep_index and not (has_git(self.path) and _is_regular(index)):
+            return False
         fs.remove_tree(staging)
         kind = "sha256" if len(tip) == 64 else "sha1"
         run_git(["-C", top, "init", "--quiet", "--template=", f"--object-format={kind}", staging], {}, repository.hold)
@@ -149,9 +173,21 @@ class Worktree:
             fs.make_folder((folder / name).parent, durable=False)
             (folder / name).write_bytes(os.fsencode(text))
         fs.make_folder(self.path)
-        fs.remove_tree(self.path / ".git")
+        if keep_index:
+            os.rename(self.path / ".git", staging / "old")
+            os.rename(staging / "old/index", folder / "index")
+            fs.crash_point("worktree.switching")
+            if not _is_regular(folder / "index"):
+                return False
+        else:
+            fs.remove_tree(self.path / ".git")
         os.rename(folder, self.path / ".git")
         fs.remove_tree(staging)
+        return True
+
+    def _run_script(self, script: str) -> None:
+        with self._run_inside(script, limit_s=_CHECKOUT_S):
+            pass
 
     def _repository_files(
         self, repository: Repository, folder: Path, tip: str, identity: Mapping[str, str]
@@ -180,16 +216,25 @@ class Worktree:
         return files
 
     def commit(
-        self, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False
-    ) -> None:
-        """Commit all changes with the agent's git, and move the task's branch to the result.
+        self, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False,
+        follow: bool = False,
+    ) -> None:  # fmt: skip
+        """Commit all changes with the agent's git, and move the task's branch to the result. With `follow` the files first follow
+        a branch that others have moved ahead.
 
         Raises BrokenGit, MergeUnderWay, OSError, and GitProblem for a commit that the person's repository must not get.
         """
         assert self.branch is not None
         ref = f"refs/heads/{self.branch}"
         previous_tip = repository.commit_of(ref)
-        words = (ref, previous_tip or self.base, self.base, message, "over" if is_over else "")
+        words = (
+            ref,
+            previous_tip or self.base,
+            self.base,
+            message,
+            "over" if is_over else "",
+            "follow" if follow else "",
+        )
         with self._run_inside(_COMMIT, *words, identity=identity) as output:
             commit = os.fsdecode(_line(output.fileno()))
             if commit and commit != previous_tip:
@@ -253,6 +298,12 @@ def has_git(path: Path) -> bool:
     """Check whether a worktree has an agent's git folder, and not a link or a file that leads elsewhere."""
     with contextlib.suppress(OSError):
         return stat.S_ISDIR(os.lstat(path / ".git").st_mode)
+    return False
+
+
+def _is_regular(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISREG(os.lstat(path).st_mode)
     return False
 
 

@@ -1,4 +1,4 @@
-"""The doctor's check of task results: citations with a place that does not contain the quote."""
+"""The doctor's check of finished tasks: it finds citations whose place does not contain the quote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hivemind.reasoning import SNAPSHOT_NAME
 
 
 def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iterator[CheckFinding]:
-    """Find quotes of a finished task that are in unchanged files, but not at the cited place.
+    """Find quotes of a finished task that are not at their cited place, though the cited file is unchanged.
 
     Earlier versions cited several lines of HTML and PDF, and checked only that the quote was within them.
     """

@@ -25,7 +25,7 @@ from hivemind.minds import ChatMessage, Thought, ToolCall, ToolResult, Usage
 
 INTERRUPTED = "interrupted: the process ended before the result; check whether the call took effect"
 MAX_REPEATS = 5
-"""After so many turns with the same calls and results a person is asked."""
+"""After this many turns with equal calls and results, the agent asks a person."""
 _VARYING = re.compile(r"\b\d+(?:\.\d+)? ?m?s\b|\bartifacts/[\w.-]+|\b0x[0-9a-f]+\b")
 """Parts that differ between results of the same command: durations, paths of outputs, addresses."""
 _FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file"})
@@ -41,7 +41,7 @@ class TurnMessages:
 
     @property
     def shape(self) -> str:
-        """A text of the calls and results that is equal for repeated turns."""
+        """A text of the calls and results, without durations and paths of outputs: repeated turns have equal texts."""
         calls = [[call.tool, dict(call.arguments)] for call in self.answer.calls]
         outputs = [_VARYING.sub("", message.text) for message in self.results]
         return json.dumps([calls, outputs], sort_keys=True, default=str)
@@ -54,7 +54,7 @@ class Conversation:
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]], append: Append, agent: str) -> None:
-        """Raises Unreadable for invalid records."""
+        """Apply the records of the file. Raises Unreadable for invalid records."""
         self._append, self._agent = append, agent
         self._buffer: list[Mapping[str, Any]] | None = None
         self.messages: list[ChatMessage] = []
@@ -62,7 +62,7 @@ class Conversation:
         self.said = 0
         self.turns = 0
         self.files: dict[str, str | None] = {}
-        """The digests of the files that the mind has seen, as it knows them; None for a file that it knows is gone."""
+        """The digests of files in the state that the mind has seen; None for a file that, as the mind knows, is gone."""
         self.totals: dict[str, Usage] = {}  # the usage of coding agents, by session
         self.unanswered: dict[str, Mapping[str, Any]] = {}  # requests without an end
         self.letters: set[str] = set()  # the Message-IDs of letters in the conversation
@@ -120,7 +120,7 @@ class Conversation:
     # Writing
 
     def begin(self, cause: str, opening: Sequence[ChatMessage], **facts: Any) -> None:
-        """Begin an epoch with its opening. `facts` are recorded with it: its dependencies, the selection and the reasons."""
+        """Begin an epoch with its opening. `facts` are recorded with it: the opening's dependencies, selection and reasons."""
         number = 1 + self._epochs
         stamped = [self._stamp(message, at) for at, message in enumerate(opening)]
         record = {"epoch": number, "cause": cause, "at": _now(), "agent": self._agent, **mask_values(facts)}
@@ -210,7 +210,7 @@ class Conversation:
 
     @property
     def pending_calls(self) -> list[ToolCall]:
-        """The calls of the last answer without a result: the process ended, or the task is parked."""
+        """The calls of the last answer that have no result: the process ended, or the task is parked."""
         return [*self._open.values()]
 
     @property

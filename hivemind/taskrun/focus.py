@@ -18,7 +18,7 @@ from hivemind.taskrun.task_run import TaskRun
 
 @frozen
 class Focus:
-    """The focus of a turn. One of `work` and `message` is set (neither: the agent is idle). `step` is the task's first open step.
+    """The focus of a turn: the task `work`, or `message`, or none (the agent is idle). `step` is the task's first open step.
 
     `tool` is the next call by rule: `plan_steps`, `finish_step`, `finish_task` or `reply_mail`. `blocked` is a step that prevents
     the end of the task. `heard` is True if a task waited for this message, `stranger` if the hive does not know its sender.
@@ -83,10 +83,10 @@ class Focus:
 
 
 def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
-    """Choose what comes next in a task.
+    """Return the focus of the next turn on a task.
 
-    A task without steps is planned, unless its mind reads. Otherwise the first open step is next; without an open step
-    the task is finished. If a step is blocked then, `blocked` is set: the agent cannot go on by itself.
+    A task without steps is planned first; an implicit step counts only for a mind that reads the conversation (`reads`). Then
+    the first open step is next. Without one, the end of the task is next, and `blocked` is a step that prevents the end.
     """
     steps = work.steps()
     if not steps or (not reads and all(step.is_implicit for step in steps)):

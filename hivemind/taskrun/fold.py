@@ -125,20 +125,20 @@ def _outcome_nodes(memory: ReasoningMemory, trail: TaskTrail, turn: TurnMessages
 
 
 def _hint(memory: ReasoningMemory, trail: TaskTrail, turn: TurnMessages) -> EpisodeHint:
-    """Return the position of a turn without an outcome: below the node of its step, or of the task."""
+    """Return the hint for a turn without an outcome: its parent is the node of its step, or the task's."""
     node = trail.subtask(str(turn.answer.step)) or memory.graph.root
     assert node is not None  # the task's node was created first
     return EpisodeHint(node.node_id, is_fruitless=bool(turn.results) and not any(result.ok for result in turn.results))
 
 
 def _foldable(node: ReasoningNode | None) -> list[int]:
-    """Return the node's id if the node can represent a turn. A pinned or open node is never folded, nor would its turn be."""
+    """Return the node's id if the node can represent a turn: a pinned or open node would keep the turn from being folded."""
     is_foldable = node is not None and node.active is True and not node.pinned and is_settled(node)
     return [node.node_id] if is_foldable and node is not None else []
 
 
 def _text(context: RenderedContext) -> str:
-    """Format the messages; only the speakers are at the beginning of a line."""
+    """Format the messages. Lines of contents are indented, so only the speakers stand at the beginning of a line."""
     lines = []
     for (source, number), message in zip(context.sources, context.messages, strict=True):
         content = str(message["content"])

@@ -150,6 +150,10 @@ class Repository:
         self.move(branch, base, None, f"begun for {task}")
         self._update(f"begun for {task}", f"update {_hold_ref(branch, 'base')} {base}")
 
+    def held_tip(self, branch: str) -> str | None:
+        """Return the last commit of a task's branch, even if the branch is gone."""
+        return self.commit_of(_hold_ref(branch, "tip"))
+
     def let_go(self, branch: str, base: str) -> None:
         """Delete a task's protecting refs, and its branch if that is still at `base`."""
         names = [_hold_ref(branch, name) for name in ("base", "tip")]
@@ -340,7 +344,7 @@ def git_identity(name: str, address: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def lock_worktrees(folder: Path) -> Iterator[int]:
-    """Lock a task's folder of worktrees, which is created if missing. The lock ends with the last git process that has the
+    """Lock a folder of worktrees, which is created if missing. The lock ends with the last git process that has the
     descriptor."""
     while True:
         fs.make_folder(folder)

@@ -12,7 +12,7 @@ from hivemind.tasks import TaskStep
 
 @frozen
 class PlannedStep:
-    """A step of the journal together with the work that it plans."""
+    """A step as the journal has it, with the `todo` that describes the work."""
 
     step: Step
     todo: TaskStep
@@ -34,7 +34,7 @@ class PlannedStep:
         return bool(self.step.meta.get("implicit"))
 
     def mind_fields(self) -> dict[str, Any]:
-        """Return the step as a mind sees it in the task's block."""
+        """Return the fields of the step that a mind sees in the task's block."""
         todo = self.todo
         return {
             "id": self.step.id,

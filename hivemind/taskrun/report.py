@@ -28,8 +28,8 @@ _CHANGED_OUTPUT = "[the output file was changed after the command ran]"
 
 @frozen
 class StepReport:
-    """The outcome of one step. `status` and `output` are from its command; `files` are the files that it wrote (paths in the
-    task)."""
+    """The outcome of one step. `status` and `output` are from the step's command; `files` are the files that the step wrote
+    (paths in the task)."""
 
     title: str
     text: str = ""
@@ -124,7 +124,7 @@ def compose(
 ) -> str:
     """Return the text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
-    Without `usage` the text omits the costs, for a draft that must not change while costs grow. `extra_lines` are added to the
+    Without `usage` the text omits the costs: a draft must not change while costs grow. `extra_lines` are added to the
     section "How it came about"; `changes` are sections on worktree branches and files. The runtime's sections come last. A line
     of the agent that looks like the heading of such a section is marked.
     """

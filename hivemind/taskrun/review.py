@@ -29,9 +29,9 @@ State = Literal["asked", "approved", "rejected", "self", "none"]
 
 @frozen
 class Review:
-    """The state of the check of one task's answer, kept in the task's record under `review`.
+    """The state of one answer's check, kept in the task's record under `review`.
 
-    `problems` are the reviewer's reasons to reject it, `dropped` those about quotes that were removed from the answer.
+    `problems` are the reviewer's reasons to reject the answer, `dropped` the reasons about quotes that were then removed.
     """
 
     state: State = "none"
@@ -91,13 +91,13 @@ def read_request(body: str) -> list[Citation] | None:
 
 
 def problems_of(citations: Sequence[Citation], verify: Callable[[Citation], Verdict]) -> list[str]:
-    """Check each quote; returns a line with source and reason for each that is not at its cited place."""
+    """Check each citation. Return a line with source and reason for each quote that is not at its cited place."""
     verdicts = [(citation.source, verify(citation)) for citation in citations]
     return [f"{source}: {verdict.reason}" for source, verdict in verdicts if not verdict.is_confirmed]
 
 
 def rejected_sources(problems: Sequence[str]) -> set[str]:
-    """Return the sources of the quotes that a verdict rejects; empty if it names none."""
+    """Return the sources of the quotes that a verdict's problems name; empty if they name none."""
     return {match["source"] for problem in problems if (match := _PROBLEM.match(problem)) is not None}
 
 

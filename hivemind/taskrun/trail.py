@@ -36,14 +36,14 @@ class StepCard:
 
 
 class TaskTrail:
-    """One task's graph for the agent that works on it; the agent's drafts go to its `lane`.
+    """One task's graph for the agent that works on the task; the agent's drafts are in the lane `lane`.
 
     A step's folded nodes are unfolded when work on the step continues. Writes are synced (`sync`) before events of the journal
-    refer to them, and at the end. They are not synced at once, since most are also in the task's log or can be repeated.
+    refer to them, and at the end, but not at once, since most can be repeated or are also in the task's log.
     """
 
     def __init__(self, hive: Parts, task: Task, agent: str, authority: Callable[[str], Mapping[str, Any]]) -> None:
-        """`authority` returns the arguments that authorise a change of a step: `agent_id` and `generation`."""
+        """Open the graph. `authority` returns the arguments that authorise a change of a step: `agent_id` and `generation`."""
         self._task, self.agent, self._steps, self._authority = task, agent, hive.steps, authority
         self.lane = hive.agents[agent].lane or f"agent/{agent}"
         self._commits = Commits(hive.journal, task.id)
@@ -95,8 +95,8 @@ class TaskTrail:
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add a card below a step, under the step's lease; returns the node's id. If the same card exists (the step was repeated
-        after a crash), return that. For a quote the step captures a receipt, and the card counts once the journal has it.
+        """Add a card below a step, under the step's lease. Return the card's id, or that of an equal card (the step was repeated
+        after a crash). A card with a citation counts once the journal has a receipt for the quote, which is captured here.
         """
 
         def capture(commit_id: str) -> None:
@@ -120,7 +120,7 @@ class TaskTrail:
             return node.node_id
 
     def add_subtask_result(self, task_id: str, title: str, text: str, step_id: str | None) -> None:
-        """Add a subtask's result as one closed node, which represents the graph of that task."""
+        """Add a subtask's result as one closed node, which represents the subtask's whole graph."""
         if any(node.meta.get("task") == task_id for node in self.store.graph.nodes.values()):
             return
         with self.store.change(self.agent) as graph:
@@ -166,8 +166,8 @@ class TaskTrail:
                 self.publish(draft.node_id, include_hidden=True)
 
     def publish(self, card: int, *, include_hidden: bool = False) -> int:
-        """Publish one draft, with `hidden` even a folded or flushed one; returns the id of its copy in the shared lane. Raises
-        GraphError."""
+        """Publish one draft, with `include_hidden` also if it is folded or flushed. Return the id of its copy in the shared
+        lane. Raises GraphError."""
         step = self.store.graph.node(card).step
 
         def commit(commit_id: str) -> None:

@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 class TranscriptEntry:
     """One entry: an `epoch`, a `turn`, `news`, or a `request` that led to no turn.
 
-    `turn` is the number of this turn or of the next one, `record` the line in the file, `mind` the mind of the epoch. A turn has
+    `turn` is the number of this turn or of the next turn, `record` the line in the file, `mind` the mind of the epoch. A turn has
     the `results` of its calls by id, and the time `started_at` when its request was sent.
     """
 
@@ -67,7 +67,7 @@ class TranscriptEntry:
 
     @property
     def heading(self) -> str:
-        """The heading of the entry: one line, which does not change later."""
+        """The heading of the entry: one line, which stays the same while the entry grows."""
         fields = self.record
         cause = f" ({fields['cause']})" if fields.get("cause", "turn") != "turn" else ""
         if self.kind == "epoch":
@@ -87,7 +87,7 @@ class TranscriptEntry:
 
     @property
     def parts(self) -> Iterator[tuple[str, str]]:
-        """The named parts of the entry's text (the name may be empty). Later parts of a turn are added at the end."""
+        """Yield the parts of the entry's text as (name, text); the name may be empty. A turn's later parts come last."""
         fields = self.record
         if rows := [row for row in fields.get("selected", ()) if row.get("in")]:
             lines = (
@@ -190,7 +190,7 @@ class Transcript:
 
 
 class TranscriptReader:
-    """Reads the conversation of a growing task: each call reads the new records."""
+    """A reader of a growing conversation: each call of `read` reads the new records."""
 
     def __init__(self) -> None:
         self._log: Log | None = None

@@ -1,5 +1,5 @@
-"""Waits and parking. A step can wait for a time, a mail, a person or another task (`waits` in the task's record), a task for
-the end of other tasks (`wait_for`)."""
+"""Waits and parking. A step can wait for a time, a mail, a person or another task (`waits` in the task's record). A task can
+wait for the end of other tasks (`wait_for`)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _ROOM_RETRY_S = 1.0
 
 
 class Parking(HivemindError):  # not an error: a tool raises it to park the task
-    """Raised by a tool: park the task for this reason, at most until that time (None: until there is news).
+    """Raised by a tool to park the task for `reason`, at most until the time `until` (None: until there is news).
 
-    With `again_s` the end of the wait is unknown: check again after so many seconds, and after twice as long each time that the
-    reason is the same, up to 600 s. `asks` is the Message-ID of the question if the task waits for a person's answer.
+    With `again_s` the end of the wait is unknown: the agent checks again after so many seconds, then after twice as long each
+    time, up to 600 s, while the reason stays. `asks` is the Message-ID of the question if the task waits for a person's answer.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class ProgramAtWork(Parking):
     counted."""
 
     def __init__(self) -> None:
-        super().__init__("its program ends its turn")
+        super().__init__("the task's coding agent ends its turn first")
 
 
 def disk_full_parking() -> Parking:
-    """Return the parking for a full disk: a growing pause, which does not count as a failed try."""
+    """Return the parking for a full disk, with a growing pause. It does not count as a failed try."""
     return Parking(DISK_FULL, again_s=_ROOM_RETRY_S)
 
 
 @frozen
 class ParkedRest:
-    """A parked task or mailbox. `until` is the end for people and other processes. `due` is the same in this process's monotonic
-    seconds: a clock that is set back does not make the wait longer. `looks` counts parkings for this reason."""
+    """The rest of a parked task or mailbox. `until` is its end by the clock, for people and other processes; `due` is its end in
+    this process's monotonic seconds, so setting the clock back does not prolong it. `looks` counts the rests for one reason."""
 
     reason: str
     until: datetime | None
@@ -66,7 +66,7 @@ class ParkedRest:
 
     @classmethod
     def of(cls, parking: Parking, previous: ParkedRest | None = None) -> ParkedRest:
-        """Begin the rest for a parking, after the `previous` one of the same task or mailbox."""
+        """Begin the rest for a parking. `previous` is the last rest of the task or mailbox."""
         looks = previous.looks + 1 if previous is not None and previous.reason == parking.reason else 1
         now, until = datetime.now(UTC), parking.until
         if until is None and parking.again_s is not None:
@@ -76,7 +76,7 @@ class ParkedRest:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until it is over by wall clock or monotonic clock, whichever is first; infinite without a time."""
+        """Seconds until the rest ends by wall clock or monotonic clock, whichever is first; infinite without an end."""
         if self.until is None or self.due is None:
             return float("inf")
         return min((self.until - datetime.now(UTC)).total_seconds(), self.due - time.monotonic())
@@ -88,8 +88,8 @@ class ParkedRest:
 
 @frozen
 class TaskWait:
-    """A task's wait for other tasks, kept in its record under `wait_for`. `until` is its end (ISO 8601), `said` the number of
-    texts added to the task at its beginning, `letter` the Message-ID of a letter that ends it early."""
+    """A task's wait for other tasks, kept in the task's record under `wait_for`. `until` is the wait's end (ISO 8601), `said` the
+    number of texts that had been added to the task when the wait began, `letter` the Message-ID of a letter that ended it."""
 
     tasks: tuple[str, ...]
     mode: Literal["any", "all"]
@@ -99,7 +99,7 @@ class TaskWait:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any] | None) -> TaskWait | None:
-        """Return the wait with these fields; None for None. Raises Unreadable for invalid fields."""
+        """Return the wait that the fields describe, or None without fields. Raises Unreadable for invalid fields."""
         return None if fields is None else as_dataclass(cls, fields, "task's wait")
 
     @property
@@ -112,8 +112,8 @@ class TaskWait:
         return (all if self.mode == "all" else any)(map(is_over, self.tasks))
 
     def ended_by(self, message: Message, task_id: str) -> TaskWait | None:
-        """Return the wait ended by this letter, from a person or with a question about an awaited task; None if it does not
-        end."""
+        """Return the wait as ended by a letter from a person, or with a question, about an awaited task. Return None if the
+        letter does not end the wait."""
         by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
         asks = message.expects_reply and message.task in self.tasks
         return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
@@ -127,8 +127,8 @@ def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
 
 
 def has_come(hive: Parts, task: Task, reason: str) -> bool:
-    """Check whether a task that was parked for this reason can continue: the awaited tasks or letter have come. Uses only the
-    files on the disk, so the agent and observers get the same answer."""
+    """Check whether a task that was parked for `reason` can continue, since the awaited tasks are over or the letter has come.
+    Uses only the files on the disk, so the agent and observers get the same answer."""
     wait = TaskWait.of(task.kept.get("wait_for"))
     if wait is not None and wait.reason == reason:
         return wait.letter is not None or wait.ends(lambda awaited_id: is_over(hive, task, awaited_id))
@@ -183,7 +183,7 @@ def _failed_task_reason(task: str) -> str:
 def question_id(step: str, attempt: int, workspace: str, question: str) -> str:
     """Return the Message-ID of a step's question to a person.
 
-    It stays the same if the question is sent again after a crash, and differs for another question or attempt.
+    The id is the same if the question is sent again after a crash, and differs for another question or attempt.
     """
     digest = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"ask.{step}.{attempt}.{digest}@{workspace}"
@@ -203,7 +203,7 @@ class StepWaits:
         save: Callable[[dict[str, Any]], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fields` is the last value that `save` got. Raises Unreadable if it is invalid."""
+        """Restore the waits from `fields`, the last value that `save` received. Raises Unreadable if it is invalid."""
         self._monotonic = monotonic
         self._ends: dict[str, float] = {}
         self._save_fields = save
@@ -216,9 +216,9 @@ class StepWaits:
         return self._waits.get(step)
 
     def begin(self, step: str, until: Mapping[str, Any], now: datetime) -> StepWait:
-        """Return the step's wait, and begin it unless the step waits, or has waited, for exactly this.
+        """Begin a step's wait for `until`, unless exactly this wait has begun already. Return the wait.
 
-        Seconds count from the first call, also across a restart.
+        A wait in seconds counts from the first call, also across a restart.
         """
         kind, subject = next(iter(until.items()))
         lasts, previous = None, self._waits.get(step)
@@ -241,9 +241,9 @@ class StepWaits:
         self._keep(replace(self._waits[step], message_id=message_id))
 
     def take_mail(self, sender: str, message_id: str, in_reply_to: str | None, *, about: bool) -> bool:
-        """Record a mail; returns True if a step waited for it: for an answer to its question, or for mail from that agent.
+        """Record a mail. Return True if a step waited for it: for the answer to a question, or for mail from `sender`.
 
-        A mail about this task that comes before its step waits is remembered for the step.
+        A mail about this task (`about`) that comes too early is remembered for the step that will wait for it.
         """
         if any(wait.answer == message_id for wait in self._waits.values()):
             return True  # delivered again after a crash
@@ -258,7 +258,7 @@ class StepWaits:
         return False
 
     def check(self, step: str, now: datetime, outcome: Callable[[str], Outcome | None]) -> StepWait:
-        """Return the wait if it is over; raise Parking if not. `outcome` returns `done`, `failed` or None for a task."""
+        """Return a step's wait if it is over; raise Parking if not. `outcome` returns `done`, `failed` or None for a task."""
         wait = self._waits[step]
         if wait.kind == "until":
             due = self._due(wait, now)
@@ -283,7 +283,7 @@ class StepWaits:
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
-        """Return the task that a step waits for, if that is the reason for parking, and its outcome then: "failed" or None."""
+        """If `reason` is a step's wait for a task, return that task and its outcome at the time, "failed" or None; else None."""
         for wait in self._waits.values():
             if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):
                 return wait.what, None if reason == _task_reason(wait.what) else "failed"

@@ -1,34 +1,70 @@
-"""Worktrees: each task has its own checkout of each git repository that hive.yaml lists with `worktree: true`.
+"""Worktrees: each agent has its own checkout of each git repository that hive.yaml lists with `worktree: true`, and keeps it from
+task to task.
 
-Worktrees are recorded before they are created, so a successor can finish an interrupted creation. The lock of a task's worktrees
-is held while git runs in the person's repository; the git process holds it too.
+A worktree is made when a task first needs it. The note next to it (`PATH.json`) says which task's work is in it; the record in the
+task says which worktree, branch and base the task has. What a task leaves is committed to its branch before another task's files
+come in, so a successor can finish whatever was interrupted. The lock of an agent's worktrees is held while git runs in the person's
+repository; the git process holds it too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hivemind import fs
 from hivemind.boundary import boundary
-from hivemind.errors import HivemindError, UserError
+from hivemind.config import RootConfig
+from hivemind.errors import HivemindError, UnknownVersion, UserError
+from hivemind.frozen import frozen
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
+from hivemind.taskrun.box import is_boxed, start_lines
 from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees, run_git
+from hivemind.taskrun.target import root_folder, target_tip
 from hivemind.tasks import Task, TaskState
+from hivemind.tasks.record import load
 
 _log = logging.getLogger(__name__)
-_KIND, _VERSION = "worktree", 1
-_FAILURE_NOTE, _NOTE = ".left", ".json"
-_MAX_NAMES = 20
+_KIND, _VERSION = "worktree", 2
+_NOTE = ".json"
+_MAX_NAMES, _MAX_TRIES, _TAIL_CHARS = 20, 3, 2000
+_KILLED = "the process that committed what is left over was killed"
+
+
+class WorktreeProblem(UserError):
+    """A worktree cannot be made. The mind cannot help it, so the turn fails."""
+
+
+@frozen
+class WorktreeNote:
+    """The note next to a worktree. `task` has its work there, which is not all committed; None: nobody. `setup` is the digest of
+    the last set-up. After `tries` failures to commit for the `reason`, the worktree is left to the doctor."""
+
+    root: Path
+    git: Path
+    branch: str | None
+    base: str
+    task: str | None = None
+    setup: str | None = None
+    tries: int = 0
+    reason: str | None = None
+
+    def save(self, path: Path) -> WorktreeNote:
+        fields = {**asdict(self), "root": str(self.root), "git": str(self.git)}
+        fs.save_record(f"{path}{_NOTE}", _KIND, _VERSION, fields)
+        return self
 
 
 class Worktrees:
@@ -40,7 +76,10 @@ class Worktrees:
         self._hive, self._task, self._agent, self._attempt = hive, task, agent, attempt
         self._keep = keep
         self._identity = git_identity(agent, f"{agent}@{hive.config.workspace}")
-        self._top = hive.layout.worktrees / task.id
+        self._top = hive.layout.worktrees / agent
+        self._paths: dict[Path, Path] = {}
+        self._ready_roots: set[Path] = set()
+        self._mutex = threading.Lock()  # files are read in parallel
         self._targets: dict[Path, str] = {}
 
     @property
@@ -49,80 +88,191 @@ class Worktrees:
         return _recorded(self._hive.layout, self._task.kept)
 
     @property
+    def planned(self) -> tuple[Worktree, ...]:
+        """One worktree per root with `worktree: true`, in the order of hive.yaml. A root that the task has not touched has no
+        base yet, and the path that the worktree will have. Makes nothing."""
+        by_root, worktrees = {worktree.root: worktree for worktree in self.recorded}, list[Worktree]()
+        for root in self._hive.config.worktree_roots(self._hive.layout):
+            worktree = by_root.get(root)
+            if worktree is None:
+                worktree = Worktree(root, Path(), None if self._is_review else next(self._branch_names()), "", None)
+            if root not in self._ready_roots:
+                path = self._paths[root] = self._free_path(root, worktree.path)
+                worktree = replace(worktree, path=path, agent=None)
+            worktrees.append(worktree)
+        return tuple(worktrees)
+
+    @property
     def identity(self) -> dict[str, str]:
         """The author of commits, as environment variables of git."""
         return self._identity if self.recorded else {}
 
-    def ready(self) -> tuple[Worktree, ...]:
-        """Return one worktree per root with `worktree: true`, in the order of hive.yaml. Creates those that are missing. Raises
-        UserError, OSError."""
-        roots = self._hive.config.worktree_roots(self._hive.layout)
-        by_root = {worktree.root: worktree for worktree in self.recorded}
-        if not all(root in by_root and self._is_ready(by_root[root]) for root in roots):
-            with lock_worktrees(self._top) as hold:
+    def ready(self, *roots: Path) -> tuple[Worktree, ...]:
+        """Return the worktrees of these roots, by default of all with `worktree: true`, in the order of hive.yaml. Makes those
+        that are missing. Raises WorktreeProblem, OSError."""
+        roots = roots or self._hive.config.worktree_roots(self._hive.layout)
+        with self._mutex:
+            try:
                 for root in roots:
-                    self._make(Repository.at(root, hold))
-            by_root = {worktree.root: worktree for worktree in self.recorded}
+                    if not self.is_ready(root):
+                        self._take_over_leftovers()
+                        with lock_worktrees(self._top) as hold:
+                            worktree = self._make(Repository.at(root, hold))
+                        self._set_up(worktree)
+                        self._ready_roots.add(root)
+            except UserError as error:
+                raise WorktreeProblem(error.message, location=error.location, remedy=error.remedy) from error
+        by_root = {worktree.root: worktree for worktree in self.recorded}
         return tuple(by_root[root] for root in roots)
 
-    def _is_ready(self, worktree: Worktree) -> bool:
-        """Check whether its git belongs to this agent. Git could run code that another agent has planted in its repository."""
-        return worktree.agent == self._agent and has_git(worktree.path)
+    def is_ready(self, *roots: Path) -> bool:
+        """Check whether these worktrees, by default all, exist and are this task's."""
+        roots = roots or self._hive.config.worktree_roots(self._hive.layout)
+        paths = {worktree.root: worktree.path for worktree in self.recorded if worktree.root in self._ready_roots}
+        return all(root in paths and has_git(paths[root]) for root in roots)
 
-    def _make(self, repository: Repository) -> None:
-        """Create a worktree, or the agent's git in a worktree without one. Record it first; replace what a killed git left."""
-        recorded = self.recorded
-        worktree = next((worktree for worktree in recorded if worktree.root == repository.root), None)
-        if worktree is None:
-            worktree = self._choose(repository, {worktree.path.name for worktree in recorded})
-            self._record(worktree)
-            fs.crash_point("worktree.recorded")
-        if self._is_ready(worktree):
-            return
-        path, branch, old_worktree = worktree.path, worktree.branch, _read_note(worktree.path)
-        if old_worktree is not None and old_worktree.branch != branch:  # an earlier attempt's
-            _put_away(repository, old_worktree)
-        elif worktree.git is None:
-            fs.remove_tree(path)
-        elif not path.exists():
-            # Until it is filled again, a missing file does not count as deleted.
-            self._record(replace(worktree, git=None))
-        elif has_git(path) and branch is not None:
-            with contextlib.suppress(GitProblem):
-                worktree.commit(repository, mask(self._task.title), self._identity)
-        if branch is not None and repository.commit_of(f"refs/heads/{branch}") is None:
-            repository.begin(branch, worktree.base, self._task.id)
-        worktree = replace(worktree, git=repository.common, agent=self._agent)
-        worktree.make_git(repository, worktree.tip or worktree.base, self._identity)
+    def begin(self) -> None:
+        """Make the branches that subtasks begin from, without the worktrees. Raises UserError, OSError."""
+        recorded_roots = {worktree.root for worktree in self.recorded}
+        for root in self._hive.config.worktree_roots(self._hive.layout):
+            if root not in recorded_roots:
+                with lock_worktrees(self._top) as hold:
+                    self._begin(Repository.at(root, hold), self._free_path(root, Path()))
+
+    def _take_over_leftovers(self) -> None:
+        """Commit what an agent that had the task before, or an earlier version, has left in a worktree elsewhere."""
+        for worktree in self.recorded:
+            if worktree.path.parent != self._top:
+                with _logged(f"task {self._task.id}"):
+                    _put_down(worktree.path, self._task.id, is_open=lambda _: True)
+
+    def _make(self, repository: Repository) -> Worktree:
+        """Make a worktree the task's: bring its files to the task's branch. Uncommitted work of the task that is in it stays."""
+        root = repository.root
+        recorded_path = next((worktree.path for worktree in self.recorded if worktree.root == root), Path())
+        path = self._free_path(root, recorded_path)
+        worktree = self._begin(repository, path)
+        note = _read_note(path)
+        is_own = note is not None and note.task == self._task.id and note.branch == worktree.branch and path.exists()
+        if note is not None and not is_own and not _left_over(path, note, repository.hold, self._is_open):
+            return self._make(repository)  # this one is the doctor's now, another path is free
+        note = _read_note(path) or WorktreeNote(root, repository.common, worktree.branch, worktree.base).save(path)
+        tip = worktree.tip or worktree.base
+        is_filled = False
+        if is_own and has_git(path) and worktree.agent in (None, self._agent):
+            if worktree.branch is not None:
+                with contextlib.suppress(GitProblem):  # said at the end of the turn
+                    worktree.commit(repository, mask(self._task.title), self._identity, follow=True)
+        else:
+            if not is_own and (self._task.fresh or self._config(root).worktrees == "fresh"):
+                fs.remove_tree(path)
+            is_filled = worktree.make_git(repository, tip, self._identity, switch=not is_own)
         fs.crash_point("worktree.added")
-        note = {"root": str(worktree.root), "git": str(worktree.git), "branch": branch, "base": worktree.base}
-        fs.save_record(f"{path}{_NOTE}", _KIND, _VERSION, note)
+        fields: dict[str, Any] = {"branch": worktree.branch, "base": worktree.base, "git": repository.common}
+        setup = None if is_filled else note.setup
+        replace(note, task=self._task.id, setup=setup, tries=0, reason=None, **fields).save(path)
+        worktree = replace(worktree, agent=self._agent)
         self._record(worktree)
+        self._paths[root] = path
+        self._targets.pop(path, None)
+        return worktree
 
-    def _choose(self, repository: Repository, used_names: Collection[str]) -> Worktree:
-        """Choose the worktree's path, branch and base. A subtask starts from its parent's branch, any other task from the commit
-        that is checked out. Raises UserError if there is no commit yet."""
+    def _begin(self, repository: Repository, path: Path) -> Worktree:
+        """Choose the task's branch and base if there is none yet, record them with the path, and make the branch."""
+        recorded = next((worktree for worktree in self.recorded if worktree.root == repository.root), None)
+        worktree = replace(recorded or self._choose(repository, path), path=path, git=repository.common)
+        self._record(worktree)
+        fs.crash_point("worktree.recorded")
+        branch = worktree.branch
+        if branch is not None and repository.commit_of(f"refs/heads/{branch}") is None:
+            tip = None if recorded is None else repository.held_tip(branch)
+            repository.begin(branch, worktree.base, self._task.id)
+            if tip not in (None, worktree.base):  # somebody has deleted the branch
+                repository.move(branch, str(tip), worktree.base, "made again")
+        return worktree
+
+    def _choose(self, repository: Repository, path: Path) -> Worktree:
+        """Choose the branch and the base: for a subtask the parent's branch, for any other task the tip of the root's target.
+        Raises UserError if there is no such branch, or no commit yet."""
         root, parent = repository.root, self._task.parent
-        path = self._top / next(name for name in _numbered(root.name) if name not in used_names)
-        parent_record = {} if parent is None else self._hive.tasks.listing.kept_values(parent)
-        parent_worktree = next(
-            (worktree for worktree in _recorded(self._hive.layout, parent_record) if worktree.root == root), None
-        )
+        parent_worktrees = _recorded(self._hive.layout, self._parent_record) if parent is not None else []
+        parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
         if parent_worktree is not None:
             into, base = parent_worktree.branch, parent_worktree.tip or parent_worktree.base
-            if any(
-                self._task.id in ids
-                for call, ids in parent_record.get("subtasks", {}).items()
-                if call.startswith("review ")
-            ):
-                return Worktree(root, path, None, base, None)
         else:
-            base, into = repository.head(), None
-            with contextlib.suppress(GitProblem):  # on no branch
-                into = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
-        names = _numbered(f"hive/{self._task.id}".rstrip(".").removesuffix(".lock"), ".", self._attempt)
+            into, base = target_tip(self._hive, repository)
+        if self._is_review:
+            return Worktree(root, path, None, base, None)
+        names = self._branch_names()
         branch = next(name for name in names if repository.commit_of(f"refs/heads/{name}") is None)
         return Worktree(root, path, branch, base, into)
+
+    def _branch_names(self) -> Iterator[str]:
+        return _numbered(f"hive/{self._task.id}".rstrip(".").removesuffix(".lock"), ".", self._attempt)
+
+    @property
+    def _parent_record(self) -> Mapping[str, Any]:
+        return {} if self._task.parent is None else self._hive.tasks.listing.kept_values(self._task.parent)
+
+    @cached_property
+    def _is_review(self) -> bool:
+        calls = self._parent_record.get("subtasks", {}).items()
+        return any(call.startswith("review ") and self._task.id in ids for call, ids in calls)
+
+    def _free_path(self, root: Path, recorded_path: Path) -> Path:
+        """Return the recorded path if the task may have it (again), else the first in the agent's folder that it may have: one of
+        this root, in which no other task of the agent is at work."""
+        other_paths = {path for other_root, path in self._paths.items() if other_root != root}
+        other_paths |= {worktree.path for worktree in self.recorded if worktree.root != root}
+
+        def is_free(path: Path) -> bool:
+            if path in other_paths or path.parent != self._top:
+                return False
+            try:
+                note = _read_note(path)
+            except UserError:
+                return False  # the doctor's
+            if note is None:
+                return not path.exists()
+            if note.root != root or note.tries >= _MAX_TRIES:
+                return False
+            return note.task in (None, self._task.id) or not _has_claim(self._hive.layout, note.task, self._agent)
+
+        paths = (self._top / name for name in _numbered(root.name))
+        return next(path for path in itertools.chain([recorded_path], paths) if is_free(path))
+
+    def _is_open(self, task: str) -> bool:
+        return self._hive.tasks.listing.is_open(task)
+
+    def _config(self, root: Path) -> RootConfig:
+        return self._hive.config.repository_roots(self._hive.layout)[root]
+
+    def _set_up(self, worktree: Worktree) -> None:
+        """Run the root's `setup:` in a new worktree, and again if a file of `setup_when` has changed since. Its output goes to
+        `.hive/logs`. Raises UserError with the end of the output."""
+        roots = self._hive.config.repository_roots(self._hive.layout)
+        config, note = roots.get(worktree.root), _read_note(worktree.path)
+        if config is None or not config.setup or note is None:
+            return
+        digest = _setup_digest(config, worktree.path)
+        if note.setup == digest:
+            return
+        folder, is_open = root_folder(self._hive.layout, worktree.root), config.check_network == "open"
+        log_path = self._hive.layout.logs / f"setup-{self._agent}-{folder.name}.log"
+        fs.make_folder(folder / "home", durable=False)
+        with open(log_path, "wb") as log, start_lines(
+            config.setup, worktree.path, folder / "home", boxed=is_boxed(config.check_box), network=is_open, log=log,
+            readable=worktree.repository.object_folders, limits=self._hive.agents[self._agent].limits,
+        ) as lines:  # fmt: skip
+            result = lines.wait()
+        if result.outcome != "passed":
+            tail = log_path.read_bytes()[-_TAIL_CHARS:].decode("utf-8", "replace").strip()
+            hint = "" if is_open else "; if it needs the network, set check_network: open at the root"
+            raise UserError(
+                f"cannot be set up: {result.reason}\n{tail}", location=worktree.path,
+                remedy=f"see {self._hive.layout.relative(log_path)}{hint}",
+            )  # fmt: skip
+        replace(note, setup=digest).save(worktree.path)
 
     def _record(self, worktree: Worktree) -> None:
         path, git = self._hive.layout.relative(worktree.path), worktree.git and str(worktree.git)
@@ -134,14 +284,35 @@ class Worktrees:
         """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is skipped;
         if the task `ends`, it raises UserError. Raises UserError, OSError."""
         for worktree in self.recorded:
-            if worktree.git is None or worktree.branch is None or not worktree.path.is_dir():
+            if worktree.branch is None or not self._has_work(worktree):
                 continue
             with lock_worktrees(self._top) as hold:
                 try:
-                    _commit(worktree, replace(worktree.repository, hold=hold), message, self._identity)
+                    repository = replace(worktree.repository, hold=hold)
+                    follow = worktree.root not in self._ready_roots
+                    _commit(worktree, repository, message, self._identity, follow=follow)
                 except MergeUnderWay:
                     if ends:
                         raise
+
+    def _has_work(self, worktree: Worktree) -> bool:
+        """Check whether work of this task may be in the worktree: since this process has made it, or by its note."""
+        if worktree.agent != self._agent or worktree.path.parent != self._top or not worktree.path.is_dir():
+            return False
+        note = None if worktree.root in self._ready_roots else _read_note(worktree.path)
+        return worktree.root in self._ready_roots or (note is not None and note.task == self._task.id)
+
+    def put_down(self) -> None:
+        """Commit what is left over, and leave the worktrees to the agent's next task. If the task is over, delete its refs, and
+        branches without commits. A failure is logged, and left to the doctor."""
+        is_open = self._is_open(self._task.id)
+        for worktree in self.recorded:
+            with _logged(f"task {self._task.id}"):
+                if worktree.path.parent.is_dir():
+                    _put_down(worktree.path, self._task.id, is_open=self._is_open)
+                if not is_open and worktree.branch is not None and worktree.git is not None:
+                    worktree.repository.let_go(worktree.branch, worktree.base)
+        self._ready_roots.clear()
 
     def merge(self, task: str, *, mark: bool) -> list[str]:
         """Merge the branches of a finished subtask into this task's worktrees; returns a line of outcome for each. Raises
@@ -225,7 +396,7 @@ class Worktrees:
 
     def _untracked_names(self, worktree: Worktree) -> str:
         """Return the names that the default excludes keep out of the commits."""
-        if not self._is_ready(worktree):
+        if not self.is_ready(worktree.root):
             return ""
         names = worktree.untracked_files()
         quoted_names = [f"`{name}`" for name in names[:_MAX_NAMES]]
@@ -255,13 +426,36 @@ def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
     return Worktree(**{**row, "root": Path(row["root"]), "path": layout.root / row["path"], "git": git})
 
 
-def _read_note(path: Path) -> Worktree | None:
-    """Read the note next to a worktree, for its removal; None for a worktree that no agent has had yet."""
+def _read_note(path: Path) -> WorktreeNote | None:
+    """Read the note next to a worktree, or None. Notes of version 1 are in the folder of their task. Raises UserError."""
     with boundary("note of a worktree", path):
-        note = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
-        if note is None:
+        try:
+            fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
+        except UnknownVersion:
+            fields = fs.load_record(f"{path}{_NOTE}", _KIND, 1)
+            fields = fields and {**fields, "task": path.parent.name}
+        if fields is None:
             return None
-        return Worktree(Path(note["root"]), path, note["branch"], note["base"], None, Path(note["git"]))
+        return WorktreeNote(**{**fields, "root": Path(fields["root"]), "git": Path(fields["git"])})
+
+
+def _has_claim(layout: Layout, task: str, agent: str) -> bool:
+    """Check whether the agent has the claim of a task. A task with a damaged record counts as claimed."""
+    try:
+        record = load(layout.active / task)
+    except UserError:
+        return True
+    return record is not None and record.claim is not None and record.claim.agent == agent
+
+
+def _setup_digest(config: RootConfig, path: Path) -> str:
+    """Return a digest of the set-up's lines and of the files of `setup_when`, where links count as missing."""
+    digest = hashlib.sha256("\0".join(config.setup).encode())
+    for name in config.setup_when:
+        digest.update(f"\0{name}\0".encode())
+        with contextlib.suppress(UserError, OSError), open(fs.file_below(path, Path(name).parts), "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def merge_task(hive: Parts, task_id: str) -> list[str]:
@@ -307,29 +501,46 @@ def _merge_line(source: str, into: str, before: str, after: str) -> str:
     return f"{source} into {into}: {'was in it already' if before == after else f'merged, {after}'}"
 
 
-def put_away(layout: Layout, task: str) -> None:
-    """Remove the worktrees of a finished task. Commit their changes first, and keep branches with commits. The reason of a
-    failure is saved next to the worktrees (`failure_reason`). Raises UserError, OSError."""
-    top = layout.worktrees / task
+def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda _: False) -> None:
+    """Remove a folder of worktrees: of an agent that is gone, or of a task of an earlier version. Commit what is left over first.
+    Raises UserError, OSError."""
+    top = layout.worktrees / name
     if not top.is_dir():
         return
     with lock_worktrees(top) as hold:
-        fs.write(top / _FAILURE_NOTE, b"the process that removed it was killed")
-        try:
-            for path in sorted(top.iterdir()):
-                if not path.name.startswith(".") and path.is_dir():
-                    _put_away_at(path, hold)
-        except (HivemindError, OSError) as error:
-            fs.write(top / _FAILURE_NOTE, str(error).encode("utf-8", "replace"))
-            raise
+        for path in worktree_paths(layout, name):
+            _put_away(path, hold, is_open)
         fs.remove_tree(top)
 
 
-def failure_reason(layout: Layout, task: str) -> str | None:
-    """Return why removing a task's worktrees failed; None if nobody has tried."""
-    with contextlib.suppress(FileNotFoundError):
-        return (layout.worktrees / task / _FAILURE_NOTE).read_bytes().decode("utf-8", "replace")
-    return None
+def put_down_ended(layout: Layout, agent: str, is_open: Callable[[str], bool]) -> None:
+    """Commit what is left over in the worktrees of an agent of tasks that it has no more. A failure is logged, and left to the
+    doctor, so it does not delay the agent."""
+    for path in worktree_paths(layout, agent):
+        with _logged(f"worktree {path}"):
+            if (task := leftover_task(layout, path)) is not None:
+                _put_down(path, task, is_open=is_open)
+
+
+def worktree_paths(layout: Layout, name: str) -> list[Path]:
+    """Return the worktrees in a folder of worktrees, whether they exist or only their notes."""
+    top = layout.worktrees / name
+    names = {entry.removesuffix(_NOTE) for entry in names_in(top) if not entry.startswith(".")}
+    return [top / entry for entry in sorted(names)]
+
+
+def leftover_task(layout: Layout, path: Path) -> str | None:
+    """Return the task of which a worktree has uncommitted work although its agent has the task no more. Raises UserError."""
+    note = _read_note(path)
+    if note is None or note.task is None or _has_claim(layout, note.task, path.parent.name):
+        return None
+    return note.task
+
+
+def failure_reason(path: Path) -> str | None:
+    """Return why what is left over in a worktree could not be committed; None if nobody has failed. Raises UserError."""
+    note = _read_note(path)
+    return None if note is None else note.reason
 
 
 def check_repository(root: Path) -> None:
@@ -337,47 +548,85 @@ def check_repository(root: Path) -> None:
     Repository.at(root).head()
 
 
-def put_away_ended(hive: Parts, *tasks: str) -> None:
-    """Remove the worktrees of these tasks, or of all tasks, that are over. After a failure they are left to the doctor, so they
-    do not delay every agent that starts."""
-    layout = hive.layout
-    for task in tasks or sorted(names_in(layout.worktrees)):
-        try:
-            if not hive.tasks.listing.is_open(task) and failure_reason(layout, task) is None:
-                put_away(layout, task)
-        except (HivemindError, OSError) as error:
-            _log.warning("task %s: its worktrees are left: %s", task, error)
+def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool]) -> None:
+    """Commit what a task that its agent has no more has left in a worktree, however often that has failed. Raises UserError,
+    OSError."""
+    if (task := leftover_task(layout, path)) is not None:
+        _put_down(path, task, is_open=is_open, is_last_try=True)
 
 
-def _put_away_at(path: Path, hold: int) -> None:
+def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_try: bool = False) -> None:
+    """Commit what the task has left in a worktree. One of an earlier version is removed then. Raises UserError, OSError."""
+    if not path.parent.is_dir():
+        return
+    with lock_worktrees(path.parent) as hold:
+        note = _read_note(path)
+        if note is None or note.task != task or (note.tries >= _MAX_TRIES and not is_last_try):
+            return
+        _left_over(path, note, hold, is_open, raises=True)
+        if path.parent.name == task:
+            _put_away(path, hold, is_open)
+            if all(name.startswith(".") for name in names_in(path.parent)):
+                fs.remove_tree(path.parent)
+
+
+def _left_over(
+    path: Path, note: WorktreeNote, hold: int | None, is_open: Callable[[str], bool], *, raises: bool = False
+) -> bool:
+    """Commit what the note's task has left in its worktree, and note that. Return False, or raise, if that fails."""
+    if note.task is None:
+        return True
+    try:
+        if note.branch is not None:
+            replace(note, tries=note.tries + 1, reason=_KILLED).save(path)
+            repository = Repository(note.root, note.git, hold)
+            if path.is_dir():
+                worktree = Worktree(note.root, path, note.branch, note.base, None, note.git)
+                identity = git_identity("hivemind", "hivemind@localhost")
+                _commit(worktree, repository, "What was left over at the end", identity, is_over=True, follow=True)
+            if not is_open(note.task):
+                repository.let_go(note.branch, note.base)
+        fs.crash_point("worktree.left")
+        replace(note, task=None, tries=0, reason=None).save(path)
+    except (HivemindError, OSError) as error:
+        replace(note, tries=_MAX_TRIES, reason=str(error)).save(path)
+        if raises:
+            raise
+        _log.warning("task %s: what is left over in %s is not committed: %s", note.task, path, error)
+        return False
+    return True
+
+
+def _put_away(path: Path, hold: int, is_open: Callable[[str], bool]) -> None:
     """Remove one worktree. A worktree without a note never had an agent, so there is no work in it."""
-    worktree = _read_note(path)
-    if worktree is not None:
-        _put_away(replace(worktree.repository, hold=hold), worktree)
-    elif any(path.iterdir()) and not has_git(path):
+    note = _read_note(path)
+    if note is not None:
+        _left_over(path, note, hold, is_open, raises=True)
+    elif path.is_dir() and any(path.iterdir()) and not has_git(path):
         raise UserError("is not a worktree of this hive", location=path, remedy="keep what you need, and delete it")
     fs.remove_tree(path)
+    fs.remove_tree(f"{path}{_NOTE}")
 
 
-def _put_away(repository: Repository, worktree: Worktree) -> None:
-    if worktree.branch is not None:
-        if worktree.path.is_dir():
-            identity = git_identity("hivemind", "hivemind@localhost")
-            _commit(worktree, repository, "What was left over at the end", identity, is_over=True)
-        repository.let_go(worktree.branch, worktree.base)
-    fs.remove_tree(worktree.path)
-    fs.remove_tree(f"{worktree.path}{_NOTE}")
+@contextlib.contextmanager
+def _logged(subject: str) -> Iterator[None]:
+    """Log an error of the block."""
+    try:
+        yield
+    except (HivemindError, OSError) as error:
+        _log.warning("%s: what is left over is not committed: %s", subject, error)
 
 
 def _commit(
-    worktree: Worktree, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False
-) -> None:
+    worktree: Worktree, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False,
+    follow: bool = False,
+) -> None:  # fmt: skip
     """Commit the changes of a worktree and move its branch. If the agent's git is broken, or fails when the task is over, it is
     rebuilt from the files and the branch."""
     try:
         if not has_git(worktree.path):
             raise BrokenGit("has no git any more", location=worktree.path)
-        worktree.commit(repository, mask(message), identity, is_over=is_over)
+        worktree.commit(repository, mask(message), identity, is_over=is_over, follow=follow)
     except GitProblem as problem:
         if not is_over and not isinstance(problem, BrokenGit):
             raise

@@ -29,14 +29,14 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
                 continue
             if not path.is_dir():
                 mend = f"move it to {layout.relative(layout.inbox)}/ if it is to be done"
-                yield CheckFinding(path, "is not a folder, and so not a task: it is ignored there", mend, note=True)
+                yield CheckFinding(path, "is not a folder, and so not a task: it is ignored", mend, note=True)
             elif place == layout.failed and not (path / _ERROR).exists():
-                mend = f"its {_LOG} may tell; hivemind task retry {name} tries it again"
+                mend = f"its {_LOG} may tell why; hivemind task retry {name} tries it again"
                 yield CheckFinding(path, f"has no {_ERROR} with the reason", mend, note=True)
 
 
 def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
-    """Check the log of a task, and whether its last line is torn."""
+    """Yield what is wrong with a task's log: it is damaged, of another version, or its last line is torn."""
     log = open_log(folder, durable=durable)
     path = Path(log.path)
     try:
@@ -46,7 +46,7 @@ def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFin
         yield CheckFinding(path, error.message, error.remedy or "use the hivemind that wrote it")
         return
     except UserError as error:
-        mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
+        mend = "restore it from a copy, or hivemind doctor --fix sets it aside"
         yield aside.finding(path, error.message, mend, quiet=True)
         return
     if torn:

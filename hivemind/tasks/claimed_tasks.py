@@ -32,7 +32,7 @@ _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 
 
 class ClaimedTasks:
-    """The claimed tasks. Methods that take a claimed Task raise TaskMoved if its claim is over."""
+    """The operations on a hive's claimed tasks. Each that takes a Task raises TaskMoved if the task's claim is over."""
 
     def __init__(self, settings: Settings, listing: Listing, claims: Claims, logs: TaskLogs) -> None:
         self._layout = settings.layout
@@ -43,7 +43,7 @@ class ClaimedTasks:
         self._logs = logs
 
     def close(self, task: Task, outcome: Outcome, text: str) -> Path:
-        """Write result.md or error.md and move the task to done/ or failed/. Return its new folder."""
+        """Write result.md or error.md and move the task to done/ or failed/. Return the new folder."""
         name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
         end = strip_controls(mask(text)).encode()
         try:
@@ -65,7 +65,7 @@ class ClaimedTasks:
             raise TaskMoved(moved.message, location=task.id, late_result=late_result) from None
 
     def release(self, task: Task) -> Path:
-        """Return the task to the inbox, with its log, for the next agent to continue. Return its new folder."""
+        """Move the task back to the inbox, with its log, for the next agent to continue. Return the new folder."""
         with self._claimed_record(task) as record:
             remove_ends(task.path)
             self._save(task, record, parked=None)
@@ -74,13 +74,13 @@ class ClaimedTasks:
             return self._claims.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
-        """Hand the task over to an agent or a role. `release` then moves it to the inbox.
+        """Record that the task is handed over to an agent or a role. `release` then moves it to the inbox.
 
-        An agent that dies between the two calls moves it there when it is started again (`mine`). Raises UserError for
-        bad names, or unless exactly one of `to` and `role` is set.
+        If the agent dies between the two calls, its next start moves the task (`Tasks.mine`). Raises UserError for an
+        invalid name, or unless exactly one of `to` and `role` is set.
         """
         if (to is None) == (role is None):
-            raise UserError("a task is handed over to an agent or to a role", location=task.id)
+            raise UserError("name either an agent or a role to hand the task over to", location=task.id)
         to, role = (None if target is None else check_name(target, "name") for target in (to, role))
         with self._claimed_record(task) as record:
             assert record.claim is not None
@@ -89,7 +89,7 @@ class ClaimedTasks:
             crash_point("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
-        """Record the reason for which the task waits. Its agent keeps the claim."""
+        """Record why the task waits, and until when. The agent keeps its claim."""
         reason = mask(reason)
         parked = ParkedTask(reason, until, self._clock())
         with self._claimed_record(task) as record:
@@ -101,13 +101,12 @@ class ClaimedTasks:
         return parked
 
     def unpark(self, task: Task) -> None:
-        """Record that the task continues."""
         with self._claimed_record(task) as record:
             if record.parked is not None:
                 self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Keep a JSON value of the runtime with the task (`Task.kept`), or remove it (None)."""
+        """Store the runtime's JSON value under `name` in the task's record (`Task.kept`). None removes the name."""
         with self._claimed_record(task) as record:
             values = {key: kept_value for key, kept_value in record.kept.items() if key != name}
             if value is not None:
@@ -133,7 +132,6 @@ class ClaimedTasks:
         self._forget(task.id)
 
     def added_texts(self, task: Task) -> tuple[AddedText, ...]:
-        """Return the texts that have been added to a claimed task so far."""
         with self._claimed_record(task) as record:
             return record.said
 
@@ -141,14 +139,15 @@ class ClaimedTasks:
         self._records.save(task.path, replace(record, **changes), agent_id=task.owner)
 
     def say(self, task_id: str, text: str, *, by: str = HUMAN, key: str | None = None) -> Path:
-        """Add to the text of a task that was claimed, or that an agent made, and wake its agent. Return its folder.
+        """Add `text` to a task that is claimed or that an agent made, and wake the agent that works on it. Return the
+        task's folder.
 
-        A text with the same `key` is added once. Raises UserError for a person's drop that was not claimed (change the
-        file), for a task that is over (retry it), and without such a task.
+        A second text with the same `key` is ignored. Raises UserError for an unclaimed drop of a person (edit its file
+        instead), for a task that is over (retry it) and for an unknown id.
         """
         task_id = check_name(task_id, "task id")
         if not text.strip():
-            raise UserError("says nothing", location=task_id)
+            raise UserError("the text to add is empty", location=task_id)
         active, inbox = self._layout.active / task_id, self._layout.inbox / task_id
         for folder in (active, inbox, active):  # active/ again: it may have been claimed meanwhile
             try:
@@ -160,7 +159,7 @@ class ClaimedTasks:
             return folder
         state = self._listing.get(task_id).state
         if state is TaskState.INBOX:
-            raise UserError("is not claimed yet", location=task_id, remedy="change its text itself")
+            raise UserError("is not claimed yet", location=task_id, remedy="edit its file instead")
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
@@ -174,9 +173,10 @@ class ClaimedTasks:
             ring(self._layout.doorbells, record.claim.agent)
 
     def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
-        """Append records to the task's messages.jsonl in one write. With `durable`, they are durable on return.
+        """Append records to the task's messages.jsonl in one write. With `durable`, they survive a power cut after the
+        return.
 
-        Raises UserError if they could not be written completely; the log is then unchanged.
+        Raises UserError after an incomplete write, which is undone.
         """
         with self._claimed_record(task):
             self._logs.append(task, *records, durable=durable)
@@ -191,7 +191,7 @@ class ClaimedTasks:
                 return
 
     def fail_active(self, path: Path, reason: str) -> Path:
-        """Move an active task to failed/ while its agent works on it. Later writes of the agent are refused."""
+        """Move an active task to failed/, even while an agent works on it. Later writes of that agent are refused."""
         with hold(path, wait=True):
             remove_ends(path)
             write(path / OUTCOME_FILES["failed"], strip_controls(mask(reason)), durable=self._durable)
@@ -200,9 +200,9 @@ class ClaimedTasks:
 
     @contextmanager
     def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
-        """Hold the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder is moved.
+        """Hold the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder was moved.
 
-        A task whose record or log was changed by another program is failed.
+        If another program has changed the task's record or log, the task fails.
         """
         try:
             with hold(task.path, wait=True):
@@ -224,7 +224,7 @@ class ClaimedTasks:
         except RecordTampered as error:
             problem = error
         self._forget(task.id)
-        self._claims.give_up(task.path, task.owner, problem)
+        self._claims.fail_damaged(task.path, task.owner, problem)
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _forget(self, task_id: str) -> None:
@@ -232,7 +232,7 @@ class ClaimedTasks:
         self._logs.forget(task_id)
 
     def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
-        """Write a late result to the task's current folder. Return None if the task was deleted."""
+        """Write a result that came after the claim's end to `attempts/` of the task. Return None if the task was deleted."""
         layout = self._layout
         for folder in (layout.inbox / task.id, folder_of(layout, task.id)):
             if folder is None or not folder.is_dir():

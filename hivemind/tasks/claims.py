@@ -1,4 +1,4 @@
-"""The claims of a hive: an agent's next task, the tasks that it resumes, and the claims of agents that are gone."""
+"""The claims of a hive: claiming the next task, resuming after a restart, and taking back the claims of dead agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Orphan:
-    """A claim of an agent that is gone. `id` is the task's, or the drop's name if the claim is half-made."""
+    """A claim of an agent that is gone. `id` is the task's id, or the drop's name if the claim is half-made."""
 
     agent: str | None
     id: str
@@ -37,7 +37,7 @@ class Orphan:
 
 
 class Claims:
-    """The claims of one hive. `logs` follow each task that is claimed here."""
+    """Makes, resumes and takes back the claims of one hive. `logs` detects changes by others to the claimed tasks' logs."""
 
     def __init__(
         self, settings: Settings, reader: DropReader, queue: QueueCache, listing: Listing, logs: TaskLogs
@@ -57,11 +57,11 @@ class Claims:
     def claim(
         self, agent: str, role: str | None = None, incarnation: int = 0, *, lanes: Container[str] | None = None
     ) -> Task | None:
-        """Claim the next task for an agent: highest priority first, then oldest, then by name. Return None if there is
-        none.
+        """Claim the next task for an agent: highest priority first, then oldest, then by name. Return None if no task
+        waits for the agent.
 
-        Exactly one agent gets a task. Drops that cannot become tasks are moved to failed/. `role` defaults to the
-        agent's role, and `lanes` to the lanes of that role. Only the process that holds the agent's name may call this.
+        No two agents get the same task. Drops that cannot become tasks are moved to failed/. `role` defaults to the
+        agent's role, `lanes` to `lanes_of` it. Only the process with the lock of the agent's name may call this.
         """
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
@@ -75,10 +75,9 @@ class Claims:
         return None
 
     def claim_one(self, agent: str, task_id: str, role: str | None = None, incarnation: int = 0) -> Task | None:
-        """Claim a certain waiting task. Return None if another agent was faster, or if the drop could not become a
-        task.
+        """Claim the waiting task `task_id`. Return None if another agent was faster, or if the drop could not become a task.
 
-        Raises UserError if no such task waits, if it is for other agents, or if it waits for something.
+        Raises UserError if no such task waits, if it is for other agents, or if something prevents the claim.
         """
         agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role
@@ -100,10 +99,10 @@ class Claims:
         return None if task is None else self._logs.follow(task)
 
     def resume(self, agent: str, incarnation: int | None = None) -> list[Task]:
-        """Return the tasks that the agent has claimed, oldest claim first: after a restart it continues with them.
+        """Return the agent's claimed tasks, oldest claim first, for the agent to continue after a restart.
 
-        Claims that a crash left half-made are finished. With `incarnation`, each claim gets a new key; an earlier
-        process of the agent can then write nothing.
+        Claims that a crash left half-made are finished first. With `incarnation`, each claim gets a new key, and an
+        earlier process of the agent can no longer write.
         """
         agent = check_name(agent, "agent name")
         self._return_human_drops()
@@ -112,7 +111,7 @@ class Claims:
         return tasks
 
     def _return_human_drops(self) -> None:
-        """Return to the inbox the drops that a person was cancelling when the command was killed."""
+        """Move drops back to the inbox if a person's command was killed while it cancelled them."""
         folder = self._layout.claimed / HUMAN
         lock = self._human_lock()
         if names_in(folder) and lock.acquire(wait=False):
@@ -122,11 +121,11 @@ class Claims:
                 lock.release()
 
     def _human_lock(self) -> Lock:
-        """Return the lock for claims in a person's name, which works as an agent's lock on its name does."""
+        """Return the lock that a command holds while it claims drops in a person's name."""
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
     def reject_waiting(self, task_id: str, error: str) -> Path:
-        """Move a waiting task to failed/ with the text `error` as its error.md. Return its folder. Raises UserError."""
+        """Move a waiting task to failed/ with the text `error` as its error.md. Return the new folder. Raises UserError."""
         with self._human_lock():
             self.reclaim(HUMAN)
             queued, _ = self._listing.find_waiting(task_id)
@@ -141,10 +140,10 @@ class Claims:
 
     @property
     def recheck_count(self) -> int:
-        """The number of drops that are half-written or wait. They may become claimable without a change of the inbox."""
+        """The number of half-written and waiting drops. They may become claimable without a change of the inbox."""
         return self._queue.recheck_count
 
-    # recovery: only the process that holds an agent's name recovers for that agent
+    # recovery: only the process that holds the lock of an agent's name recovers that agent's claims
 
     def _finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
         """Finish the claims that a crash interrupted, and yield their tasks."""
@@ -154,21 +153,22 @@ class Claims:
                 yield task
 
     def _half_made_drops(self, agent: str) -> list[Path]:
-        """Return the drops that an agent took and made no tasks of, by name. Unreadable folders are left."""
+        """Return the drops that an agent claimed but made no task of, by name. Log and leave out folders that cannot be
+        moved."""
         folder = Path(self.drops.folder(agent))
         for build in sorted(folder.glob(f"{BUILD}*/")):
             try:
                 self._builder.unbuild(build)
             except PermissionError as error:
-                _log.warning("%s: %s; it continues at the agent's next start", error.filename, NOT_MOVABLE)
+                _log.warning("%s: %s; its claim continues at the agent's next start", error.filename, NOT_MOVABLE)
         paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
         closed_folders = [path for path in paths if path.is_dir() and not is_movable(path)]
         for path in closed_folders:
-            _log.warning("%s: %s; it continues at the agent's next start", path, NOT_MOVABLE)
+            _log.warning("%s: %s; its claim continues at the agent's next start", path, NOT_MOVABLE)
         return [path for path in paths if path not in closed_folders]
 
     def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task of a drop, or put back one that is half-written or has dependencies, to check it again."""
+        """Make a claimed drop's task. Return None and put the drop back if it is half-written or has dependencies."""
         # a folder was complete when it was claimed
         reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder())
         if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
@@ -177,7 +177,7 @@ class Claims:
         return self._builder.make_task(drop, incarnation)
 
     def _resume_tasks(self, agent: str, incarnation: int | None) -> list[Task]:
-        """Return the agent's tasks in active/, oldest claim first. With `incarnation`, their claims are renewed."""
+        """Return the agent's tasks in active/, oldest claim first. With `incarnation`, each claim gets a new key."""
         half_made = {task.id for task in self._finish_half_made(agent, incarnation or 0)}
         dated_tasks: list[tuple[str, Task]] = []
         for path, record in self._active_folders():
@@ -193,15 +193,15 @@ class Claims:
             except FileNotFoundError:
                 continue  # moved by hand meanwhile
             except UserError as problem:
-                self.give_up(path, agent, problem)
+                self.fail_damaged(path, agent, problem)
         return [task for _, task in sorted(dated_tasks, key=lambda dated_task: (dated_task[0], dated_task[1].id))]
 
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
-        """Return a task in active/ for its agent, or None after returning a task that was handed over to the inbox."""
+        """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None."""
         is_in_journal = self._records.is_claimed_by(path.name, agent)
         record = self._records.load(path, path.name) if is_in_journal else load(path)
         if record is None or record.claim is None:
-            raise TaskProblem(f"has no {RECORD} of a claim", location=path, remedy=CLAIM_ANEW)
+            raise TaskProblem(f"has no {RECORD} with a claim", location=path, remedy=CLAIM_ANEW)
         if record.handed is not None and record.handed.ends(record.claim):
             with hold(path, wait=True):
                 self._records.save(path, replace(record, parked=None), agent_id=agent)
@@ -221,8 +221,8 @@ class Claims:
             self._records.note_claim(path.name, record, task.title)
         return task
 
-    def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
-        """Fail a task in active/ because of a problem with its folder. Return its folder in failed/."""
+    def fail_damaged(self, path: Path, agent: str | None, problem: UserError) -> Path:
+        """Move a task from active/ to failed/ because its folder has a problem. Return its new folder."""
         remove_ends(path)
         self._settings.outbox.put("failed", path.name, None, None)
         write(path / "error.md", error_report(path.name, problem, "could not go on"), durable=self._durable)
@@ -231,7 +231,7 @@ class Claims:
         return target
 
     def _active_folders(self) -> Iterator[tuple[Path, TaskRecord | None]]:
-        """Yield each folder in active/ with its record, or None if it has none or a damaged one."""
+        """Yield each folder in active/ with its record, or with None if the record is missing or damaged."""
         for name in sorted(os.listdir(self._layout.active)):
             path = self._layout.active / name
             if name.startswith(".") or not path.is_dir():
@@ -239,7 +239,7 @@ class Claims:
             yield path, load_sound(path)  # `list` reports a damaged record
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
-        """Return the claims, also half-made ones, of agents not in `alive`. Folders without a claim have agent None."""
+        """Return the claims, also half-made ones, of agents not in `alive`. A folder without a claim has the agent None."""
         orphans = []
         for path, record in self._active_folders():
             agent = record.claim.agent if record is not None and record.claim is not None else None
@@ -252,10 +252,10 @@ class Claims:
         return orphans
 
     def reclaim(self, agent: str) -> list[Path]:
-        """Give back all that an agent has claimed whose process will not come back. Return the new paths.
+        """Take back all claims of an agent whose process will not come back. Return the new paths.
 
-        Its tasks go to the inbox with their logs, and the next agent continues them. A task with a complete result.md
-        or error.md goes to done/ or failed/.
+        The agent's tasks go to the inbox with their logs, and the next agent continues them. A task with a complete
+        result.md or error.md goes to done/ or failed/.
         """
         agent = check_name(agent, "agent name")
         back = [self.drops.put_back(path) for path in self._half_made_drops(agent)]

@@ -16,7 +16,8 @@ StateName = Literal["inbox", "active", "done", "failed"]
 
 @frozen
 class DependencyStatus:
-    """`ready`: the task may be claimed. `waits`: not yet. `fails`: never, unless something is changed."""
+    """A check of a task's dependencies. `ready`: all are done. `waits`: not yet. `fails`: as things are, they never can
+    be."""
 
     kind: Literal["ready", "waits", "fails"]
     reason: str = ""
@@ -32,7 +33,7 @@ _REASONS = {
 
 
 class Dependencies:
-    """The dependencies of the tasks in the inbox. The state of each dependency is looked up once."""
+    """Checks the dependencies of the tasks in the inbox. Looks up the state of each task only once."""
 
     def __init__(self, settings: Settings, reader: DropReader, queued_drops: Collection[QueuedDrop]) -> None:
         self._settings = settings
@@ -46,7 +47,7 @@ class Dependencies:
         return {queued.id: queued for queued in self._queued_drops}
 
     def verdict(self, queued: QueuedDrop) -> DependencyStatus:
-        """Check a task's dependencies. Costs a stat or two for each."""
+        """Check a task's dependencies. Each costs a stat or two."""
         if not queued.dependencies:
             return READY
         unmet = [name for name in queued.dependencies if self.state_of(name) != "done"]
@@ -65,11 +66,11 @@ class Dependencies:
     def state_of(self, name: str) -> StateName | None:
         """Return the state of a task, or None if it does not exist."""
         if name not in self._states:
-            self._states[name] = self._look(name)
+            self._states[name] = self._find_state(name)
         return self._states[name]
 
-    def _look(self, name: str) -> StateName | None:
-        """The folders are checked in the order in which tasks move, done/ first because most dependencies are there."""
+    def _find_state(self, name: str) -> StateName | None:
+        """Find a task's state. Look in done/ first, the most likely folder, then in the order in which tasks move."""
         layout = self._layout
         if os.path.lexists(layout.done / name):
             return "done"
@@ -81,7 +82,7 @@ class Dependencies:
         return None if place is None else "done" if place.parent.name == "done" else "failed"
 
     def _had_grace(self, queued: QueuedDrop) -> bool:
-        """Check that the task has been in the inbox for the time of grace, or since a time in the future."""
+        """Check that the task has been in the inbox for `grace_s` seconds, or that its file's time is in the future."""
         try:
             changed_at = os.lstat(self._layout.inbox / queued.name).st_ctime
         except FileNotFoundError:
@@ -89,7 +90,8 @@ class Dependencies:
         return not 0 <= self._settings.clock().timestamp() - changed_at < self._settings.grace_s
 
     def _cycle(self, queued: QueuedDrop) -> tuple[str, ...]:
-        """Return a cycle of dependencies that contains the task, through waiting and failed tasks, or an empty tuple."""
+        """Return the ids of a dependency cycle through the task, or an empty tuple. Only waiting and failed tasks are
+        followed."""
         seen: set[str] = set()
         way = [(queued.id, iter(queued.dependencies))]
         while way:

@@ -1,6 +1,6 @@
 """Drops: which names in the inbox are tasks, which drops are complete, and their order (README.md, *What a task is*).
 
-Anyone may have put a drop into the inbox. No link is followed, no device is opened, and no FIFO is waited for.
+Anyone may have put a drop into the inbox, so the code follows no link, opens no device and waits for no FIFO.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 """The usual endings of names in the inbox. The rest of the name is the task's id."""
 
 NOT_MOVABLE = "it may not be read and moved by the user of the hive"
-"""The reason for which a dropped folder waits if its owner, or the owner of something in it, has closed it."""
+"""The reason reported for a dropped folder that its owner, or the owner of a file in it, has closed to this user."""
 
 _NOT_MOVED = "only its owner may move it out of a sticky folder: chmod -t tasks/inbox"
 _HEAD = 4096
 _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
-"""The files that the program may have written into a folder in the inbox."""
+"""Names in a dropped folder that are never its text, because the program may have written them."""
 _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
 
 
 @frozen
 class Settings:
-    """What the parts of a hive's tasks have in common. `Tasks` describes the fields."""
+    """The settings that all parts of a hive's tasks share. `Tasks` describes the fields."""
 
     layout: Layout
     reader: TextReader
@@ -73,21 +73,21 @@ class Settings:
 
 
 def is_task_name(name: str) -> bool:
-    """Check that a name in the inbox may be a task: it is neither README.md nor left by an editor."""
+    """Check that a name in the inbox may be a task's: not README.md, not hidden, not left by an editor."""
     return not is_leftover(name) and name.lower() != "readme.md"
 
 
 def ignored_why(name: str) -> str | None:
-    """Return the reason for which a name in the inbox is not a task, or None if it is one."""
+    """Return the reason for ignoring a name in the inbox, or None if it may be a task's."""
     if is_task_name(name):
         return None
     if name.lower() == "readme.md":
         return "the folder's own README.md"
-    return "a hidden file" if name.startswith(".") else "what editors and downloads leave about"
+    return "a hidden file" if name.startswith(".") else "left behind by an editor or a download"
 
 
 def id_of(name: str, folder: bool) -> str:
-    """Return the id of a drop whose text names none."""
+    """Return the id of a drop whose text has no `id:`. It is made from the drop's name."""
     return slug(name if folder else os.path.splitext(name)[0])
 
 
@@ -95,7 +95,7 @@ def id_of(name: str, folder: bool) -> str:
 
 
 def is_movable(folder: str | os.PathLike[str]) -> bool:
-    """Check that a dropped folder can be read and moved. Moving it needs the right to write to it."""
+    """Check that this process may read a dropped folder and write to it, which moving it requires."""
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
@@ -112,10 +112,9 @@ def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
 
 
 def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Return a regular file's bytes and its stat. Errors call the file `label`.
+    """Return a regular file's bytes and its stat. Error messages call the file `label`.
 
-    Raises TaskProblem for anything but a regular file and for a file of more than `max_bytes`; Unreadable;
-    FileNotFoundError.
+    Raises TaskProblem if the file is not regular or has more than `max_bytes`, Unreadable, FileNotFoundError.
     """
     with boundary("task's text", label, remedy=f"chmod a+r {os.path.basename(path)}"):
         _check_regular(os.lstat(path), label)
@@ -148,10 +147,10 @@ def _check_regular(file_stat: os.stat_result, label: str) -> None:
 
 
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
-    """Return the text of a task in the inbox, its file's name and its stat.
+    """Return the text of a task in the inbox, the name of the text's file, and a stat of it.
 
-    A task that was claimed keeps its text until an attempt has ended. Otherwise the text is read from its file. Raises
-    TaskProblem, FileNotFoundError.
+    If the task was claimed before and its attempt has not ended, the text comes from the record, else from the file.
+    Raises TaskProblem, FileNotFoundError.
     """
     if record is not None and record.text is not None and not has_ended(folder):
         return record.raw, record.name, os.lstat(folder / RECORD)
@@ -161,7 +160,7 @@ def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tup
 
 
 def _text_name(folder: Path) -> str:
-    """Return the name of a dropped folder's text: task.md (.yaml), README.md, or the only text file."""
+    """Return the name of the text file in a dropped folder: task.md (.yaml), README.md, or the only text file."""
     names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_leftover(name))
     for text_name in _KNOWN_TEXTS:
         for name in names:
@@ -179,8 +178,8 @@ def attachments(
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Return the files next to the text, sorted, and a note for each file that was skipped.
 
-    A link is an attachment only if it leads to a file in `root` or `roots`. Links to folders, FIFOs, devices and
-    sockets are skipped and never opened.
+    A link is an attachment only if it leads to a file in `root` or `roots`. Links to folders are skipped, and so are
+    FIFOs, devices and sockets, which are never opened.
     """
     paths: list[Path] = []
     notes: list[str] = []
@@ -204,7 +203,7 @@ def attachments(
 
 
 def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Yield all entries of a folder, at any depth, without `skip` at the top and what editors leave."""
+    """Yield the entries of a folder at any depth, except editors' leftovers, and except `skip` at the top level."""
     todo = [os.fspath(folder)]
     while todo:
         current_folder = todo.pop()
@@ -221,11 +220,11 @@ def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]
 
 
 class QueuedDrop(NamedTuple):
-    """The fields of a waiting task that put it in order. `ino`, `mtime_ns` and `size` identify the file or folder.
+    """A waiting task as the queue knows it. `ino`, `mtime_ns` and `size` identify the file or folder.
 
-    The size is _UNKNOWN if a later change might not show in the file's time; the file is then read again. `explicit_id`
+    `size` is _UNKNOWN if a later change might not show in the file's time; the file is then read again. `explicit_id`
     is the id that the author wrote. `problem` is a problem with the file, `dependency_problem` a current problem with
-    the dependencies. A task with either of them fails when it is claimed.
+    the dependencies. A task with either problem fails when it is claimed.
     """
 
     name: str
@@ -243,17 +242,18 @@ class QueuedDrop(NamedTuple):
     target_hive: str | None = None
 
     def is_from(self, file_stat: os.stat_result) -> bool:
-        """Check that the file has not changed since it was read."""
+        """Check that the drop was read from the version of the file that has this stat."""
         return (self.ino, self.mtime_ns, self.size) == (file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size)
 
     @property
     def id(self) -> str:
-        """The id that the task will have if it is free."""
+        """The id that the task will get, unless another task has it."""
         return self.explicit_id or id_of(self.name, self.folder)
 
     @property
     def lane(self) -> str:
-        """The agents that may claim it: `assignee/role[@HIVE]`. Any agent may claim a task that will fail."""
+        """The task's lane in the queue, `assignee/role[@HIVE]`: the agents that may claim it. A task that will fail is
+        for any agent."""
         if self.problem or self.dependency_problem:
             return "/"
         return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
@@ -268,7 +268,7 @@ _UNKNOWN = -1
 
 
 class Drop(NamedTuple):
-    """An entry of the inbox. `queued_drop` is None while the drop waits for its writer or for a permission (`waits`).
+    """An entry of the inbox. `queued` is None while the drop waits for its writer or for a permission (`waits`).
 
     `head` is the beginning of a file, or all of it if there is front matter.
     """
@@ -281,7 +281,7 @@ class Drop(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The id that the task will have if it is free."""
+        """The id that the task will get, unless another task has it."""
         return self.queued.id if self.queued is not None else id_of(self.name, stat.S_ISDIR(self.file_stat.st_mode))
 
 
@@ -291,8 +291,8 @@ class DropReader:
         self._path = os.fspath(settings.layout.inbox)
 
     def drops(self, previous_drops: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
-        """Yield all drops. Files unchanged since `previous_drops` are not read again. Raises UserError without an
-        inbox."""
+        """Yield all drops. Files unchanged since `previous_drops` are not read again. Raises UserError if the inbox is
+        missing."""
         previous_drops = previous_drops or {}
         try:
             listing = os.scandir(self._path)
@@ -312,7 +312,7 @@ class DropReader:
                     continue
 
     def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
-        """Read a drop, in the inbox or claimed. Return None if it is gone. `is_whole`: a folder is complete."""
+        """Read one drop, in the inbox or claimed. Return None if it is gone. `is_whole` says that a folder is complete."""
         try:
             return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)
         except FileNotFoundError:
@@ -348,7 +348,7 @@ class DropReader:
         return Drop(name, file_stat, None, waits=f"{NOT_MOVABLE}: chmod -R a+rwX {name}")
 
     def _file(self, file: int, name: str) -> Drop:
-        file_stat = self.at_rest(file)
+        file_stat = self.stat_at_rest(file)
         if file_stat is None:
             return Drop(name, os.fstat(file), None)
         if not stat.S_ISREG(file_stat.st_mode):
@@ -363,7 +363,7 @@ class DropReader:
             return _failing(name, file_stat, str(problem))
 
     def queued_folder(self, path: str, file_stat: os.stat_result) -> QueuedDrop:
-        """Return the queued drop of a folder, dropped or claimed before. Raises FileNotFoundError if it is gone."""
+        """Read a folder in the inbox as a queued drop. Raises FileNotFoundError if the folder is gone."""
         name, folder = os.path.basename(path), Path(path)
         try:
             record = load(folder)
@@ -377,7 +377,7 @@ class DropReader:
         return queued if handed is None else queued._replace(assignee=handed.to, role=handed.role)
 
     def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
-        """Return the queued drop of a text, or of its beginning. `text` is the name of the text's file.
+        """Return the queued drop for a text, or for the beginning of a text. `text` is the name of the text's file.
 
         Raises TaskProblem for invalid front matter.
         """
@@ -387,8 +387,8 @@ class DropReader:
         fields = form.id, form.priority, form.assignee, form.role, form.dependencies
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
 
-    def at_rest(self, file: int) -> os.stat_result | None:
-        """Return an open file's stat, or None if it may still be written."""
+    def stat_at_rest(self, file: int) -> os.stat_result | None:
+        """Return an open file's stat, or None if a program may still be writing the file."""
         now = self._settings.clock()
         if not self._settings.settled(file, self._settings.settle_ms, now):
             return None
@@ -413,7 +413,7 @@ class DropReader:
 
 
 def _newest_change(folder: str) -> tuple[float, list[str]]:
-    """Return the time of the newest change in a folder, in seconds since the epoch, and the folder's regular files.
+    """Return the time of the newest change in a folder, in seconds since 1970, and the paths of its regular files.
 
     The folder's own change time is left out, because moving the folder changes it.
     """

@@ -20,7 +20,7 @@ from hivemind.tasks.task import TaskProblem
 
 
 class ClaimedDrop(NamedTuple):
-    """A drop after the first stage of its claim. `raw` has the bytes of a text file, else None."""
+    """A drop after the first stage of its claim. `raw` has the bytes of a text file that was read, else None."""
 
     agent: str
     name: str
@@ -33,12 +33,12 @@ class ClaimedDrop(NamedTuple):
 
 
 def rename(source: str, target: str) -> None:
-    """Rename to a free name. Raises FileNotFoundError if the source is gone, FileExistsError."""
+    """Rename `source` to `target`. Raises FileNotFoundError without the source, FileExistsError if the target exists."""
     move(source, target, durable=False)
 
 
 class DropClaims:
-    """The drops that agents have taken out of the inbox and that are not tasks yet."""
+    """Moves drops out of the inbox for agents, which is the first stage of a claim, and back."""
 
     def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
         self._settings = settings
@@ -51,10 +51,10 @@ class DropClaims:
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
     def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if there is
-        none.
+        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if no drop waits
+        for the agent.
 
-        The claim becomes durable in the second stage, or by `sync`. Before that, a power cut may undo it.
+        The second stage, or `sync`, makes the claim durable. Before that, a power cut may undo it.
         """
         lanes = lanes_of(agent, role, self._settings.local_hives()) if lanes is None else lanes
         returned: set[str] = set()
@@ -68,7 +68,7 @@ class DropClaims:
         return None
 
     def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim a certain drop. Return None if it is gone, half-written, or changed and no longer in `lanes`."""
+        """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `lanes`."""
         target = f"{self.folder(agent)}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
@@ -94,10 +94,11 @@ class DropClaims:
     def _read(
         self, file: int, drop: ClaimedDrop, queued: QueuedDrop, lanes: Container[str] | None
     ) -> ClaimedDrop | None:
-        """Read a claimed drop. It is put back if it is being written, or if a change of it moved it to another lane."""
+        """Read a claimed drop. Put it back and return None if it is being written, or if a change moved it to another
+        lane."""
         open_stat = os.fstat(file)
         is_same = queued.is_from(open_stat)  # unchanged since it was at rest
-        file_stat = open_stat if is_same else self._reader.at_rest(file)
+        file_stat = open_stat if is_same else self._reader.stat_at_rest(file)
         if file_stat is None:
             return self._confirm(drop, False)
         if not stat.S_ISREG(file_stat.st_mode):
@@ -114,7 +115,7 @@ class DropClaims:
         return drop if is_fit else None
 
     def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
-        """Rename a drop. Return False if another process has done so."""
+        """Rename a drop. Return False if another process was faster, or if this user must not move the drop."""
         try:
             self._settings.rename(source, target)
         except PermissionError:
@@ -134,15 +135,15 @@ class DropClaims:
     def sync(self, agent: str) -> None:
         """Make the agent's claims and their folder durable before tasks are made of them.
 
-        Otherwise a power cut could return a drop to the inbox while its task exists, or lose it together with the
-        folder.
+        Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
+        agent's folder.
         """
         if self._durable:
             fsync_folder(self.folder(agent))
             fsync_folder(self._inbox_path)
 
     def put_back(self, path: str | Path) -> Path:
-        """Return a drop to the inbox and return its path. It gets another name if its own has been used meanwhile."""
+        """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""
         inbox, name = self._layout.inbox, os.path.basename(path)
         stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
         while True:
@@ -152,14 +153,14 @@ class DropClaims:
             except FileExistsError:
                 continue  # the name was taken meanwhile
             self.let_go(path)
-            self._queue.mislead()
+            self._queue.invalidate()
             return target
 
     def let_go(self, path: str | Path) -> None:
         self._claimed_paths.discard(os.fspath(path))
 
     def folder(self, agent: str) -> str:
-        """Return the folder of the agent's half-made claims. It is created if it does not exist."""
+        """Return the folder with the agent's half-made claims. Create it if it does not exist."""
         folder = self._agent_folders.get(agent)
         if folder is None:
             folder = self._agent_folders[agent] = os.path.join(self._layout.claimed, agent)
@@ -168,9 +169,10 @@ class DropClaims:
 
 
 def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:
-    """Check that a drop, which may have changed since the queue was built, is still for the agent that takes it.
+    """Check that an agent may still claim a drop, which may have changed since the queue was built.
 
-    The queue checked its dependencies and, unless it was going to fail, its lane.
+    The dependencies must be those that the queue checked, and the lane in `lanes`; a drop that will fail may be in any
+    lane.
     """
     same = now.dependencies == queued.dependencies
     return lanes is None or (same and (queued.dependency_problem is not None or now.lane in lanes))

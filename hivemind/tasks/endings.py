@@ -1,4 +1,4 @@
-"""How tasks end: finished or failed by their agents, cancelled, retried or disowned by people and programs."""
+"""How tasks end: agents finish or fail them, people cancel or retry them, and an outcome can be rejected later."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Endings:
         return folder
 
     def fail(self, task: Task, reason: str) -> Path:
-        """Write error.md with the reason and move the task to failed/. Otherwise the same as `finish`."""
+        """Write error.md with the reason, move the task to failed/ and cancel its open subtasks, as `finish` does."""
         text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
         folder = self._active.close(task, "failed", text)
         self._cancel_subtasks(folder, f"{task.id} has failed")
         return folder
 
     def retry(self, task_id: str) -> Path:
-        """Move a failed or done task back to the inbox, as a person may do by hand. Raises UserError."""
+        """Move a failed or done task back to the inbox, as a person may do by hand. Raises UserError if it cannot."""
         place = ended_folder(self._layout, check_name(task_id, "task id"))
         if place is None:
             message = "no failed or finished task has that id"
@@ -53,16 +53,16 @@ class Endings:
             move(place, self._layout.inbox / task_id, durable=self._durable)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.inbox / task_id)
-            message = "something of that name waits already"
+            message = "a drop of that name waits already"
             raise UserError(message, location=taken_path, remedy="move it away") from None
         crash_point("tasks.retry.back")
         return self._layout.inbox / task_id
 
     def disown(self, task_id: str, reason: str) -> Path:
-        """Reject the outcome of a task that is over: its files go to `attempts/`, and the task has failed with this
-        reason.
+        """Reject the outcome of a task that is over: set its files aside in `attempts/` and move the task to failed/
+        with the reason.
 
-        Raises UserError if it is not over.
+        Raises UserError if the task is not over.
         """
         place = ended_folder(self._layout, check_name(task_id, "task id"))
         if place is None:
@@ -90,7 +90,8 @@ class Endings:
         return self._claims.reject_waiting(task_id, error)
 
     def _cancel_subtasks(self, folder: Path, reason: str) -> None:
-        """Cancel the open subtasks. Others end when they are claimed, or when their agents check the parent."""
+        """Cancel the open subtasks on record. Any other subtask ends when it is claimed, or when its agent checks the
+        parent."""
         record = load_sound(folder)
         if record is None or record.claim is None:
             return

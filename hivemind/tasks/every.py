@@ -25,7 +25,7 @@ _LOOK_BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedel
 class Every:
     """The times of a repeated task: every `seconds` since its file was written, or the times of a cron line.
 
-    `zone` None is the hive's time zone.
+    `zone` is the cron line's time zone, None for the hive's.
     """
 
     seconds: float | None
@@ -34,7 +34,8 @@ class Every:
 
     @classmethod
     def parse(cls, text: str) -> Every:
-        """Read `1h`, `07:30`, `Mon 07:30`, `Mon-Fri 07:30 Europe/Berlin`, `30 7 * * 1`. Raises ValueError."""
+        """Parse an interval or a repeated time: `1h`, `07:30`, `Mon-Fri 07:30 Europe/Berlin`, `30 7 * * 1`. Raises
+        ValueError."""
         normalized_text = " ".join(text.split())
         words, zone = normalized_text, None
         if re.search(r" [A-Z][A-Za-z]+(/\S+)?$", normalized_text) and not _CRON.fullmatch(normalized_text):
@@ -61,7 +62,7 @@ class Every:
                 "line (30 7 * * 1)"
             ) from None
         if zone is not None or seconds < _LEAST_S:
-            raise ValueError(f"{text!r}: a distance is a minute or more, and has no time zone")
+            raise ValueError(f"{text!r}: an interval must be a minute or more, and has no time zone")
         return cls(seconds)
 
     def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
@@ -79,7 +80,7 @@ class Every:
                 yield time
 
     def newest_time(self, origin: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
-        """Return the last time after `moment` and not after `now`, or None."""
+        """Return the last time after `moment` and up to `now`, or None if no time lies between them."""
         if self.seconds is not None:
             count = int((now - origin).total_seconds() // self.seconds)
             newest = origin + timedelta(seconds=self.seconds * count)
@@ -97,7 +98,7 @@ class Every:
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """Return the time zone of that name. Raises ValueError."""
+    """Return the time zone `name`. Raises ValueError if it is unknown."""
     from zoneinfo import ZoneInfo
 
     try:

@@ -42,11 +42,12 @@ _EDITED = (
 )
 
 
-# ids: no two tasks have the same
+# ids: no two tasks have the same id
 
 
 def folder_of(layout: Layout, task_id: str) -> Path | None:
-    """Return the task's folder, or None. The archive costs one stat for each month and state.
+    """Return the folder of a claimed or ended task, or None if no folder has that id. The archive costs one stat for
+    each month and state.
 
     The folders are checked in the order in which tasks move.
     """
@@ -56,7 +57,7 @@ def folder_of(layout: Layout, task_id: str) -> Path | None:
 
 
 def ended_folder(layout: Layout, task_id: str) -> Path | None:
-    """Return the folder of a task that is done or failed, or None."""
+    """Return the folder of a task that is done or failed, also in the archive, or None if no such task is over."""
     for folder in (layout.done, layout.failed):
         if os.path.lexists(folder / task_id):
             return folder / task_id
@@ -66,7 +67,7 @@ def ended_folder(layout: Layout, task_id: str) -> Path | None:
 def ended_at(folder: str | os.PathLike[str]) -> float:
     """Return the time at which a task in done/ or failed/ ended, in seconds since 1970: the time of its result.
 
-    Raises FileNotFoundError.
+    Raises FileNotFoundError if the folder is gone.
     """
     for name in ENDS:
         with suppress(FileNotFoundError):
@@ -75,7 +76,7 @@ def ended_at(folder: str | os.PathLike[str]) -> float:
 
 
 def is_open(layout: Layout, task_id: str) -> bool:
-    """Check that a task which was claimed before is neither over nor deleted. It may be in the inbox again.
+    """Check that a task is neither over nor deleted. It must have been claimed before, and may be in the inbox again.
 
     active/ is checked twice, because the task may move there from the inbox between the checks.
     """
@@ -85,7 +86,7 @@ def is_open(layout: Layout, task_id: str) -> bool:
 
 
 def is_being_claimed(layout: Layout, task_id: str) -> bool:
-    """Check for an unfinished claim that may be this task's. The task is then neither in the inbox nor in active/."""
+    """Check for an unfinished claim that may be for the task, which is then neither in the inbox nor in active/."""
     return any(
         task_id in (id_of(drop, True), id_of(drop, False))
         for agent in names_in(layout.claimed)
@@ -95,7 +96,7 @@ def is_being_claimed(layout: Layout, task_id: str) -> bool:
 
 
 def _drop_name(build: Path) -> str | None:
-    """Return the name of the drop for which a folder is being made, or None if the drop has not been moved into it."""
+    """Return the name of the drop from which the folder `build` is being made, or None if it is not recorded yet."""
     try:
         record = load(build)
     except UserError:  # torn by a power cut: the moved drop has the name
@@ -129,17 +130,17 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def open_log(folder: Path, *, durable: bool) -> Log:
-    """Return the log with a task's conversation. Lines appended with `sync_now` are durable if the log is."""
+    """Return the log of a task's conversation. If it is durable, lines appended with `sync_now` survive a power cut."""
     return Log(folder / LOG, "messages", 1, durable=durable, lazy=True)
 
 
 def text_file(record: TaskRecord) -> str:
-    """Return the name of the file with a claimed task's text, which is for people to read."""
+    """Return the name of the file that shows a claimed task's text to people."""
     return "task.yaml" if is_yaml(record.name) else "task.md"
 
 
 def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
-    """Return a note with a person's changes of the text between two attempts. It is empty if there are none."""
+    """Return a note of how a person changed the text between two attempts, or an empty tuple without changes."""
     if record.text is None or record.raw == raw:
         return ()
     now = raw.decode(errors="replace")
@@ -150,7 +151,7 @@ def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
 
 
 def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, roots: Collection[Path]) -> Task:
-    """Read the task in its folder, in any state. Raises UserError, FileNotFoundError."""
+    """Read the task in a folder. Raises UserError if it is damaged, FileNotFoundError if the folder is gone."""
     record = load(folder)
     if state is TaskState.INBOX or record is None or record.text is None:
         raw, text, file_stat = dropped_text(folder, record, reader.max_bytes)
@@ -186,7 +187,7 @@ def task_of(
         maker=record.maker or HUMAN, parent=record.parent, project=form.project, priority=form.priority,
         assignee=handed.to if handed else form.assignee, role=handed.role if handed else form.role,
         dependencies=form.dependencies, deadline=form.deadline, steps=tuple(step.step() for step in form.steps),
-        proof=form.proof, view=form.view, max_tokens=form.max_tokens, finish=form.finish,
+        proof=form.proof, view=form.view, max_tokens=form.max_tokens, fresh=form.fresh, finish=form.finish,
         review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
         owner=None if claim is None else _worker(claim.agent, state, record.kept), claim=claim.key if claim else None,
@@ -201,8 +202,8 @@ def _worker(agent: str, state: TaskState, kept: Mapping[str, Any]) -> str:
 
 
 def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
-    """Move a task's folder to `place` and return its new path. If its name is taken, it gets a number, and its log says
-    so.
+    """Move a task's folder to `place` and return its new path. If the name is taken in `place`, the folder gets a
+    number, and the task's log says so.
 
     Raises FileNotFoundError if the folder is gone.
     """
@@ -213,7 +214,7 @@ def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Pa
         except FileExistsError:
             taken_path = layout.relative(target)
             target = place / free_name(folder.name, lambda candidate: os.path.lexists(place / candidate))
-            reason = f"something lies at {taken_path}: this task goes to {layout.relative(target)}"
+            reason = f"{taken_path} exists already: this task goes to {layout.relative(target)}"
             open_log(folder, durable=durable).append({"event": "task.renamed", "why": reason}, sync_now=True)
         else:
             wake_parent(layout, target)
@@ -221,7 +222,7 @@ def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Pa
 
 
 def wake_parent(layout: Layout, folder: Path) -> None:
-    """Ring for the agent of the parent of a task that has ended. The agent may be waiting for it."""
+    """After a task's end, wake the agent that works on the task's parent, because that agent may be waiting."""
     record = load_sound(folder)  # a damaged one is reported where it is opened; the parent's agent looks again later
     parent = None if record is None or record.parent is None else load_sound(layout.active / record.parent)
     if parent is not None and parent.claim is not None:
@@ -229,8 +230,8 @@ def wake_parent(layout: Layout, folder: Path) -> None:
 
 
 def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | None = None) -> None:
-    """Move the files of an ended attempt to `attempts/<n>/`, with a copy of the record. `before` then replaces the
-    record.
+    """Move the files of an ended attempt to `attempts/<n>/`. First copy the record to that folder and call `before`,
+    which may replace the record.
 
     The error or result is moved last. After a crash the whole operation is repeated. Raises TaskProblem if `attempts`
     is not a folder.
@@ -238,7 +239,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
     attempts = folder / ATTEMPTS
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
         raise TaskProblem("is not a folder of the task", location=attempts, remedy="take it away")
-    target = attempts / str(_attempt(attempts))
+    target = attempts / str(_attempt_number(attempts))
     make_folder(target, durable=durable)
     if not (target / RECORD).exists():
         write(target / RECORD, (folder / RECORD).read_bytes(), durable=durable)
@@ -254,8 +255,8 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
         fsync_folder(folder)
 
 
-def _attempt(attempts: Path) -> int:
-    """Return the number of the attempt to set aside: the last one if a crash interrupted that, else the next."""
+def _attempt_number(attempts: Path) -> int:
+    """Return the number of the attempt to set aside: the last number if a crash interrupted that move, else the next."""
     last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
     folder = attempts / str(last)
     open_still = folder.is_dir() and not has_ended(folder)
@@ -263,9 +264,9 @@ def _attempt(attempts: Path) -> int:
 
 
 def remove_ends(path: Path, but: str = "") -> None:
-    """Remove results and errors that the program did not write. They would count as the task's end.
+    """Remove each result.md and error.md that the program did not write. They would count as the task's end.
 
-    `but` names the file that is about to be replaced; a folder of that name is removed too.
+    `but` names the file that is about to be replaced. It stays, unless it is a folder.
     """
     for name in ENDS:
         if os.path.isdir(path / name) or (name != but and os.path.lexists(path / name)):
@@ -273,7 +274,7 @@ def remove_ends(path: Path, but: str = "") -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file. A folder with its name is renamed."""
+    """Remove a file. If the path is a folder, set it aside under another name."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -284,11 +285,11 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def hold(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold a task's folder, even if it is moved meanwhile. Yield False if another process holds it and `wait` is False.
+    """Lock a task's folder, even if it is moved meanwhile. Yield False if another process has the lock and `wait` is False.
 
-    A claim is read and acted on under this lock, for example when one process closes a task and another claims it. The
-    lock is on the folder itself and ends with its holder. On file systems without locks, only the claim's key decides.
-    Raises FileNotFoundError if the folder is gone.
+    A claim is read and acted on under this lock, by one process at a time. It is on the folder itself and ends with its
+    holder. On file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the
+    folder is gone.
     """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -307,7 +308,7 @@ def hold(folder: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def read_outcome(folder: Path) -> str | None:
-    """Return the text of result.md or error.md in the folder of a task that is over, else None."""
+    """Return the text of result.md or error.md in a task's folder, or None if the task is not over."""
     name = OUTCOME_FILES.get(folder.parent.name)
     try:
         return None if name is None else (folder / name).read_text("utf-8", "replace")
@@ -316,7 +317,7 @@ def read_outcome(folder: Path) -> str | None:
 
 
 def why_failed(folder: str | os.PathLike[str]) -> str | None:
-    """Return the first paragraph of a failed task's error.md, or None.
+    """Return the first paragraph of a failed task's error.md, or None if the file cannot be read.
 
     For a drop that could not become a task it is `path: problem; remedy`, as in the error message.
     """

@@ -96,6 +96,7 @@ class TaskForm(Strict):
     proof: Proof = "off"
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
     max_tokens: int | None = Field(None, ge=MIN_CONTEXT)
+    fresh: bool = False
     review: ReviewForm | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm.model_construct()
@@ -106,7 +107,7 @@ class TaskForm(Strict):
 
 
 class _YamlForm(TaskForm):
-    """A task that is a YAML file: the same keys, and the text under `text:`."""
+    """The form of a task file that is all YAML: the keys of front matter, and the text under `text:`."""
 
     text: Text = ""
 
@@ -134,7 +135,7 @@ _MAGIC = {
     b"\x7fELF": "a program", b"%!PS": "a document (PostScript)", b"\xd0\xcf\x11\xe0": "an office document",
     b"BZh": "compressed (bzip2)", b"\xfd7zXZ": "compressed (xz)", b"7z\xbc\xaf": "an archive (7z)", b"Rar!": "an archive (RAR)",
 }  # fmt: skip
-"""The first bytes of files that are not text. Some of them would pass for text."""
+"""The first bytes of files that are not text. Without this check, some would be read as text."""
 _SHORT_BYTES = 4096
 _HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or drop it in a folder with a task.md"
 
@@ -144,19 +145,20 @@ class NoText(TaskProblem):
 
 
 def is_yaml(name: str) -> bool:
-    """Check that a whole file with this name is YAML."""
+    """Check that a file of this name is all YAML, without front matter."""
     return name.lower().endswith((".yaml", ".yml"))
 
 
 def has_front_matter(raw: bytes, name: str) -> bool:
-    """Check for the beginning of front matter, or for a YAML file."""
+    """Check that a text begins with front matter, or is a YAML file."""
     return raw.startswith((b"---", b"\xef\xbb\xbf")) or is_yaml(name)
 
 
 def read_text(raw: bytes, name: str) -> ParsedTask:
-    """Parse a task file. The ending of `name` tells whether all of it is YAML.
+    """Parse a task file. The ending of `name` tells whether the whole file is YAML.
 
-    Raises TaskProblem, with line and field if there are any, for invalid front matter and for an empty task; NoText.
+    Raises TaskProblem for an empty task and for invalid front matter, with line and field if they are known; NoText if
+    the file is not text.
     """
     try:
         with boundary("task", name):
@@ -185,14 +187,14 @@ _read_short = lru_cache(maxsize=128)(_read)  # a task is parsed when it waits, w
 
 
 class TextReader:
-    """Reads the texts of tasks. A text over which two processes died is refused."""
+    """Reads the texts of tasks. Refuses a text after two processes have died while reading it."""
 
     def __init__(self, crashes: CrashCount, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._crashes = crashes
 
     def read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
-        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem."""
+        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem for an invalid text."""
         if not has_front_matter(raw, name):  # plain text
             return read_text(raw, name)
         try:

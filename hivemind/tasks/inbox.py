@@ -45,6 +45,7 @@ class TaskFields(TypedDict, total=False):
     proof: str | None
     view: str | None
     max_tokens: int | None
+    fresh: bool | None
     review: Mapping[str, Any] | None
     budget: Mapping[str, Any] | int | None
     notify: Iterable[str] | None
@@ -63,7 +64,7 @@ class TaskDraft:
 
     @classmethod
     def from_text(cls, text: str, fields: TaskFields) -> TaskDraft:
-        """Join a text's front matter with `fields`, which take precedence. Raises TaskProblem."""
+        """Make a draft from a text's front matter and `fields`, which take precedence. Raises TaskProblem."""
         if not isinstance(text, str):
             raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
         arguments: dict[str, Any] = {**fields}
@@ -84,7 +85,7 @@ def _as_list(argument: Any, *kinds: type) -> list[Any]:
 
 
 def _title(content: bytes) -> str:
-    """Return the title of a composed task. A problem names only the key, because the lines are not the author's."""
+    """Return the title of a composed task. Errors name the key but no line, because the author did not write the lines."""
     try:
         return read_text(content, "the task").title
     except TaskProblem as problem:
@@ -118,7 +119,7 @@ def compose(fields: Mapping[str, Any], body: str) -> bytes:
 
 
 def _refuse_surrogates(*texts: str) -> None:
-    """Raise TaskProblem for a text that a terminal with another encoding has garbled. It cannot be written as UTF-8."""
+    """Raise TaskProblem if a terminal with another encoding has garbled a text. Such a text cannot be written as UTF-8."""
     for text in texts:
         try:
             text.encode()
@@ -145,8 +146,8 @@ class Inbox:
     ) -> str:
         """Add a task to the inbox and return its id.
 
-        `by` is the maker, set by the runtime and never by a mind. `parent` is the task that this one is a part of.
-        `files` are attachments that keep their paths, `kept` values of the runtime. `text` may have front matter;
+        `by` is the maker, set by the runtime and never by a mind. `parent` is the id of the parent task. `files` maps
+        the paths of attachments to their contents, `kept` has values of the runtime. `text` may have front matter;
         `fields` take precedence. A record next to the text names the maker of an agent's task, because front matter has
         no key for it. Raises TaskProblem for a task that the inbox would not accept, and for an id that is taken.
         """
@@ -154,7 +155,7 @@ class Inbox:
         copies = _as_list(attachments, str, os.PathLike)
         comes_again = draft.fields.get("every") is not None
         if comes_again and (by != HUMAN or parent is not None or copies):
-            message = "every: goes without attachments" if copies else "only people make recurring tasks (every:)"
+            message = "every: allows no attachments" if copies else "only people make recurring tasks (every:)"
             raise TaskProblem(message, location="the task")
         # Only concurrent calls could choose the same id; people's drops and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
@@ -184,9 +185,9 @@ class Inbox:
         return task_id
 
     def has_id(self, task_id: str) -> bool:
-        """Check for a task with that id, in any state, or a file of the schedule with that name.
+        """Check that a task, in any state, or a file of the schedule has the id.
 
-        The folders are checked in the order in which tasks move; a task that is being moved is not missed.
+        The folders are checked in the order in which tasks move, so a task that is being moved is not missed.
         """
         folders = self._layout.inbox, self._layout.schedule
         if any(os.path.lexists(folder / (task_id + ending)) for folder in folders for ending in ENDINGS):

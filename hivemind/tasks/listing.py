@@ -49,7 +49,7 @@ class Listing:
     def __init__(
         self, settings: Settings, reader: DropReader, read_queue: Callable[[], Mapping[str, QueuedDrop]]
     ) -> None:
-        """`read_queue` returns the drops that other processes have read (`QueueCache.read_drops`)."""
+        """Take `read_queue` (`QueueCache.read_drops`), which returns the drops that other processes have read."""
         self._settings = settings
         self._read_queue = read_queue
         self.layout = settings.layout
@@ -85,12 +85,13 @@ class Listing:
         return next((summary for summary in self._waiting_summaries() if summary.id == task_id), None)
 
     def is_known(self, task_id: str) -> bool:
-        """Check for a task with that id, in any state, for which a dependency or a step may wait."""
+        """Check that a task with the id exists, in any state, so a dependency or a step may wait for it."""
         name = task_id.strip().lower()
         return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
-        """Check that a task which was claimed before is neither over nor deleted. Costs a few stats. Raises UserError."""
+        """Check that a task, once it was claimed, is neither over nor deleted. Costs a few stats. Raises UserError for
+        a bad id."""
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:
@@ -101,7 +102,7 @@ class Listing:
         return "done" if place.parent.name == TaskState.DONE else "failed"
 
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
-        """Return the records of a task's log, or of an earlier attempt's, oldest first. Raises UserError."""
+        """Return the records of a task's log, or of an earlier attempt's log, oldest first. Raises UserError."""
         folder = self.get(task_id).path
         if not folder.is_dir():  # a file in the inbox
             return iter(())
@@ -110,16 +111,16 @@ class Listing:
     def kept_values(self, task_id: str) -> Mapping[str, Any]:
         """Return the values that the runtime keeps with a task, in any state.
 
-        Raises UserError without such a task, or if another program has changed its record.
+        Raises UserError if there is no such task, or if another program has changed its record.
         """
         return self._settings.records.load(self.get(task_id).path, task_id).kept
 
     def waiting_for(self, task_id: str) -> str | None:
-        """Return the reason for which a task in the inbox is not claimed, or None. Raises UserError if it is not there."""
+        """Return why a task in the inbox cannot be claimed, or None if it can. Raises UserError if it is not there."""
         return self.find_waiting(check_name(task_id, "task id"))[1]
 
     def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
-        """Return a task in the inbox and the reason for which it waits, or None. Raises UserError."""
+        """Return a task in the inbox, and why it cannot be claimed (None: it can). Raises UserError if it is not there."""
         _, queued, verdict = self._find(task_id)
         return queued, self._obstacle(queued, verdict)
 
@@ -144,7 +145,7 @@ class Listing:
         """Wait until a task is done or failed and return it. Its folder is `path`.
 
         `timeout` is in seconds or None, `watch` as in hive.yaml. The wait includes the time in which the task waits for
-        a person. Raises UserError if does not exist, or if it is not over in time.
+        a person. Raises UserError if the task does not exist, or if it is not over in time.
         """
         if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
             self._wait(task_id, timeout, watch)
@@ -177,8 +178,8 @@ class Listing:
     def list(self, state: TaskState | str | None = None, *, limit: int | None = None) -> builtins.list[TaskSummary]:
         """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others by time.
 
-        Half-written drops come last. `limit` is per state: the first waiting tasks, the latest others. Only these are
-        read.
+        Half-written drops come last. `limit` bounds each state: the first waiting tasks, the latest others. Tasks
+        beyond it are not read.
         """
         places = TaskState if state is None else (TaskState(state),)
         return [summary for place in places for summary in self._list(place, limit)]
@@ -254,7 +255,7 @@ class Listing:
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:
-        """Read the inbox. A copy of a hive may lack this folder if it was empty."""
+        """Return the drops of the inbox: none if the folder is missing, as in a copy of a hive with an empty inbox."""
         return list(self._reader.drops(self._read_queue())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
@@ -288,7 +289,7 @@ class Listing:
         return [Ignored(name, reason) for name, reason in names if reason is not None]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tasks in each state. An unchanged folder is not listed again."""
+        """Count the tasks in each state. A folder is listed again only if it has changed."""
         return {state: self._count(state, self.layout.tasks / state) for state in TaskState}
 
     def _count(self, state: TaskState, folder: Path) -> int:

@@ -23,18 +23,18 @@ class TaskLogs:
         self._file_stats: dict[str, tuple[int, ...] | None] = {}  # after this process's last write
 
     def follow(self, task: Task) -> Task:
-        """Note the stat of a task's log, to detect later changes by other programs."""
+        """Note the stat of a task's log, to detect later changes by other programs. Return the task."""
         if task.id not in self._logs:
             self._logs[task.id] = open_log(task.path, durable=self._durable)
         self._file_stats[task.id] = _stamp(task.path / LOG)
         return task
 
     def is_changed(self, task: Task) -> bool:
-        """Check for a change by another program since this process last wrote to the log."""
+        """Check whether another program has changed the task's log since this process last wrote to it."""
         return task.id in self._file_stats and self._file_stats[task.id] != _stamp(task.path / LOG)
 
     def append(self, task: Task, *records: Mapping[str, Any], durable: bool) -> None:
-        """Append records in one write. Raises UserError if they could not be written completely."""
+        """Append records in one write. Raises UserError after an incomplete write."""
         if task.id not in self._logs:
             self.follow(task)
         try:
@@ -43,10 +43,9 @@ class TaskLogs:
             self.follow(task)
 
     def seal(self, task: Task) -> None:
-        """Make the conversation and the graph complete and durable before the task ends. They are not written to any
-        more.
+        """Make the conversation and graph complete and durable before the task ends. Nothing is written to them later.
 
-        A torn line after a power cut is set aside. The files' names become durable together with the result's.
+        A line that a power cut has torn is set aside. The files' names become durable together with the result's.
         """
         log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
         with suppress(OSError, UserError):  # not a log: the task can end without it
@@ -63,7 +62,7 @@ class TaskLogs:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what identifies a file's state, or None if there is no file."""
+    """Return the numbers that change when a file changes, or None if the file does not exist."""
     try:
         file_stat = os.lstat(path)
     except OSError:

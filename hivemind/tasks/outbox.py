@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Notice:
-    """A notice, fixed when it is written. `id` stays the same however often it is sent."""
+    """A notice for people about an event of a task. `id` stays the same when the notice is sent again."""
 
     id: str
     event: Outcome
@@ -58,7 +58,8 @@ class Telling:
 
 
 class Outbox:
-    """`.hive/outbox/` of one hive. `events` are reported for tasks that do not name events themselves."""
+    """The notices in `.hive/outbox/` of one hive. `events` lists the events to report for tasks that do not list their
+    own."""
 
     def __init__(self, layout: Layout, events: Collection[str], *, durable: bool) -> None:
         self._layout, self._events, self._durable = layout, events, durable
@@ -102,13 +103,13 @@ class Outbox:
         return Telling(notice.id)
 
     def tell(self, notice: Notice, way: str, telling: Telling) -> None:
-        """Record a delivery. Its file is in a sub-folder, because the outbox's own time shows new notices."""
+        """Record a delivery by the channel `way`, in a sub-folder: a change of the outbox itself means a new notice."""
         path = self._path(notice, way)
         make_folder(path.parent, durable=self._durable)
         save_dataclass(path, _TELLING, _VERSION, telling, durable=self._durable)
 
     def done(self, notice: Notice) -> None:
-        """Remove a notice that was sent, unless a newer one of the same event has replaced it."""
+        """Remove a notice that was sent, unless a newer notice of that event has replaced it."""
         path = self._path(notice)
         now = load_dataclass(Notice, path, _KIND, _VERSION)
         if now is not None and now.id == notice.id:

@@ -1,15 +1,15 @@
 """The order in which waiting tasks are claimed, computed once and shared by all processes of the hive.
 
 `.hive/tasks.queue` is only a cache: a claim is a rename in the inbox. The queue tells an agent which drop to try next.
-A hundred agents then need not read a hundred thousand drops each, and hardly ever try the same one
+A hundred agents then need not read a hundred thousand drops each, and hardly ever try the same drop
 (docs/adr/0002-claims-are-renames.md has the figures). The file may be deleted, damaged or out of date at any time; it
 is then rebuilt from the inbox.
 
-Layout: a line of JSON (`_Header`), 8 bytes for each lane (the offset of its next drop), and the drops, one line of JSON
-each: those of each lane in order, then the waiting ones. The file is written completely and renamed into place. Later
-only the 8 bytes change. Two processes that read them at the same time both try the same drop, and the rename decides.
-If an offset moves backwards, the drops in between are gone, and each costs a failed rename. A queue whose file has the
-time 0 is out of date.
+A lane holds the drops for one `assignee/role[@HIVE]`. Layout: a line of JSON (`_Header`), 8 bytes for each lane (the
+offset of its next drop), and the drops, one line of JSON each: those of each lane in order, then the waiting ones. The
+file is written completely and renamed into place. Later only the 8 bytes change. Two processes that read these at the
+same time both try the same drop, and the rename decides. If an offset moves backwards, the drops in between are gone,
+and each costs a failed rename. A queue whose file has the time 0 is out of date.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
 def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the lanes of an agent: for all agents, for it, for its role, for both, also with `@HIVE` of this hive."""
+    """Return the lanes that an agent may claim from: everybody's, its own, its role's, and its own in that role; each
+    also with `@HIVE`."""
     names: tuple[str, ...] = ("/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
     return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
@@ -54,10 +55,10 @@ def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) ->
 class _Header:
     """The state of the inbox for which a queue was built.
 
-    `inbox_ns` is the inbox's modification time, `listed_ns` the wall clock when it was listed. `started` and `built`
-    are monotonic times in seconds. `restless` counts drops that may become claimable without a change of the inbox:
-    half-written and waiting ones. `lanes` maps a lane to the offsets of its first drop and of its end, counted from the
-    end of the 8-byte fields. `size` is the size of all drops in bytes.
+    `inbox_ns` is the inbox's modification time, `listed_ns` the wall clock when the inbox was listed. `started` and
+    `built` are monotonic times in seconds. `restless` counts the half-written and waiting drops, which may become
+    claimable without a change of the inbox. `lanes` maps a lane to the offsets of its first drop and of its end,
+    counted from the end of the 8-byte fields. `size` is the size of all drops in bytes.
     """
 
     version: int
@@ -72,12 +73,12 @@ class _Header:
 
     @property
     def pause(self) -> float:
-        """The seconds for which the queue is used although the inbox changes. A short queue is always rebuilt."""
+        """The seconds for which the queue is used even if the inbox changes: 0 for a short queue."""
         return 0.0 if self.entries <= _SHORT else _SHARE * (self.built - self.started)
 
 
 class _Queue:
-    """An open queue file, for one thread. Raises Unreadable if it is damaged."""
+    """An open queue file, for one thread. Its methods raise Unreadable if the file is damaged."""
 
     def __init__(self, path: str) -> None:
         self._file = -1
@@ -112,7 +113,8 @@ class _Queue:
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """Return the first drop of these lanes that no process has tried, and mark it as tried."""
+        """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None if all were
+        tried."""
         with boundary("cache", self._path):
             lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # an agent has few of the lanes
             agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
@@ -125,7 +127,7 @@ class _Queue:
             return entry
 
     def _head(self, lane: str) -> tuple[QueuedDrop, str, int] | None:
-        """Return the next drop of a lane, the lane, and the offset of the drop after it."""
+        """Return the next drop of a lane, the lane, and the offset of the drop after it, or None at the end of the lane."""
         (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
         at, end = max(cursor, self._passed[lane]), self.header.lanes[lane][1]
         if at >= end:
@@ -193,7 +195,7 @@ class QueueCache:
         return 0 if queue is None else queue.header.restless
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """Return the drop to try next, or None if these lanes are empty. `lanes_of` returns an agent's lanes."""
+        """Return the drop to try next, or None if `lanes` are empty. `lanes_of` returns an agent's lanes."""
         try:
             asked_at = time.monotonic()
             queue = self._queue if asked_at - self._checked < _GLANCE_S else self._current()
@@ -212,24 +214,25 @@ class QueueCache:
             return self.next(lanes)
 
     def read_drops(self) -> Mapping[str, QueuedDrop]:
-        """Return the drops of the newest queue. Each is valid while its file has not changed (`QueuedDrop.is_from`)."""
+        """Return the drops of the newest queue by name. A drop is valid while its file has not changed
+        (`QueuedDrop.is_from`)."""
         with suppress(Unreadable):
             return self._remembered(self._current())
         return {}
 
     def forget(self, name: str) -> None:
-        """Forget a drop, for the next queue that is built here to read it again."""
+        """Forget a drop, for this process to read it again when it next builds a queue."""
         with suppress(Unreadable):
             self._remembered(self._queue).pop(name, None)
 
-    def mislead(self) -> None:
-        """Mark the queue as wrong, after a drop has changed: the next claim rebuilds it."""
+    def invalidate(self) -> None:
+        """Mark the queue as out of date, after a drop has changed. The next claim rebuilds it."""
         with suppress(FileNotFoundError):
             os.utime(self._path, ns=(0, 0))
         self._checked = -1.0
 
     def _current(self) -> _Queue | None:
-        """Return the newest queue, or None if there is none that can be read."""
+        """Open the newest queue and return it, or None if it is missing or unreadable."""
         self._checked = time.monotonic()
         try:
             file_stat = os.stat(self._path)
@@ -243,7 +246,8 @@ class QueueCache:
         return self._queue
 
     def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
-        """Check whether the inbox may differ from the queue, and it is time to compare them. `passed` are empty lanes."""
+        """Return True if the inbox may differ from the queue. Return False unchecked within `pause` seconds of the last
+        check. `passed` are the lanes in which every drop was tried."""
         header = queue.header
         age = now - header.built
         if self._outdated:
@@ -265,9 +269,9 @@ class QueueCache:
         return False
 
     def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
-        """Check that each drop in the inbox is in the queue; tasks were then only claimed since it was built.
+        """Check that the queue contains each drop of the inbox. If so, tasks have only been claimed since it was built.
 
-        A drop of a passed lane was tried but not claimed: the process that tried it was killed or is not done yet.
+        A drop of a lane in `passed` counts as missing: a process tried it, and was killed or is not done yet.
         """
         known_drops = self._remembered(queue)
         with os.scandir(self._inbox_path) as names:
@@ -285,13 +289,13 @@ class QueueCache:
         return True
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
-        """Return a newer queue. With `waits` False, return `older` if another process is building one."""
+        """Return a queue newer than `older`. If another process is building one and `waits` is False, return `older`."""
         began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
         while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
             if not waits:
                 return older
-            # Not a blocking lock: the builder may be stopped. A hundred processes that look too often would slow it down.
+            # Not a blocking lock: the builder may be stopped. A hundred processes that look too often would slow it.
             time.sleep(0.001 + _GAZE * (now - began))
             if (latest := os.stat(lock.path).st_mtime_ns) != sign:
                 seen, sign = time.monotonic(), latest
@@ -343,7 +347,7 @@ class QueueCache:
             write(self._path, content, durable=False)
 
     def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
-        """Return the drops of a queue, whichever process built it."""
+        """Return the drops of a queue by name. Those of a queue that another process built are read from its file."""
         if queue is None:
             return {}
         if self._known[0] != queue.header.built:

@@ -37,11 +37,11 @@ ENDS = ("error.md", "result.md")
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20
 CLAIM_ANEW = "move it to tasks/inbox/ to have it claimed again"
-_MEND = "look at what its commands did; without its task.json it is, when retried, a new task of yours"
+_MEND = "check what its commands did; delete its task.json and retry it, and it is a new task of yours"
 
 
 class RecordTampered(TaskProblem):
-    """The record differs from the journal's digests: a command without a sandbox has changed it."""
+    """Another program, such as a command without a sandbox, has changed a task's record or log."""
 
 
 @frozen
@@ -56,7 +56,7 @@ class Claim:
 
 @frozen
 class HandOverTarget:
-    """The agent or role to which a task was handed over. `claimed` identifies the claim that ends with it."""
+    """The agent or role to which a task was handed over. `claimed` is the time of the claim that the hand-over ends."""
 
     by: str
     to: str | None
@@ -65,7 +65,7 @@ class HandOverTarget:
     claimed: str
 
     def ends(self, claim: Claim) -> bool:
-        """Check that this claim has ended. The task must still be moved to the inbox."""
+        """Check that the hand-over ended the claim. If so, the task must still be moved to the inbox."""
         return (self.by, self.claimed) == (claim.agent, claim.claimed)
 
 
@@ -73,10 +73,10 @@ class HandOverTarget:
 class TaskRecord:
     """All that is stored about a task besides its logs.
 
-    `text` is the dropped text; it is None until the task is claimed. `name` is the name of its file, `source` the
-    drop's name in the inbox. `attachments` are relative to the task's folder. `inode` identifies a folder that a
-    program completed before it moved it to the inbox. `parent` is the task that this one is a part of. `kept` has
-    values of the runtime: reviews, waits, crashes, `once` steps, subtasks.
+    `text` is the dropped text; it is None until the task is claimed. `name` is the name of the text's file, `source`
+    the drop's name in the inbox. `attachments` are relative to the task's folder. `inode` identifies a folder that a
+    program completed before moving it to the inbox. `parent` is the id of the parent task. `kept` has values of the
+    runtime: reviews, waits, crashes, `once` steps, subtasks.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -106,7 +106,8 @@ class TaskRecord:
 
 
 def load(folder: Path) -> TaskRecord | None:
-    """Return the record in a folder that anyone may have filled, or None. Links and FIFOs are not followed or read.
+    """Return the record in a folder, or None if it has none. Anyone may have filled the folder: links are not followed,
+    FIFOs not read.
 
     Raises UserError for a damaged record and for one of another version.
     """
@@ -125,7 +126,7 @@ def load(folder: Path) -> TaskRecord | None:
 
 
 def load_sound(folder: Path) -> TaskRecord | None:
-    """Return the record in a folder, or None if it has none or a damaged one."""
+    """Return the record in a folder, or None if the record is missing or damaged."""
     with suppress(UserError):
         return load(folder)
     return None
@@ -137,7 +138,7 @@ def _parse(folder: Path, raw: bytes) -> TaskRecord:
 
 
 def is_made_whole(folder: str | os.PathLike[str]) -> bool:
-    """Check that the program moved this folder to the inbox complete, and no one is still copying it."""
+    """Check that the program itself moved the complete folder to the inbox, so nobody is still copying it."""
     try:
         record = load(Path(folder))
         return record is not None and record.inode == os.stat(folder).st_ino
@@ -146,15 +147,15 @@ def is_made_whole(folder: str | os.PathLike[str]) -> bool:
 
 
 def has_ended(folder: Path) -> bool:
-    """Check that an attempt at the task has ended. In the inbox, the folder is then a retry."""
+    """Check that the folder has the result or error of an ended attempt. In the inbox, the folder is then a retry."""
     return any(os.path.lexists(folder / name) for name in ENDS)
 
 
 class Records:
     """Writes and checks the records of one hive. Without a journal, records are not checked.
 
-    An event has the record's digest and that of the record before it. Wherever a process is killed, one of the two is
-    on disk.
+    An event has the digests of the new record and of the record before. Wherever a process is killed, the record on
+    disk has one of these two digests.
     """
 
     def __init__(self, journal: Journal | None, *, durable: bool) -> None:
@@ -165,7 +166,7 @@ class Records:
         self._known_records: dict[str, tuple[str, TaskRecord]] = {}
 
     def write(self, folder: Path, record: TaskRecord) -> None:
-        """Write the record of a task that has no id yet. `note_claim` writes the event."""
+        """Write the record of a task that has no id yet. `note_claim` later writes the event to the journal."""
         raw = record.encode()
         write(folder / RECORD, raw, durable=self._durable)
         self._last_written = record, _digest(raw)
@@ -179,7 +180,7 @@ class Records:
         self._own_digests[folder.name] = now
 
     def note_claim(self, task_id: str, record: TaskRecord, title: str) -> None:
-        """Write the event of a claim, with the digest of the record."""
+        """Write the event of a claim to the journal, with the digest of the record."""
         assert record.claim is not None
         last_record, digest = self._last_written
         if last_record is not record:
@@ -190,27 +191,27 @@ class Records:
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
     def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:
-        """Write the event of a drop that could not become a task, or of a task that failed because of its folder."""
+        """Write to the journal that a drop could not become a task, or that a task failed because of its folder."""
         by = {} if agent is None else {"agent_id": agent}
         payload = {key: strip_controls(text) for key, text in {"reason": reason, **payload}.items()}
         self._append_event("task.failed", task_id=task_id, **by, **payload)
 
     def announce_end(self, task_id: str, end: bytes) -> None:
-        """Write the digest of the coming result.md or error.md to the journal, for `is_announced`."""
+        """Write the digest of a result.md or error.md to the journal before the file is written (see `is_announced`)."""
         self._append_event("task.ending", task_id=task_id, end=_digest(end))
 
     def is_announced(self, task_id: str, end: bytes) -> bool:
-        """Check that the program was about to write this result.md or error.md."""
+        """Check that `announce_end` wrote the digest of this result.md or error.md to the journal."""
         task_entry = self._entry(task_id)
         return self._journal is None or (task_entry is not None and task_entry.outcome_digest == _digest(end))
 
     def is_claimed_by(self, task_id: str, agent: str) -> bool:
-        """Check that, in the journal, the agent has claimed the task and not ended it."""
+        """Check that, according to the journal, the agent has claimed the task and not ended it."""
         task_entry = self._entry(task_id)
         return task_entry is not None and task_entry.agent_id == agent and not task_entry.is_over
 
     def load(self, folder: Path, task_id: str) -> TaskRecord:
-        """Return the checked record of a task that was claimed before. Its folder may have another name.
+        """Check and return the record of a task that was claimed before. The folder's name may differ from the id.
 
         Raises RecordTampered; FileNotFoundError if the folder is gone; UserError for a missing or damaged record.
         """
@@ -226,7 +227,8 @@ class Records:
         return record
 
     def check(self, folder: Path, task_id: str) -> None:
-        """Raise RecordTampered if the record was not written for that id, and FileNotFoundError if the folder is gone."""
+        """Raise RecordTampered if another program has changed the task's record, and FileNotFoundError if the folder is
+        gone."""
         self._check(folder, task_id)
 
     def _check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
@@ -242,20 +244,21 @@ class Records:
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
     def forget(self, task_id: str) -> None:
-        """Forget the record of a task that is not worked on any more."""
         self._own_digests.pop(task_id, None)
         self._known_records.pop(task_id, None)
 
     @staticmethod
     def _bytes(folder: Path) -> bytes:
-        """Return the bytes of the record, or none. The function that parses them reports problems."""
+        """Return the bytes of the record, or none if it cannot be read. The function that parses them reports the
+        problem."""
         try:
             return _bytes(folder) or b""
         except OSError:
             return b""
 
     def _may_be_newer(self, folder: Path) -> bool:
-        """Check whether a power cut may have removed the journal's last events only, in a relaxed hive."""
+        """Check whether the record may be newer than the journal: without durable writes, a power cut may have removed
+        events."""
         if self._durable:
             return False
         try:

@@ -1,8 +1,8 @@
 """Recurring tasks: `every:` in the files of tasks/schedule/, and adding a task at each time (README.md, *Work that
 comes again*).
 
-A task's id contains its time, and a task is added only if its id is free. Then the time is recorded. A process that is
-killed in between does no harm.
+A task's id contains its time, and a task is added only if its id is free. Then the time is recorded. If a process is
+killed in between, the task is not added twice.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ScheduledTask:
 
 @frozen
 class _FileState:
-    """The state of a file: when it was written, and the last time that was processed."""
+    """The state of a file of the schedule: when it was written, and the last time for which a task was added."""
 
     every: str
     since: AwareDatetime
@@ -55,7 +55,7 @@ class _FileState:
 
 @frozen
 class _ScheduleState:
-    """The record: the state of each file by its name, and the logged problems."""
+    """The record of the schedule: the state of each file by its name, and the logged problems."""
 
     files: dict[str, _FileState]
     problems: dict[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Schedule:
         self._max_bytes, self._durable = settings.reader.max_bytes, settings.durable
 
     def look(self, now: datetime) -> list[ScheduledTask]:
-        """Return the files of the schedule, by name. Nothing is written."""
+        """Return the tasks of the schedule, sorted by file name. No file is written."""
         try:
             file_states = self._load_state().files
         except UserError as problem:
@@ -127,7 +127,7 @@ class Schedule:
     def _due_times(
         self, task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
     ) -> list[datetime]:
-        """Return the times for which tasks are to be added. A new file has missed at most one, whenever it was written."""
+        """Return the times for which tasks are to be added. For a new file, return at most the newest time."""
         until, after = task.form.until, state.last or state.since
         end = now if until is None else min(now, until)
         if is_new or task.form.missed == "once":

@@ -52,7 +52,7 @@ def name_check(kind: str) -> Callable[[Any], str]:
 
 
 def moment(value: Any) -> datetime:
-    """Parse a date, which means its end, or a time, by default in UTC."""
+    """Parse a time, or a date, which means the end of that day. Without a time zone, the time is in UTC."""
     with suppress(Unreadable), boundary("date"):
         if isinstance(value, str):
             text = value.strip()
@@ -93,7 +93,7 @@ def first_line(text: str) -> str:
 
 
 def parse_duration(value: object) -> float:
-    """Return seconds, from 0 to a year. Raises ValueError."""
+    """Return a duration in seconds, from 0 to a year. Raises ValueError."""
     seconds = None
     with suppress(Unreadable), boundary("duration"):
         seconds = _seconds(value)
@@ -121,14 +121,14 @@ def _seconds(value: object) -> float | None:
 def _line(value: Any, label: str) -> str:
     text = string(value)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise ValueError(f"{label} is a text, and not empty")
+        raise ValueError(f"{label} must be a text that is not empty")
     return text
 
 
 def _run(value: Any) -> str | list[str]:
     if isinstance(value, list):
         if not value:
-            raise ValueError("run: a list begins with the program")
+            raise ValueError("run: a list must begin with the program")
         return [_line(word, "each word of run") if at == 0 else str(string(word)) for at, word in enumerate(value)]
     return _line(value, "run")
 
@@ -136,7 +136,7 @@ def _run(value: Any) -> str | list[str]:
 def _wait(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         if len(value) != 1:
-            raise ValueError("wait is a duration, a time, or one of {mail: agent}, {task: id}, {human: question}")
+            raise ValueError("wait must be a duration, a time, or one of {mail: agent}, {task: id}, {human: question}")
         ((kind, argument),) = value.items()
         if kind == "human":
             return {"human": _line(argument, "the question of wait")}
@@ -172,7 +172,7 @@ class _Mail(Strict):
 
 
 class StepForm(Strict):
-    """An entry of `steps:`. A plain text is a step with that title, or a question if it ends with `?`."""
+    """An entry of `steps:`. A plain text is a step with that title, or a question if the text ends with `?`."""
 
     title: Text | None = None
     run: Annotated[Any, BeforeValidator(_run)] = None

@@ -29,7 +29,7 @@ class TaskState(StrEnum):
 
 
 class TaskProblem(UserError):
-    """A task cannot be worked on as it is. The location has the file, and line and field if there are any."""
+    """A problem for which a task cannot be worked on. `location` has the file, and line and field if they are known."""
 
 
 class TaskMoved(UserError):
@@ -51,7 +51,7 @@ class TaskStep:
     `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
     write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` · wait:
     exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
-    `timeout` is in seconds. `proof` None means the task's own.
+    `timeout` is in seconds. If `proof` is None, the task's `proof` applies.
     """
 
     title: str
@@ -105,7 +105,7 @@ class Ignored:
 
 @frozen
 class TaskBudget:
-    """The share of a task in the budget that it has in common with its parents."""
+    """The limits of a task, within a budget that it shares with its parents."""
 
     tokens: int | None = None
     money: float | None = None
@@ -117,7 +117,7 @@ class Task:
 
     `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
     `claim` is the key of the claim; writes under an older key are refused. `said` has later additions, `kept` values of
-    the runtime. `parent` is the task that this one is a part of.
+    the runtime. `parent` is the task that this one is a part of. With `fresh` it begins in worktrees without ignored files.
     """
 
     id: str
@@ -137,6 +137,7 @@ class Task:
     proof: Literal["off", "warn", "require"] = "off"
     view: str | None = None
     max_tokens: int | None = None
+    fresh: bool = False
     review: TaskReview | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: TaskBudget = TaskBudget()

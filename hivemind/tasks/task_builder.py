@@ -52,7 +52,8 @@ class TaskBuilder:
         self._durable = settings.durable
 
     def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task's folder in active/, or in failed/ for a drop that cannot become a task."""
+        """Make the task's folder in active/ and return the task. Return None if the drop went to failed/, to the
+        schedule or back to the inbox."""
         try:
             if drop.raw is not None or not drop.is_folder():
                 return self._build_from_file(drop, incarnation)
@@ -94,12 +95,12 @@ class TaskBuilder:
             move(drop.path, self._layout.schedule / drop.name, durable=self._durable)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.schedule / drop.name)
-            message = f"{taken_path} is there already"
+            message = f"{taken_path} exists already"
             raise TaskProblem(message, location=drop.name, remedy="give it another name") from None
         crash_point("tasks.schedule.moved")
 
     def _with_a_question(self, drop: ClaimedDrop) -> ClaimedDrop:
-        """Put a file that is not text into a folder with a question to a person, as a person could have dropped it."""
+        """Put a file that is not text into a folder with a task.md that asks a person about it, and return the folder."""
         agent_folder = os.path.dirname(drop.path)
         name = free_name(id_of(drop.name, False), set(os.listdir(agent_folder)).__contains__)
         folder = Path(agent_folder, name)
@@ -147,13 +148,13 @@ class TaskBuilder:
         parsed_task = self._reader.read(raw, text, file_stat)
         _check_dependencies(drop, parsed_task)
         if parsed_task.form.every is not None:
-            message = "every: goes with a file, and this is a folder"
+            message = "every: works only in a file, and this is a folder"
             raise TaskProblem(message, location=parsed_task.location("every"), remedy="drop its text alone")
         task_id = self._id(drop.name, True, parsed_task)
         record = self._record(drop, incarnation, old_record or TaskRecord(), raw, text)
         apart = record.parent is not None and not is_open(self._layout, record.parent)
         if apart and not has_ended(folder):
-            raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=drop.name)
+            raise TaskProblem(f"its parent, the task {record.parent}, is over", location=drop.name)
         if old_record is not None and has_ended(folder):
             record = replace(record, notes=changes(old_record, raw), said=(), kept={})
             record = replace(record, parent=None) if apart else record  # a person retries it without its parent
@@ -185,10 +186,10 @@ class TaskBuilder:
         into it.
 
         Only a rename is atomic. After a power cut, any write that was not synced may be missing. Without its record,
-        the drop would lose its name, and the folder of an agent's task its maker (`_take_out_text` removes the old
-        record). With the record, `unbuild` can move everything back, and the drop is claimed again. Each step therefore
-        relies on durable ones: the record, then the moves (`_activate` syncs the folder), then the rename to active/
-        (`_publish` syncs active/), then the event in the journal.
+        the drop would lose its name, and an agent's task its maker (`_take_out_text` removes the old record). With the
+        record, `unbuild` can move everything back, and the drop is claimed again. Each step therefore relies on durable
+        ones: the record, then the moves (`_activate` syncs the folder), then the rename to active/ (`_publish` syncs
+        active/), then the event in the journal.
         """
         agent_folder = Path(drop.path).parent
         build = agent_folder / free_name(BUILD, lambda candidate: os.path.lexists(agent_folder / candidate))
@@ -211,7 +212,7 @@ class TaskBuilder:
     ) -> Task | None:
         """Rename a finished folder to active/ID and write the event to the journal.
 
-        If the id has just been taken, the task gets the next free one; a task with an id by its author goes to failed/.
+        If the id has just been taken, the task gets the next free one, or goes to failed/ if its author set the id.
         Between the check and the rename, another task may have had the id and ended. So done/ and failed/ are checked
         again after the rename, when no other task can get the id.
         """
@@ -235,7 +236,7 @@ class TaskBuilder:
                 return None
 
     def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
-        """Return the id for the task. Raises TaskProblem if its author chose one that is taken."""
+        """Return the id for the task. Raises TaskProblem if its author set an id that is taken."""
         explicit_id = parsed_task.form.id
         if explicit_id is None:
             return self._free(id_of(name, folder))
@@ -290,7 +291,7 @@ class TaskBuilder:
         return self._move_to_failed(folder, folder_name, is_reported=task_id is None)  # a person who cancels it knows
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
-        # Its record or its attempts/ may be the problem, or one more: an old error.md is then written over.
+        # A damaged record or attempts/ cannot be set aside: an old error.md is then overwritten.
         with suppress(UserError), boundary("task's folder", folder):
             record = load(folder)
             if record is None:
@@ -316,7 +317,7 @@ class TaskBuilder:
     # after a crash
 
     def unbuild(self, build: Path) -> None:
-        """Undo an unfinished folder: move the drop back, under its own name."""
+        """Undo an unfinished folder: move the drop out of it again, under the drop's own name."""
         folder, record = build.parent, load_sound(build)  # without a sound record, the drop keeps its current name
         source = record.source if record is not None else ""
         # a power cut may have undone one move of two
@@ -333,7 +334,7 @@ class TaskBuilder:
         os.rmdir(build)
 
     def _put_back_text(self, build: Path, dropped_folder: Path, record: TaskRecord | None) -> None:
-        """Move back into a dropped folder what `_take_out_text` took out of it, beginning with the name of its maker."""
+        """Undo `_take_out_text`: write the maker's record, then move text and attempts back into the dropped folder."""
         if record is not None:
             if not os.path.lexists(dropped_folder / RECORD) and record.maker != HUMAN:
                 self._records.write(dropped_folder, TaskRecord(maker=record.maker, source=record.source))

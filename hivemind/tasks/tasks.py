@@ -29,12 +29,12 @@ MAX_BYTES = 1024 * 1024
 class Tasks:
     """The tasks of one hive. The folder of a task is its state: inbox, active, done or failed.
 
-    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed ones. `endings` ends them. `listing`
-    reads them. `schedule` drops recurring ones. `outbox` holds notices for people.
+    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed tasks. `endings` ends tasks.
+    `listing` reads them. `schedule` adds recurring tasks. `outbox` holds notices for people.
 
     `agents` returns the roles of the hive's agents by name. `max_bytes` limits a task's text. Where the file system
-    cannot tell who has a file open, a drop must be unchanged for `settle_ms` before it is claimed. A task may name an
-    unknown dependency for `grace_s`. Links among attachments may lead to the folders in `roots`. With
+    cannot tell who has a file open, a drop must be unchanged for `settle_ms` before it is claimed. For `grace_s`
+    seconds, a task may name an unknown dependency. Links among attachments may lead to the folders in `roots`. With
     `ask_about_files`, a drop that is not text becomes a question to a person. `local_hives` returns the values of
     `where:` that mean this hive. Every change of a task's record is written to the `journal`; without a journal,
     changes by other programs are not noticed.

@@ -1,1 +1,1 @@
-"""Test support for programs that build on hivemind: conformance suites for embedders and minds."""
+"""Conformance suites for embedders and minds, for the tests of programs that implement them."""

@@ -26,17 +26,17 @@ def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 class EmbedderConformance:
-    """The requirements of an embedder. A subclass provides the fixture `embedder`."""
+    """Tests of what every embedder must do. A subclass provides the fixture `embedder`."""
 
     def test_it_says_what_it_is(self, embedder: Embedder) -> None:
-        """Its name and dimension are set. Equal names mean comparable vectors."""
+        """The embedder has a name and a dimension. Vectors of embedders with the same name must be comparable."""
         assert isinstance(embedder.name, str)
         assert embedder.name.strip()
         assert isinstance(embedder.dimension, int)
         assert embedder.dimension >= 1
 
     def test_any_text_has_a_vector(self, embedder: Embedder) -> None:
-        """It returns a row of `dimension` finite numbers for each text, for any text at all."""
+        """The embedder returns a row of `dimension` finite numbers for any text, even an empty or invalid one."""
         rows = _rows(embedder, _ODD_TEXTS)
         assert len(rows) == len(_ODD_TEXTS)
         for row in rows:
@@ -44,11 +44,11 @@ class EmbedderConformance:
             assert all(math.isfinite(number) for number in row)
 
     def test_nothing_gives_nothing(self, embedder: Embedder) -> None:
-        """It returns no rows for no texts."""
+        """The embedder returns no rows for an empty list of texts."""
         assert _rows(embedder, []) == []
 
     def test_a_text_means_the_same_wherever_it_stands(self, embedder: Embedder) -> None:
-        """It returns rows in the order of the texts; the other texts of a call do not change a row."""
+        """The embedder returns rows in the order of the texts, and a row depends only on its text."""
         texts = ["A heron wades in the river.", "The invoice is due in May.", "short"]
         expected_rows = [_rows(embedder, [text])[0] for text in texts]
         for order in ([0, 1, 2], [2, 0, 1], [1, 1, 0]):
@@ -56,7 +56,7 @@ class EmbedderConformance:
                 assert _cosine(row, expected_rows[index]) > 0.999
 
     def test_what_it_is_given_is_left_alone(self, embedder: Embedder) -> None:
-        """It does not change the list of texts."""
+        """The embedder does not change the list of texts."""
         texts = ["kestrel", "heron"]
         embedder.embed(texts)
         assert texts == ["kestrel", "heron"]

@@ -5,7 +5,7 @@
         def mind(self):
             return MyMind()
 
-A mind without an answer may raise MindError. Any other exception breaks the turn of its agent.
+A mind that has no answer may raise MindError. Any other exception breaks the agent's turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird w
 
 @frozen
 class ConformanceHints:
-    """The focus of an example turn: a task with one step."""
+    """A task with one step, as the focus of an example turn."""
 
     kind: str = "task"
     id: str = "birds"
@@ -40,7 +40,7 @@ class ConformanceHints:
 
 
 def example_turn(*, empty: bool = False) -> Turn:
-    """Return an example turn: the beginning of a conversation, or with `empty` a turn without messages."""
+    """Return an example turn: the beginning of a conversation, or, if `empty`, a turn without messages."""
     if empty:
         return Turn("heron", ConformanceHints(tool="rest", todo={}))
     messages = [ChatMessage("system", "You act by calling tools.", id="m1"), ChatMessage("user", _TASK, id="m2")]
@@ -59,7 +59,7 @@ def _thought(mind: Mind, turn: Turn, tools: Sequence[ToolSchema]) -> Thought | N
 
 
 class MindConformance:
-    """The requirements of a mind. A subclass provides the fixture `mind`."""
+    """Tests of what every mind must do. A subclass provides the fixture `mind`."""
 
     def test_a_thought_is_a_thought(self, mind: Mind) -> None:
         """`think` returns a Thought, or raises MindError."""
@@ -71,7 +71,7 @@ class MindConformance:
             thought.text.encode()
 
     def test_actions_name_tools_that_there_are(self, mind: Mind) -> None:
-        """Its actions use only the tools that it got, and their arguments are JSON."""
+        """The mind's actions use only the tools of its `tools` argument, and the actions' arguments are JSON."""
         thought = _thought(mind, example_turn(), TOOLS)
         for action in () if thought is None else thought.actions:
             assert action.tool in {tool["name"] for tool in TOOLS}
@@ -79,17 +79,17 @@ class MindConformance:
             assert json.loads(json.dumps(dict(action.arguments))) == dict(action.arguments)
 
     def test_without_tools_there_are_no_actions(self, mind: Mind) -> None:
-        """Without tools it returns no actions."""
+        """The mind returns no actions if it gets no tools."""
         thought = _thought(mind, example_turn(), ())
         assert thought is None or thought.actions == ()
 
     def test_it_can_think_about_nothing(self, mind: Mind) -> None:
-        """It accepts a turn without a focus."""
+        """The mind accepts a turn without messages."""
         thought = _thought(mind, example_turn(empty=True), TOOLS)
         assert thought is None or isinstance(thought, Thought)
 
     def test_what_it_is_shown_is_left_alone(self, mind: Mind) -> None:
-        """It does not change the turn and the tools."""
+        """The mind does not change the turn and the tools that it gets."""
         turn, tools = example_turn(), copy.deepcopy(list(TOOLS))
         with suppress(MindError):
             mind.think(turn, tools)
@@ -106,7 +106,7 @@ class MindConformance:
             assert isinstance(completion, str)
 
     def test_with_a_schema_a_completion_is_json(self, mind: Mind) -> None:
-        """`complete` returns JSON if it gets a schema."""
+        """`complete` returns JSON if it gets a schema, or raises MindError."""
         try:
             completion = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)
         except MindError:

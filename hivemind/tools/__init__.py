@@ -1,4 +1,4 @@
-"""Tools: one definition each, used by minds, the command line and MCP."""
+"""The tools that minds, the command line and MCP clients call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools for the cards of a task's reasoning graph: evidence, conclusions, and how they are linked."""
+"""Tools for a task's reasoning graph: add, link and publish cards, create and merge branches."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ def publish(session: Session, arguments: Publish) -> dict[str, Any]:
 
 @tool()
 def branch(session: Session, arguments: MakeBranch) -> dict[str, Any]:
-    """Create a branch of the task's graph for an alternative. It sees its base as of now."""
+    """Create a branch of the task's graph for an alternative. The branch sees its base as of now."""
     new_branch = session.work.trail.branch(arguments.name, arguments.base)
     return {"branch": new_branch.name, "base": new_branch.base, "base_seq": new_branch.base_seq}
 
 
 @tool()
 def merge(session: Session, arguments: MergeBranch) -> dict[str, Any]:
-    """Merge the changes of one branch into another. A change in both is a conflict: the merge writes only if all conflicts are
-    resolved."""
+    """Merge the changes of one branch into another. A change in both branches is a conflict: the merge writes only if all
+    conflicts are resolved."""
     report = session.work.trail.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)
     return asdict(report)
 

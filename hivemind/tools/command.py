@@ -1,5 +1,5 @@
 """The tool that runs a program from a person's task, or a program that the agent's file allows. The program runs in its own
-process group, with limits and an environment without secrets. Its output goes to a file. It ends with its agent."""
+process group, with limits and an environment without secrets. Its output goes to a file. It ends when its agent ends."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _continuation(path: str) -> ContinuationCall:
 
 @tool(text=_result_text, continuation=lambda result: as_call("read_file", path=result["output_path"]))
 def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
-    """Run a program that you are allowed to run, or (without `command`) the command of the step in focus. A failure is a result
-    too: exit status and output. The whole output is kept in a file, the receipt with the step."""
+    """Run a program that you are allowed to run, or (without `command`) the command of the step in focus. Returns exit status
+    and output, also after a failure. The whole output is kept in a file, the receipt with the step."""
     work = session.work
     step = session.step(arguments.step) if arguments.step or session.focus.step else None
     command, timeout_s, author = _permitted_command(session, step, arguments)
@@ -94,7 +94,9 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         raise ToolProblem(f"the command was stopped: {result.stop_reason}")
     if result.was_lost and result.stop_reason is None:
         work.count_crash()
-        remedy = f"check whether it took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
+        remedy = (
+            f"check whether the command took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
+        )
         raise Interrupted("the command was interrupted: the process that guards it was killed", remedy=remedy)
     status = _TIMED_OUT if result.stop_reason else result.exit_status
     if step is not None:
@@ -146,8 +148,8 @@ def _command_fields(
     session: Session, step: PlannedStep | None, number: int, command_line: str, status: int | None, digest: str | None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a command's exit status, its output (an excerpt if it is long) and the output's path; with a step, the receipt's id
-    too."""
+    """Return the fields of a command's result: exit status, output (shortened if long), the output's path, and the receipt's id
+    if there is a step."""
     output = session.work.output_path(step, number)
     path = os.path.relpath(output, session.work.task.path)
     limit = result_limit(session.config.max_tokens) - _HEADER_CHARS
@@ -160,14 +162,14 @@ def _command_fields(
 
 
 def _free_number(session: Session) -> int:
-    """Return the number of the next command without a step."""
+    """Return the first unused number for the output of a command without a step."""
     return next(number for number in itertools.count(1) if not os.path.lexists(session.work.output_path(None, number)))
 
 
 @contextmanager
 def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
-    """Open a folder of the task and yield a path to the open folder: a replacement at its old path does not redirect it. Raises
-    ToolProblem if it cannot be opened."""
+    """Open a folder of the task and yield a path to the open folder, which a replacement of the folder does not redirect. Raises
+    ToolProblem if the folder cannot be opened."""
     try:
         folder = fs.folder_below(task, path.relative_to(task).parts, create=True)
     except OSError as error:
@@ -181,7 +183,7 @@ def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
 def _start_folder(session: Session, cwd: str | None) -> Path | None:
     """Return the folder in which a command starts: by default the task's first worktree, None for the task's folder. Raises
     ToolProblem for a folder outside the task's folder, its worktrees and the roots."""
-    worktrees = [worktree.path for worktree in session.worktrees]
+    worktrees = [worktree.path for worktree in session.enter()]
     if cwd is None:
         return next(iter(worktrees), None)
     path = readable(session, cwd).path
@@ -194,7 +196,7 @@ def _start_folder(session: Session, cwd: str | None) -> Path | None:
 
 
 def _may_run(session: Session, command: str | list[str]) -> bool:
-    """Check whether the agent itself may run the program. If it may, a file that it plants in the start folder is no gain."""
+    """Return True if the agent's file allows the program: the agent then gains nothing by planting files that it loads."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
     return session.config.shell or (bool(words) and words[0] in session.config.commands)
@@ -203,8 +205,8 @@ def _may_run(session: Session, command: str | list[str]) -> bool:
 def _permitted_command(
     session: Session, step: PlannedStep | None, arguments: RunCommand
 ) -> tuple[str | list[str], float | None, str]:
-    """Return the command to run, its time limit in seconds, and its author. A step's own command runs as a person wrote it. Any
-    other must start with a program from the agent's `commands:`, unless the agent's file allows a shell."""
+    """Return the command to run, its time limit in seconds, and its author. The command of a person's step runs unchanged. Any
+    other command must start with a program from the agent's `commands:`, unless the agent's file allows a shell."""
     command, timeout_s = arguments.command, arguments.timeout_s
     if step is not None and step.todo.kind == "run" and command is None:
         command = step.todo.argument
@@ -243,8 +245,8 @@ def _task_environment(session: Session, step: PlannedStep | None, author: str) -
 
 @frozen
 class CommandResult:
-    """The end of a command. If it was stopped, `exit_status` is None and `stop_reason` says why. `digest` is the SHA-256 of the
-    output file. A file of output over the limit has its beginning, a line with the number of omitted bytes, and its end."""
+    """The result of a command. If the command was stopped, `exit_status` is None and `stop_reason` says why. `digest` is the
+    SHA-256 of the output file. Of output over the limit, the file has the beginning, the number of omitted bytes, and the end."""
 
     exit_status: int | None
     digest: str
@@ -257,10 +259,10 @@ class CommandResult:
 def clean_environment(
     environ: Mapping[str, str], extra: Mapping[str, str], *, in_project: bool = False
 ) -> dict[str, str]:
-    """Return the environment of a command: paths and language without names of secrets, and `extra`.
+    """Return the environment of a command: the inherited variables that carry no secrets, and `extra`.
 
-    Agents write into the folder where the command starts. So relative search paths are removed, git opens no bare repository
-    there, and Python imports no module from there, except in a person's project (`in_project`), where programs import theirs.
+    Agents write into the folder where the command starts. So relative search paths are removed, and git opens no bare
+    repository in that folder. Nor does Python import modules from it, except in a person's project (`in_project`).
     """
     inherited = {key: value for key, value in environ.items() if _INHERITED.fullmatch(key) and not is_secret_name(key)}
     for name in _SEARCH_PATHS & inherited.keys():
@@ -329,7 +331,7 @@ class _OutputReader:
         self._process, self._output, self._stopping = process, output, stopping
 
     def until_end(self, deadline: float) -> str | None:
-        """Read until the process and its pipe have ended, then return None; or stop early and return the reason."""
+        """Read until the process and its pipe have ended. Return None, or the reason to stop the process before its end."""
         try:
             return self._until_end(deadline)
         finally:
@@ -347,7 +349,7 @@ class _OutputReader:
             if ready and (data := os.read(pipe, 65_536)):
                 self._output.feed(data)
             elif self._process.wait(min(remaining_s, _POLL_S) if ready else 0.0) is not None:
-                return None  # if the pipe is closed, this has waited for the process itself
+                return None  # if the pipe was closed first, `wait` has waited for the process
 
 
 COMMAND_TOOLS = (run_command,)

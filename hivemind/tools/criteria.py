@@ -1,5 +1,5 @@
-"""Review by criteria (`review:` in a task's front matter). `finish_task` first makes a subtask for another agent, which judges
-the result and ends with the tool `verdict`. The agent gets the missing points back; after `rounds` reviews a person decides."""
+"""Review by criteria (`review:` in a task's front matter). `finish_task` first creates a subtask for a reviewer, which judges the
+result and ends with the tool `verdict`. The task's agent gets the missing points; after `rounds` reviews a person decides."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _STEM = 48
 class CriteriaReview:
     """The state of a task's reviews, kept in the task's record under `criteria`.
 
-    `made` counts all reviews, `round` those since the last question to a person. `task` is the current review, `question` the
-    reason to ask a person, `approved` who approved the result.
+    `made` counts all reviews, `round` the reviews since the last question to a person. `task` is the id of the current review,
+    `question` the reason to ask a person, `approved` the name of whoever approved the result.
     """
 
     made: int = 0
@@ -60,7 +60,7 @@ def verdict(session: Session, arguments: Verdict) -> dict[str, Any]:
     missing_points = [mask(point.strip()) for point in arguments.missing if point.strip()]
     if arguments.approved == bool(missing_points):
         raise ToolProblem(
-            "list the missing points" if not missing_points else "approve it, or list missing points, not both"
+            "list the missing points" if not missing_points else "approve the result, or list missing points, not both"
         )
     hive.tasks.active.keep(work.task, "verdict", {"approved": arguments.approved, "missing": missing_points})
     folder = work.finish(verdict_text(missing_points))
@@ -73,13 +73,13 @@ def verdict_text(missing_points: Sequence[str]) -> str:
 
 
 def check_no_review(session: Session) -> None:
-    """Raise ToolProblem if the task is itself a review, which must end with a verdict."""
+    """Raise ToolProblem if the task in focus is a review, because a review must end with a verdict."""
     if _reviewed_task(session) is not None:
         raise ToolProblem("this task is a review: end it with verdict(approved, missing)")
 
 
 def advance_review(session: Session, answer: str) -> dict[str, Any] | None:
-    """Take the next step of the task's review; returns None once the result is approved, or if the task needs no review.
+    """Take the next step of the task's review. Return None once the result is approved, or if the task needs no review.
 
     Raises Parking while a reviewer or a person has to answer.
     """
@@ -102,7 +102,7 @@ def advance_review(session: Session, answer: str) -> dict[str, Any] | None:
 
 
 def _review_outcome(session: Session, state: CriteriaReview, task_id: str) -> dict[str, Any] | None:
-    """Return None if the finished review approves the result; else `state` is "again", or "asks" if a person must decide."""
+    """Return None if the finished review approves the result. Else return `state`: "again", or "asks" to ask a person."""
     work, hive = session.work, session.hive
     review = work.task.review
     assert review is not None
@@ -132,7 +132,7 @@ def _review_outcome(session: Session, state: CriteriaReview, task_id: str) -> di
 
 
 def _request_review(session: Session, state: CriteriaReview, answer: str) -> CriteriaReview:
-    """Create the next review as a subtask, or a question to a person if no agent can review."""
+    """Create the next review as a subtask; if no agent can review, save a question to a person. Return the new state."""
     work, hive, review = session.work, session.hive, session.work.task.review
     assert review is not None
     candidates = [name for name, agent in hive.agents.items() if agent.role == review.by and name != session.agent]
@@ -163,7 +163,7 @@ def _request_review(session: Session, state: CriteriaReview, answer: str) -> Cri
 
 
 def _request_text(session: Session, state: CriteriaReview, answer: str) -> str:
-    """Return the review's text: the criteria, the points that were missing before, the task and the draft of its result."""
+    """Return the text of a review: the criteria, the points missing at the last review, the task and its draft result."""
     work = session.work
     review = work.task.review
     assert review is not None
@@ -196,8 +196,8 @@ def _request_text(session: Session, state: CriteriaReview, answer: str) -> str:
 
 
 def _await_review(session: Session, state: CriteriaReview, task_id: str) -> None:
-    """Raise Parking until the review is over. News to the task ends the review early, since it does not cover them: then raise
-    ToolProblem."""
+    """Raise Parking until the review is over. If the reviewed task gets news, which the review does not cover, cancel the review
+    and raise ToolProblem."""
     work = session.work
     wait = work.wait_for([task_id], "all", None)
     news = early_news(session, wait)
@@ -209,12 +209,12 @@ def _await_review(session: Session, state: CriteriaReview, task_id: str) -> None
             session.hive.tasks.cancel(task_id, by=session.agent, reason="the task that it reviews got more text")
         _save(session, replace(state, task=None, round=state.round - 1))
         raise ToolProblem(
-            f"the review was cancelled, because there is news: {news}", remedy="deal with it, then finish_task"
+            f"the review was cancelled, because there is news: {news}", remedy="act on the news, then finish_task"
         )
 
 
 def _reviewed_task(session: Session) -> str | None:
-    """Return the task that the task in focus reviews; None if it is not a review."""
+    """Return the id of the task that the task in focus reviews; None if the task in focus is not a review."""
     parent = session.work.task.parent
     if parent is None:
         return None
@@ -229,13 +229,13 @@ def _reviewed_task(session: Session) -> str | None:
 
 
 def _person_decision(session: Session, state: CriteriaReview, answer: str) -> dict[str, Any] | None:
-    """Return None if the person approves a result that no review approved, else the person's answer for the agent.
+    """Ask a person about a result that no review approved. Return None if the person approves it, else the person's answer.
 
-    Raises Parking until there is an answer.
+    Raises Parking until the person has answered.
     """
     work, hive = session.work, session.hive
     assert state.question is not None
-    name = f"{work.task.id}.review{state.made}"  # takes the place of a step's id among the waits
+    name = f"{work.task.id}.review{state.made}"  # the wait's name, where other waits have a step's id
     question = f"{state.question}. Is it done? Answer `approved`, or say what must be done."
     wait = work.waits.begin(name, {"human": question}, datetime.now(UTC))
     if wait.message_id is None:

@@ -1,4 +1,4 @@
-"""Tools that divide a task: create subtasks for other agents, wait for them, add to them, end them, merge their work."""
+"""Tools that divide a task: create subtasks for other agents, wait for subtasks, add text, cancel, merge their work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Subtask(Arguments):
         [], description="subtasks that must be done first: titles or numbers (from 1) in this call, or ids of tasks"
     )
     attach: list[str] = Field([], description="paths of files to attach")
-    budget: int | None = Field(None, ge=1, description="tokens that it may use of your task's budget")
+    budget: int | None = Field(None, ge=1, description="tokens of your task's budget that the subtask may use")
 
 
 class Delegate(Arguments):
@@ -74,7 +74,7 @@ class MergeWorktree(Arguments):
 @tool()
 def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     """Divide your task: create subtasks, which other agents start at once, in parallel. Returns their ids in the order of
-    `tasks`; wait_for returns their results. They end with your task. Another call adds more subtasks."""
+    `tasks`; wait_for returns their results. Subtasks end with your task. Another call adds more subtasks."""
     work, hive = session.work, session.hive
     if len(work.ancestors) >= MAX_DEPTH:
         raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", remedy="do it yourself")
@@ -84,6 +84,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     files = [[_attachment(session, path) for path in subtask.attach] for subtask in arguments.tasks]
     for subtask in arguments.tasks:
         check_recipient(session, subtask.to, subtask.role)
+    work.worktrees.begin()
     work.worktrees.commit(f"{work.task.title}: before it is divided")  # subtasks start from this commit
     work.record_subtasks(key, ids, session.focus.step)
     for at in _dependency_order(ids, dependencies):  # dependencies are added first
@@ -102,12 +103,12 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
 @tool()
 def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     """Pause until `any` or `all` of these tasks are over, and get their results. A letter from a person, a question from one
-    of the tasks, or text added to your task wakes you earlier. Make it the last call of your turn."""
+    of the tasks, or text added to your task wakes you earlier. Make wait_for the last call of your turn."""
     work, hive = session.work, session.hive
     land_subtasks(hive, work)
     for task_id in arguments.tasks:
         if task_id not in work.task.subtasks:
-            hive.tasks.get(task_id)  # raises if it does not exist
+            hive.tasks.get(task_id)  # raises if the task does not exist
         if task_id in (work.task.id, *(ancestor.id for ancestor in work.ancestors)):
             raise ToolProblem("waits for you", location=task_id)
     wait = work.wait_for(arguments.tasks, arguments.mode, arguments.timeout_s)
@@ -163,13 +164,13 @@ def merge_worktree(session: Session, arguments: MergeWorktree) -> dict[str, Any]
 
 
 def _subtask_id(parent: str, attempt: int, key: str, number: int) -> str:
-    """Return the id of a subtask: always the same for the same call in the same attempt."""
+    """Return the id of a subtask. A repeated call in the same attempt gets the same ids."""
     digest = hashlib.sha256(f"{parent}\n{attempt}\n{key}".encode()).hexdigest()[:6]
     return f"{parent[:_STEM].rstrip('.')}.{digest}.{number}"
 
 
 def is_created(session: Session, task_id: str) -> bool:
-    """Check whether an earlier try of the same call created the subtask. Raises ToolProblem if the task has another parent."""
+    """Return True if an earlier try of this call created the subtask. Raises ToolProblem if the id has another parent."""
     try:
         task = session.hive.tasks.get(task_id)
     except UserError:
@@ -180,7 +181,7 @@ def is_created(session: Session, task_id: str) -> bool:
 
 
 def _dependency_ids(session: Session, tasks: Sequence[Subtask], ids: Sequence[str], at: int) -> list[str]:
-    """Return the ids of a subtask's dependencies. Raises ToolProblem, TaskProblem for an unknown task."""
+    """Return the ids of the dependencies of the subtask at index `at`. Raises UserError for an unknown task."""
     titles = {subtask.title: task_id for subtask, task_id in zip(tasks, ids, strict=True) if subtask.title is not None}
     dependency_ids = []
     for name in tasks[at].depends_on:
@@ -197,7 +198,7 @@ def _dependency_ids(session: Session, tasks: Sequence[Subtask], ids: Sequence[st
 
 
 def _dependency_order(ids: Sequence[str], dependencies: Sequence[Sequence[str]]) -> list[int]:
-    """Return the indexes of the subtasks, dependencies first. Raises ToolProblem for a cycle."""
+    """Return the indexes of the subtasks, each after its dependencies. Raises ToolProblem for a cycle."""
     graph = {
         at: [ids.index(dependency) for dependency in dependencies[at] if dependency in ids] for at in range(len(ids))
     }
@@ -214,7 +215,7 @@ def _attachment(session: Session, path: str) -> tuple[str, bytes]:
 
 
 def check_recipient(session: Session, to: str | None, role: str | None, *, qualifier: str = "") -> None:
-    """Raise ToolProblem unless an agent has that name or role. With the qualifier "other " the agent itself does not count."""
+    """Raise ToolProblem unless an agent is named `to` or has the role. The qualifier "other " excludes the calling agent."""
     agents = {name: agent.role for name, agent in session.hive.agents.items() if not qualifier or name != session.agent}
     if to is not None and role is not None:
         raise ToolProblem("name an agent (to) or a role, not both")
@@ -236,7 +237,7 @@ def _own_subtask(session: Session, task_id: str) -> Task:
 
 
 def early_news(session: Session, wait: TaskWait) -> dict[str, Any]:
-    """Return the news that end the wait early: a letter, or text added to the task. Empty if there are none."""
+    """Return the news that ends the wait early, a letter or text added to the task; an empty dict without news."""
     work = session.work
     news: dict[str, Any] = {}
     if wait.letter is not None:
@@ -249,7 +250,7 @@ def early_news(session: Session, wait: TaskWait) -> dict[str, Any]:
 
 
 def _result(session: Session, task_id: str) -> dict[str, Any]:
-    """Return a task's state, and its result or error if it is over."""
+    """Return a task's state, and the text of its result or error once the task is over."""
     hive = session.hive
     try:
         task = hive.tasks.get(task_id)

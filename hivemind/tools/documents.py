@@ -14,7 +14,7 @@ from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 DOCUMENTS = "documents"
 """The prefix of a location that names a node, as in `documents:ID`."""
 
-# further fields of a result that its text shows, and what separates them
+# further fields that the text of a result shows, each with the separator before it
 _MORE = {"because": "\n", "content": "\n\n", "summary": "\n\n"}
 _NODE = "a node's id, or path:line as in citations"
 
@@ -80,7 +80,7 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     citation."""
     hive = session.hive
     if arguments.below is not None:
-        hits = hive.documents.query(arguments.query, arguments.limit, node_id=_read(session, arguments.below).id)
+        hits = hive.documents.query(arguments.query, arguments.limit, node_id=_find_node(session, arguments.below).id)
         return {"query": arguments.query, "passages": [], "nodes": [_hit_fields(session, hit) for hit in hits]}
     attachments = session.focus.attachments
     hive.knowledge.sync(extra=attachments)
@@ -103,7 +103,7 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
 )
 def doc_expand(session: Session, arguments: ExpandNode) -> dict[str, Any]:
     """Read a part of a document: the node and as much of the text below it as fits into max_tokens, in reading order."""
-    node = _read(session, arguments.node)
+    node = _find_node(session, arguments.node)
     if arguments.by == "relevance" and not arguments.query:
         raise ToolProblem("by=relevance needs a query", location=arguments.node)
     query = arguments.query if arguments.by == "relevance" else None
@@ -124,7 +124,7 @@ def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
             text=arguments.text, context_type=arguments.kind or "root", context_name="by", context_value=session.agent
         )
         return _node_fields(session, root)
-    parent = _read(session, arguments.parent)
+    parent = _find_node(session, arguments.parent)
     if parent.readonly:
         raise ToolProblem(f"node {parent.id!r} is readonly: it cannot get children", remedy="use doc_note")
     return _node_fields(
@@ -135,7 +135,7 @@ def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
 @tool(text=_node_text)
 def doc_update(session: Session, arguments: UpdateNode) -> dict[str, Any]:
     """Replace a node's text; the history keeps the old text. A readonly node gets a note after it instead."""
-    node = _read(session, arguments.node)
+    node = _find_node(session, arguments.node)
     if node.readonly:
         note = session.hive.documents.add_note(node.id, arguments.text, session.agent)
         reason = f"node {node.id!r} is readonly: your text was put after it, as a note"
@@ -148,21 +148,21 @@ def doc_update(session: Session, arguments: UpdateNode) -> dict[str, Any]:
 @tool(text=_node_text)
 def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
     """Add a note after a node, readonly or not: a finding, or a mistake in the node."""
-    node = _read(session, arguments.node)
+    node = _find_node(session, arguments.node)
     note = session.hive.documents.add_note(node.id, arguments.text, session.agent)
     return {**_node_fields(session, note), "note": note.id}
 
 
 @tool(text=_node_text)
 def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
-    """Rewrite a summary, or add one above the first leaves among a node's children. The summarised nodes stay."""
-    node, text = _read(session, arguments.node), arguments.text
+    """Rewrite a summary, or add a summary above the first leaves among a node's children. The summarised nodes stay."""
+    node, text = _find_node(session, arguments.node), arguments.text
     summary = session.hive.documents.summarize(node.id, None if text is None else lambda *_: text)
     return {**_node_fields(session, summary), "summary": summary.text}
 
 
-def _read(session: Session, reference: str) -> Node:
-    """Return the node. Raises NodeNotFoundError, and ToolProblem if it belongs to the files of another task."""
+def _find_node(session: Session, reference: str) -> Node:
+    """Return the node of a reference. Raises NodeNotFoundError, and ToolProblem for a node of another task's files."""
     node = session.hive.knowledge.locate(reference)
     if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *session.focus.attachments]):
         raise ToolProblem(f"node {node.id!r} belongs to the files of another task", location=reference)
@@ -170,7 +170,7 @@ def _read(session: Session, reference: str) -> Node:
 
 
 def _node_fields(session: Session, node: Node) -> dict[str, Any]:
-    """Return the fields that identify a node to a mind: id, block location, title, hash, citation."""
+    """Return the fields by which a mind identifies a node: id, location, title, hash, readonly, citation."""
     source = session.hive.documents.source(node.id)
     return {
         "node": node.id,

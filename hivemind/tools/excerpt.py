@@ -1,4 +1,4 @@
-"""A tool's result as text for a reader: plain lines, and only the beginning and the end of a long text."""
+"""Formats a tool's result as text: plain lines, and only the beginning and the end of a long text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 MAX_RESULT_CHARS = 10_000
-"""The most characters of one result that a mind sees."""
+"""The maximal length of a result that a mind sees."""
 _CHARS_A_TOKEN = 4
 _SHARE = 20  # one result may fill a twentieth of a context
 _HEAD, _PARTS = 2, 5  # two fifths for the beginning: programs summarise at the end
@@ -19,13 +19,13 @@ ContinuationCall = Callable[[int, int], str]
 
 
 def result_limit(max_tokens: int) -> int:
-    """Return how many characters one result may have: 5 % of an agent's context, at most 10,000."""
+    """Return how many characters a result may have: 5 % of an agent's context of `max_tokens`, at most 10,000."""
     return min(MAX_RESULT_CHARS, max_tokens * _CHARS_A_TOKEN // _SHARE)
 
 
 def shortened(text: str, limit_chars: int, call: ContinuationCall | str | None = None) -> str:
-    """Shorten a text to `limit_chars`. A longer text keeps its beginning and its end, cut at line ends if possible, and a line
-    in between that names the omitted lines and the `call` that shows them."""
+    """Shorten a text to `limit_chars`. A longer text keeps its beginning and its end, cut at line ends if possible. A line in
+    between says how much is omitted, and which `call` shows the omitted lines."""
     if len(text) <= limit_chars:
         return text
     lines = text.count("\n") + (not text.endswith("\n"))
@@ -40,7 +40,7 @@ def shortened(text: str, limit_chars: int, call: ContinuationCall | str | None =
 
 
 def shortened_file(file: BinaryIO, limit_chars: int, call: ContinuationCall | str | None = None) -> str:
-    """Shorten the text of an open file of any size. Over 4 MiB the limit counts bytes instead of characters."""
+    """Shorten the text of an open file, like `shortened`. For a file over 4 MiB the limit counts bytes, not characters."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size <= _MAX_WHOLE_BYTES:
@@ -68,7 +68,7 @@ def _note(chars: int, first: int, last: int, lines: int, call: ContinuationCall 
 
 
 def as_lines(result: Mapping[str, Any]) -> str:
-    """Format a small mapping as lines `name: value`, with nested values indented and None and empty values omitted."""
+    """Format a small mapping as lines `name: value`. Nested values are indented; None and empty values are omitted."""
     return "\n".join(_lines(result, ""))
 
 
@@ -92,7 +92,7 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str | None:
-    """Return the value as text for one line; None if it needs several lines."""
+    """Return the value as text on one line; None if the value needs several lines."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):

@@ -63,8 +63,8 @@ def _hits_text(result: Mapping[str, Any]) -> str:
 
 @tool(text=_hits_text, is_read_only=True)
 def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
-    """Find the lines that match a regular expression in the text files below a folder. In a repository outside the hive it
-    skips files that git ignores."""
+    """Find the lines that match a regular expression in the text files below a folder. In a repository outside the hive, files
+    that git ignores are skipped."""
     top = readable(session, arguments.path or ("." if session.worktrees else "knowledge"))
     with session.pulse.busy(READING_S + LIMIT_S):
         try:
@@ -81,8 +81,8 @@ def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
 def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, int, str]]:
     """Yield the hits of ripgrep in files that the agent may read. Raises _RipgrepFailed before the first hit.
 
-    Ripgrep searches an open folder, and each file with hits is read again as every tool reads files. So a link that appears
-    during the search is not followed, and secrets are masked with the whole file in view.
+    Ripgrep searches an open folder. Each file with hits is then read again in the way in which all tools read files. So a link
+    that appears during the search is not followed, and secrets that span several lines are masked.
     """
     if shutil.which(_RIPGREP[0]) is None:
         raise _RipgrepFailed
@@ -115,7 +115,7 @@ def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> It
 
 
 def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tuple[str, int, bytes]]:
-    """Run ripgrep and yield its hits: the file's path below the folder, the line's number from 1, the line."""
+    """Run ripgrep and yield its hits as (the file's path below the folder, the line's number from 1, the line)."""
     timed_out, has_match = threading.Event(), False
     with (
         open(os.devnull, "wb") as null_device,
@@ -149,7 +149,7 @@ def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tup
 def _masked_hits(
     session: Session, place: ToolPath, lines: Iterable[tuple[str, int, bytes]], pattern: str
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield the hits in one file with secrets masked. A line that masking changed must still match."""
+    """Yield the hits in one file with secrets masked. Skip a line that no longer matches after masking."""
     try:
         raw = read_bytes(session, place, MAX_TEXT_BYTES)
     except ToolProblem:  # the file was replaced during the search
@@ -167,7 +167,7 @@ def _masked_hits(
 
 
 def _named_texts(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
-    """Yield the name and the masked text of each text file up to 4 MiB; skip other files."""
+    """Yield the name and the masked text of each text file below `top`; skip files over 4 MiB and other files."""
     matches_glob = path_filter(top, arguments.glob)
     for place in walk(session, top, include_hidden=arguments.hidden):
         if matches_glob(place):
@@ -179,9 +179,9 @@ def _named_texts(session: Session, top: ToolPath, arguments: SearchFiles) -> Ite
 
 
 def _search_lines(pattern: str, texts: Iterable[tuple[str, str]], limit: int) -> LineMatches:
-    """Find the first `limit` matching lines of named texts. The flag is True if there may be more, also after 32 Mi characters.
+    """Find the first `limit` matching lines in the first 32 Mi characters of named texts. The flag is True if there may be more.
 
-    Raises ToolProblem for an invalid regular expression, and for a search of more than ten seconds or 1 GiB.
+    Raises ToolProblem for an invalid regular expression, or if the search needs more than ten seconds or 1 GiB of memory.
     """
     bounded: list[tuple[str, str]] = []
     room = _MAX_CHARS
@@ -200,7 +200,7 @@ def _search_lines(pattern: str, texts: Iterable[tuple[str, str]], limit: int) ->
 
 def _find_in_process(pattern: str, texts: list[tuple[str, str]], limit: int) -> LineMatches:
     request = marshal.dumps((pattern, texts, limit))
-    # The extra second is for the start of Python. The limits end the process if this one is killed.
+    # The extra second is for the start of Python. The limits end the child process if this process is killed.
     words = [sys.executable, "-I", "-S", matcher.__file__, str(math.ceil(LIMIT_S) + 1), str(_MEMORY_BYTES)]
     try:
         process = subprocess.run(
@@ -215,7 +215,7 @@ def _find_in_process(pattern: str, texts: list[tuple[str, str]], limit: int) -> 
         raise ToolProblem(f"the search can't be started ({error.strerror})") from None
     if process.returncode != 0:
         raise ToolProblem(
-            "the search took too much time or memory", location=repr(pattern), remedy="a simpler expression"
+            "the search took too much time or memory", location=repr(pattern), remedy="use a simpler expression"
         )
     answer: LineMatches | str = marshal.loads(process.stdout)  # noqa: S302 - from our own script
     if isinstance(answer, str):

@@ -32,7 +32,7 @@ from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
 MAX_RESULTS = 200
 MAX_TEXT_BYTES = 4_194_304
-"""Longer files are read in parts, and are neither edited nor searched."""
+"""The maximal size of a file that is read whole, edited or searched."""
 READING_S = 60
 _PART_BYTES = 65_536
 _HEAD_BYTES = 16
@@ -83,7 +83,7 @@ def _file_text(result: Mapping[str, Any]) -> str:
 
 
 def _continuation(result: Mapping[str, Any]) -> ContinuationCall:
-    # The text of a part begins with a line that says which part it is.
+    # The text of a part begins with a line that says which lines of the file it shows.
     skipped_lines = result.get("start_line", 1) - 1 - ("start_line" in result)
     return lambda first, last: as_call(
         "read_file", path=result["path"], start_line=skipped_lines + first, end_line=skipped_lines + last
@@ -116,7 +116,7 @@ def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
 
 
 def _picture(session: Session, place: ToolPath) -> dict[str, Any] | None:
-    """Return the fields of a picture; None for another file. Keeps a copy: the conversation must not change with the file."""
+    """Return the fields of a picture; None for another file. Save a copy, so later changes do not affect the conversation."""
     with open_place(session, place) as stream:
         raw = stream.read(_HEAD_BYTES)
         if media_type(raw) is None:
@@ -133,7 +133,7 @@ def _picture(session: Session, place: ToolPath) -> dict[str, Any] | None:
 
 
 class _FilePart:
-    """At most 256 KiB of the lines of a file of any size, masked with the whole file in view."""
+    """Lines `first` to `last` of a file of any size, at most 256 KiB of them. Secrets are masked in the whole file."""
 
     def __init__(self, first: int, last: int | None) -> None:
         self.selected: list[str] = []
@@ -144,7 +144,7 @@ class _FilePart:
         self._line = ""
 
     def read(self, session: Session, place: ToolPath) -> str:
-        """Read the file; returns the digest of its bytes. Raises ToolProblem if it is not UTF-8."""
+        """Read the file and return the digest of its bytes. Raises ToolProblem if the file is not UTF-8."""
         # a command's output may contain bytes that are not text
         is_output = "artifacts" in place.names
         decoder = codecs.getincrementaldecoder("utf-8")("replace" if is_output else "strict")
@@ -204,7 +204,7 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
 
 
 def _draft_text(session: Session, arguments: WriteFile) -> str:
-    """Return the draft of the result for a `write:` step without a text. Raises ToolProblem for any other file."""
+    """Return the draft of the task's result, for a `write:` step without a text. Raises ToolProblem for any other call."""
     todo = session.step(arguments.step).todo if arguments.step is not None else None
     if todo is None or todo.kind != "write" or todo.argument != {"path": arguments.path, "text": None}:
         raise ToolProblem("write_file: text is missing")
@@ -218,7 +218,7 @@ def _edit_text(result: Mapping[str, Any]) -> str:
 
 @tool(text=_edit_text)
 def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
-    """Replace one passage of a text file, or with `all` every occurrence of it."""
+    """Replace one passage of a text file, or with `all` every occurrence of the passage."""
     target = writable(session, arguments.path)
     with target.reserved(session, "edit_file"):  # reserved from reading to writing
         text = read_text(session, target.place)
@@ -241,8 +241,8 @@ def _changes_text(result: Mapping[str, Any]) -> str:
 
 @tool(text=_changes_text)
 def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
-    """Change, create, rename and delete text files with one unified diff, as `git diff` writes it. Applies all of it, or none of
-    it if one hunk does not fit. Lines of context must match exactly; line numbers may be wrong."""
+    """Change, create, rename and delete text files with one unified diff, as `git diff` writes it. Applies the whole patch, or
+    nothing if one hunk does not fit. Lines of context must match exactly; line numbers may be wrong."""
     changes = [_FileChange(session, file) for file in read_patch(arguments.patch)]
     paths = [target.place.path for change in changes for target in change.targets]
     if repeated_path := next((path for at, path in enumerate(paths) if path in paths[:at]), None):
@@ -265,7 +265,7 @@ def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
 
 
 class _FileChange:
-    """The change of one file by a patch, from `source` (None: created) to `target` (None: deleted)."""
+    """The change of one file by a patch. A created file has no source, a deleted file no target."""
 
     def __init__(self, session: Session, file: FilePatch) -> None:
         self._file = file
@@ -299,7 +299,7 @@ class _FileChange:
             _refuse_mask(session, self._target, self._before, self._after)
 
     def apply(self, session: Session, undo: ExitStack) -> None:
-        """Make the change, and add the steps that undo it to `undo`."""
+        """Write the change to the disk, and add callbacks to `undo` that revert it."""
         source, target, before = self._source, self._target, self._before
         if target is not None:
             target.write(session, self._after, like=source)
@@ -313,7 +313,7 @@ class _FileChange:
 
 
 def _refuse_mask(session: Session, target: WritableFile, before: str, after: str) -> None:
-    """Raise ToolProblem if the new text has more masks than the old one: a mask must not replace the secret that it hides."""
+    """Raise ToolProblem if the new text has more masks than the old text: a mask must not overwrite the hidden secret."""
     if after.count(MASK) > before.count(MASK):
         raise ToolProblem(
             f"contains {MASK}, which hides a secret from you and would overwrite it",
@@ -342,7 +342,7 @@ def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
 
 
 def path_pattern(glob: str) -> str:
-    """Return the path pattern of a glob. A glob without `/` matches names at any depth. Raises UserError for an invalid glob."""
+    """Return a glob as a path pattern. A glob without `/` matches names at any depth. Raises UserError for an invalid glob."""
     return check_pattern(glob if "/" in glob else f"**/{glob}")
 
 
@@ -355,7 +355,7 @@ def path_filter(top: ToolPath, glob: str | None) -> Callable[[ToolPath], bool]:
 
 
 def read_text(session: Session, place: ToolPath) -> str:
-    """Return the text of a text file. Raises ToolProblem if it is not text or over 4 MiB."""
+    """Return the text of a file. Raises ToolProblem if the file is not UTF-8 text or is over 4 MiB."""
     raw = read_bytes(session, place, MAX_TEXT_BYTES)
     try:
         return raw.decode("utf-8")
@@ -364,7 +364,7 @@ def read_text(session: Session, place: ToolPath) -> str:
 
 
 def display_path(session: Session, place: ToolPath) -> str:
-    """Return the path as tools show it: relative to the task's first worktree if it is in there, else to the hive's folder."""
+    """Return the path relative to the task's first worktree if it is inside that worktree, else to the hive's folder."""
     tree = next(iter(session.worktrees), None)
     if tree is not None and place.base == tree.path and place.names:
         return "/".join(place.names)
@@ -386,7 +386,7 @@ def walk(session: Session, top: ToolPath, *, include_hidden: bool = False) -> It
             if place is top:
                 path = display_path(session, top)
                 raise ToolProblem(f"cannot be read as a folder ({error.strerror})", location=path) from None
-            continue  # it was replaced meanwhile
+            continue  # the folder was replaced meanwhile
         try:
             with os.scandir(folder) as listing:
                 visible_entries = (

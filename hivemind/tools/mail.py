@@ -1,4 +1,4 @@
-"""Tools for mail. The runtime sets the sender; a mind cannot."""
+"""Tools for mail. The runtime sets the sender of each letter; a mind cannot choose it."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
 
 
 def _send(session: Session, to: list[str], subject: str, body: str, **options: Any) -> dict[str, Any]:
-    """Send a message. Raises Parking on a full disk, ToolProblem if some recipient did not get it."""
+    """Send a message. Raises Parking on a full disk, ToolProblem if a recipient did not get the message."""
     report = session.hive.mail.send(session.agent, to, subject, body, **options)
     if report.disk_full:
         raise disk_full_parking()
     if report.failed:
         failures = "; ".join(f"{name}: {reason}" for name, reason in report.failed.items())
-        remedy = "send it again: nobody gets it twice"
+        remedy = "send the message again: nobody gets it twice"
         if report.failed.keys() <= {*report.bounced}:
             remedy = f"there are {', '.join([HUMAN, *sorted(session.hive.agents)][:_MAX_AGENT_NAMES])}"
         raise ToolProblem(f"not delivered to {failures}", remedy=remedy)
@@ -127,8 +127,8 @@ def check_mailbox(session: Session, arguments: CheckMailbox) -> dict[str, Any]:
 
 @tool()
 def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
-    """Answer a message, by default the one in focus. An answer to a request to check sources begins with `approved` or
-    `rejected`."""
+    """Answer a message of your mailbox, or the message in focus. An answer to a request to check sources begins with `approved`
+    or `rejected`."""
     original = _message_to_answer(session, arguments.id)
     body, body_verdict = arguments.body, read_verdict(arguments.body)
     if arguments.verdict is not None and body_verdict is None:
@@ -139,7 +139,7 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
 
 
 def _reply(session: Session, original: Message, body: str) -> dict[str, Any]:
-    """Answer a message once; a repeated answer has the same Message-ID. Raises ToolProblem."""
+    """Answer a message; a repeated answer has the same Message-ID and is not delivered again. Raises ToolProblem."""
     message_id = _stable_id(session, "reply", original.key, original.id)
     subject = original.answer_subject
     _check_thread(session, original, subject, body)
@@ -152,8 +152,8 @@ def _reply(session: Session, original: Message, body: str) -> dict[str, Any]:
 
 @tool()
 def check_citations(session: Session, arguments: CheckCitations) -> dict[str, Any]:
-    """Check that each quote of a request to check sources is in its file, word for word, at the cited lines. Answers the request
-    with the verdict."""
+    """Check a request's quotes: each must be in its file, word for word, at the cited lines. Answers the request with the
+    verdict."""
     request = session.message
     if arguments.message != request.id:
         raise ToolProblem(f"{arguments.message!r} is not the message in focus")
@@ -185,15 +185,15 @@ def read_mail(session: Session, arguments: ReadMail) -> dict[str, Any]:
 
 
 def _conversation_id(session: Session) -> str:
-    """Return the id of the conversation of a call: ids of calls are unique only within one conversation."""
+    """Return the id of the current conversation, because the ids of calls are unique only within a conversation."""
     if session.focus.work is not None:
         return f"{session.work.task.id} {session.work.attempt}"
     return "" if session.focus.message is None else session.focus.message.thread_id
 
 
 def _check_thread(session: Session, cause: Message | None, subject: str, body: str) -> None:
-    """Stop agents that keep writing to each other: refuse the seventh letter of a thread without a person's letter in between.
-    Tell the operator and the recipient once. Raises ToolProblem for that letter and all later ones."""
+    """Stop agents that keep writing to each other: after six letters of a thread without a person's letter in between, raise
+    ToolProblem for each further letter. Notify the operator and the recipient, once."""
     if cause is None or cause.origin != "agent" or session.focus.asks_review:
         return
     mail, letters = session.hive.mail, list[str]()
@@ -202,7 +202,7 @@ def _check_thread(session: Session, cause: Message | None, subject: str, body: s
     if len(letters) < _MAX_THREAD_LETTERS:
         return
     reason = f"{_MAX_THREAD_LETTERS} letters have been written in this thread with no person in between"
-    notice = f"{reason}, so the next one, from {session.agent} to {cause.sender}, is held. Write to them to let them continue."
+    notice = f"{reason}, so the next one, from {session.agent} to {cause.sender}, is held. Write to both to let them continue."
     for to, text in ((HUMAN, f"{notice}\n\n{subject}\n\n{body}"), (cause.sender, f"{notice}\n")):
         mail.send(
             session.agent, [to], f"Held: mail between {session.agent} and {cause.sender}", text,
@@ -212,7 +212,7 @@ def _check_thread(session: Session, cause: Message | None, subject: str, body: s
 
 
 def _message_to_answer(session: Session, id_: str) -> Message:
-    """Return the message to answer: the one in focus, or, without one in focus, any message of the mailbox. Raises UserError."""
+    """Return the message with this id: only the message in focus, or any of the mailbox if none is in focus. Raises UserError."""
     if session.focus.message is None:
         return session.hive.mail.read(session.agent, id_)
     if id_ != session.message.id:
@@ -221,7 +221,7 @@ def _message_to_answer(session: Session, id_: str) -> Message:
 
 
 def _stable_id(session: Session, *parts: str) -> str:
-    """Return a Message-ID that is always the same for the same cause."""
+    """Return a Message-ID that depends only on the agent and `parts`."""
     digest = hashlib.sha256("\0".join((session.agent, *parts)).encode()).hexdigest()[:32]
     return f"{parts[0]}.{digest}@{session.hive.config.workspace}"
 

@@ -1,4 +1,4 @@
-"""A search for lines. As a script (`python -I -S`) it searches by a regular expression, with limits on time and memory.
+"""Finds matching lines. Run as a script (`python -I -S`), matches a regular expression within limits of time and memory.
 
 The script does not import hivemind. It reads `(pattern, texts, limit)` with `marshal` from standard input, and writes
 `(hits, is_cut)`, or the error message of `re` for the pattern.
@@ -14,11 +14,11 @@ from io import StringIO
 
 SHOWN_CHARS = 300
 LineMatches = tuple[list[tuple[str, int, str]], bool]
-"""The hits (name of the text, number of the line from 1, beginning of the line), and True if there may be more."""
+"""Hits as (name of the text, number of the line from 1, beginning of the line), and True if there may be more hits."""
 
 
 def find_lines(matches: Callable[[str], object], texts: Iterable[tuple[str, str]], limit: int) -> LineMatches:
-    """Find the first `limit` matching lines of named texts."""
+    """Return the first `limit` lines of named texts for which `matches` is true."""
     hits: list[tuple[str, int, str]] = []
     for name, text in texts:
         for number, raw_line in enumerate(StringIO(text), 1):

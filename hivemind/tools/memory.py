@@ -1,4 +1,4 @@
-"""Tools for long-term memory: the agent's own namespace, and the namespace that its workspace shares."""
+"""Tools for long-term memory, in the agent's own namespace and in the shared namespace of its workspace."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _NAMESPACE = "your own (default) or the shared one, as a list of its parts"
 
 
 def namespaces_in(store_location: str, workspace: str, agent: str) -> tuple[Namespace, Namespace]:
-    """Return the agent's own namespace and the shared one of its workspace, for a store at that location. Several hives may share
-    a PostgreSQL database, so there an agent's own namespace contains the workspace."""
+    """Return the agent's own namespace and its workspace's shared namespace in a store. Several hives may share a PostgreSQL
+    database, so an agent's own namespace in a database contains the workspace."""
     return ("memories", f"{agent}@{workspace}" if is_postgres(store_location) else agent), ("shared", workspace)
 
 
 def namespaces_of(hive: Parts, agent: str) -> tuple[Namespace, Namespace]:
-    """Return the two namespaces that an agent may use: its own, and the shared one of its workspace."""
+    """Return the two namespaces that an agent may use: its own, and the shared namespace of its workspace."""
     return namespaces_in(hive.config.memory or "", hive.config.workspace, agent)
 
 
 def check_namespace(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
-    """Return the namespace if the agent may use it. Raises NamespaceForbidden."""
+    """Return the namespace as a tuple. Raises NamespaceForbidden if the agent may not use it."""
     namespaces = namespaces_of(hive, agent)
     if tuple(namespace) not in namespaces:
         raise NamespaceForbidden(
             f"{agent} may not use the namespace {list(namespace)!r}",
-            remedy=f"it has {' and '.join(json.dumps(list(permitted)) for permitted in namespaces)}",
+            remedy=f"it may use {' and '.join(json.dumps(list(permitted)) for permitted in namespaces)}",
         )
     return tuple(namespace)
 
 
 def run_with_repair(hive: Parts, use: Callable[[], _T]) -> _T:
-    """Call `use`. If the memory database is damaged, restore it and call `use` again: damage must not stop every agent."""
+    """Call `use` and return its result. If the memory database is damaged, restore the database and call `use` again."""
     try:
         return use()
     except StoreDamaged as error:
@@ -60,7 +60,7 @@ def run_with_repair(hive: Parts, use: Callable[[], _T]) -> _T:
 
 class Remember(Arguments):
     content: str = Field(min_length=1, description="one fact, in words that will be understood later without context")
-    key: str | None = Field(None, description="a name for it; replaces the entry with that key")
+    key: str | None = Field(None, description="a name for the memory; an entry with this key is replaced")
     metadata: dict[str, Any] | None = None
     speaker: str | None = Field(None, description="the person who stated it, if not you")
     category: str | None = Field(None, description="for example preference, fact, goal, context")
@@ -119,7 +119,7 @@ def _memories_text(result: Mapping[str, Any]) -> str:
 
 @tool(text=_memories_text, is_read_only=True)
 def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
-    """Search your memories and those of your workspace, by words and by meaning, best first."""
+    """Search your memories and your workspace's memories, by words and by meaning, best first."""
     hive = session.hive
     namespaces = list(namespaces_of(hive, session.agent))
     if arguments.namespace is not None:

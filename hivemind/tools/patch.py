@@ -1,4 +1,4 @@
-"""Unified diffs for the tool `apply_patch`: read them, and apply them exactly.
+"""Reads unified diffs for the tool `apply_patch`, and applies them exactly.
 
 A hunk applies where all its old lines match word for word, at the line that it names or the nearest match. No context line is
 skipped or guessed. The line counts in `@@` are ignored, since models miscount. An empty line counts as a context line that lost
@@ -34,7 +34,7 @@ class PatchProblem(UserError):
 
 @dataclass(slots=True)
 class Hunk:
-    """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of the first old line, if the head names it."""
+    """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of its first old line; None without."""
 
     head: str
     start: int | None
@@ -42,7 +42,7 @@ class Hunk:
 
     @property
     def old_lines(self) -> list[str]:
-        """The lines before the change."""
+        """The hunk's lines as they were before the change."""
         return [line for sign, line in self.lines if sign != "+"]
 
 
@@ -60,7 +60,7 @@ class FilePatch:
 
 
 def read_patch(text: str) -> list[FilePatch]:
-    """Read a unified diff, as `diff -u` or git writes it. Raises PatchProblem with the line's number."""
+    """Read a unified diff, as `diff -u` or git writes it. Raises PatchProblem with the number of an invalid line."""
     lines = text.replace("\r\n", "\n").split("\n")
     files: list[FilePatch] = []
     file: FilePatch | None = None
@@ -101,7 +101,7 @@ def _begins_file(lines: Sequence[str], at: int) -> bool:
 
 
 def _paths(old: str, new: str) -> tuple[str | None, str | None]:
-    """Return both paths without `a/` and `b/`, and without the times that diff writes after a tab."""
+    """Return both paths, None for /dev/null, without `a/` and `b/` and without the times that diff writes after a tab."""
     old, new = old.split("\t")[0].rstrip(), new.split("\t")[0].rstrip()
     if old in (_DEV_NULL, new) and new == _DEV_NULL:
         raise PatchProblem("has /dev/null on both sides")
@@ -111,7 +111,7 @@ def _paths(old: str, new: str) -> tuple[str | None, str | None]:
 
 
 def _read_hunk(lines: Sequence[str], at: int, file: FilePatch | None) -> int:
-    """Read the hunk that begins at this line into its file; returns the number of the line after it."""
+    """Add the hunk that begins at index `at` to its file. Return the index of the line after the hunk."""
     head = lines[at]
     match = _HUNK.match(head)
     if file is None or match is None:
@@ -142,7 +142,7 @@ def _read_hunk(lines: Sequence[str], at: int, file: FilePatch | None) -> int:
 
 
 def patched(text: str, file: FilePatch) -> str:
-    """Apply all hunks of a file to its text. Raises PatchProblem that names the first hunk that does not apply, and why."""
+    """Return the text with all hunks applied. Raises PatchProblem that says which hunk does not apply, and why."""
     lines = list(StringIO(text))
     new_lines: list[str] = []
     position = offset = 0
@@ -166,7 +166,7 @@ def patched(text: str, file: FilePatch) -> str:
 
 
 def _lines_before(hunk: Hunk, start: int) -> int:
-    """Return how many lines come before the hunk by its header. A hunk that only adds names the line before it."""
+    """Return how many lines come before the hunk. The header of a hunk that only adds has the number of the line before."""
     return start - 1 if hunk.old_lines else start
 
 
@@ -184,13 +184,13 @@ def _find_position(lines: Sequence[str], hunk: Hunk, position: int, offset: int)
 
 
 def _matching_count(lines: Sequence[str], at: int, old: Sequence[str]) -> int:
-    """Count how many old lines of a hunk match from position `at` on. The file's last line may lack its line end."""
+    """Return how many old lines of a hunk match the file from index `at` on, whether or not the last line has a line end."""
     pairs = zip(lines[at : at + len(old)], old, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0].removesuffix("\n") == pair[1].removesuffix("\n"), pairs))
 
 
 def _mismatch(lines: Sequence[str], hunk: Hunk, position: int) -> str:
-    """Describe for a mind why a hunk does not apply: the position where most of it matches, and the first line that differs."""
+    """Describe why a hunk does not apply: the first line that differs at the position where most of the hunk matches."""
     old = hunk.old_lines
     if not old:
         return f"the hunk has no context line, and the file has {len(lines)} lines"

@@ -1,9 +1,9 @@
 """The paths that tools may read and write.
 
-A relative path is below the task's first worktree if there is one, else below the hive's folder, where a file of the task takes
-precedence. An absolute path must be in a folder that hive.yaml lists under `roots:`. `..`, other absolute paths and symbolic
-links are refused wherever they lead. Files are opened name by name without following links, so a path cannot lead out of its
-folder even if others move files meanwhile.
+A relative path is below the task's first worktree if it has one, else below the hive's folder, where a file of the task takes
+precedence. A worktree is made when a path in it is needed. An absolute path must be in a folder that hive.yaml lists under
+`roots:`. `..`, other absolute paths and symbolic links are refused wherever they lead. Files are opened name by name without
+following links, so a path cannot lead out of its folder even if others move files meanwhile.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class ToolPath:
         return self.base.joinpath(*self.names)
 
     def open(self) -> int:
-        """Open a regular file for reading; returns its descriptor. Raises UserError, OSError."""
+        """Open the file for reading and return its descriptor. Raises UserError if it is not a regular file, OSError."""
         return fs.file_below(self.base, self.names)
 
     def folder(self) -> int:
-        """Open the folder; returns its descriptor. Raises OSError."""
+        """Open the path as a folder and return its descriptor. Raises OSError."""
         return fs.folder_below(self.base, self.names)
 
     def __truediv__(self, name: str) -> ToolPath:
@@ -65,12 +65,12 @@ class ToolPath:
 
 
 def readable(session: Session, path: str) -> ToolPath:
-    """Resolve a path that a tool may read. Raises UserError."""
+    """Resolve a path for reading. Raises UserError for a path that no tool of this agent may read."""
     layout = session.hive.layout
     place = _resolve(session, path)
     place = _archived_place(layout, place) or place
     worktree_place = _in_worktree(session, path, place)
-    if worktree_place is not None and os.path.lexists(worktree_place.path):
+    if worktree_place is not None and _is_there(session, worktree_place):
         place = worktree_place
     elif session.focus.work is not None and not os.path.isabs(path) and place.names:
         task = session.work.task
@@ -80,6 +80,8 @@ def readable(session: Session, path: str) -> ToolPath:
         place = next(
             (candidate for candidate in candidates if os.path.lexists(candidate.path)), worktree_place or place
         )
+    if place is worktree_place:
+        _enter(session, place)
     if not is_readable(session, place.path):
         raise ToolProblem(
             "is the mailbox of another agent"
@@ -112,21 +114,21 @@ def is_readable(session: Session, path: Path) -> bool:
 
 
 def read_bytes(session: Session, place: ToolPath, max_bytes: int = MAX_READ_BYTES) -> bytes:
-    """Read a regular file. Raises UserError if it is longer than `max_bytes`, or not a readable regular file."""
+    """Return the bytes of a regular file. Raises UserError if it is longer than `max_bytes` or cannot be read."""
     with open_place(session, place) as stream:
         raw = stream.read(max_bytes + 1)
     if len(raw) > max_bytes:
         relative_path = session.hive.layout.relative(place.path)
         raise ToolProblem(
-            f"is larger than {max_bytes} bytes", location=relative_path, remedy="read_file shows it in parts"
+            f"is larger than {max_bytes} bytes", location=relative_path, remedy="read_file shows the file in parts"
         )
     return raw
 
 
 def open_place(session: Session, place: ToolPath) -> BufferedReader:
-    """Open a regular file for reading; the caller closes it. Raises ToolProblem for anything else.
+    """Open a regular file for reading; the caller closes it. Raises ToolProblem if the path is anything else.
 
-    The text file of an active task is read in the version that was claimed, even if it was changed since.
+    For the text file of an active task, return the text that was claimed, even if the file was changed since.
     """
     layout = session.hive.layout
     relative_path = layout.relative(place.path)
@@ -147,7 +149,7 @@ def open_place(session: Session, place: ToolPath) -> BufferedReader:
 
 
 def _claimed_text(layout: Layout, path: Path) -> bytes | None:
-    """Return the text that was dropped if the path is its copy in an active task's folder, else None."""
+    """Return the text with which an active task was dropped if the path is that task's text file, else None."""
     if path.parent.parent != layout.active or path.name not in ("task.md", "task.yaml"):
         return None
     record = load(path.parent)
@@ -163,8 +165,8 @@ class WritableFile:
 
     @contextmanager
     def reserved(self, session: Session, reason: str) -> Iterator[None]:
-        """Reserve the file while the block runs. Raises ReservationHeld (code `RESERVATION_HELD`) if another agent has done
-        so."""
+        """Reserve a shared file while the block runs. Raises ReservationHeld (code `RESERVATION_HELD`) if another agent has
+        reserved it."""
         if not self.is_shared:
             yield
             return
@@ -181,8 +183,8 @@ class WritableFile:
         return os.path.lexists(self.place.path)
 
     def write(self, session: Session, text: str, like: WritableFile | None = None) -> None:
-        """Write the whole file, and create its folders. An existing file keeps its mode, within `access:`; a new file gets the
-        mode of `like`. Raises UserError."""
+        """Write the whole file, and create its folders. An existing file keeps its mode, limited by `access:` of hive.yaml; a new
+        file gets the mode of `like`. Raises UserError."""
         with self.folder(session, make=True) as (folder, name):
             mode = _mode(name, folder)
             if like is not None:
@@ -199,7 +201,7 @@ class WritableFile:
 
     @contextmanager
     def folder(self, session: Session, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the file's folder; yields the descriptor and the file's name. Raises ToolProblem for errors of the system."""
+        """Open the file's folder, yield its descriptor and the file's name. An OSError in the block becomes a ToolProblem."""
         *folders, name = self.place.names
         relative_path = session.hive.layout.relative(self.place.path)
         try:
@@ -215,9 +217,9 @@ class WritableFile:
 
 
 def writable(session: Session, path: str) -> WritableFile:
-    """Resolve a path that a tool may write: in the task's worktree or folder, unless it names knowledge/ or a root for writing.
+    """Resolve a path for writing: in knowledge/ or a root open for writing if named, else in the task's worktree or folder.
 
-    Raises UserError for any other path, and for anything but a regular file.
+    Raises UserError for any other path, and for a path that exists and is not a regular file.
     """
     layout = session.hive.layout
     task = session.focus.work.task if session.focus.work is not None else None
@@ -225,11 +227,12 @@ def writable(session: Session, path: str) -> WritableFile:
     place = _resolve(session, path)
     if any(_comparable(name) in _GIT_NAMES for name in place.names):
         raise ToolProblem("is a name that git treats as a repository, from which it may run commands", location=path)
-    worktree_place = _in_worktree(session, path, place)
+    worktree_place = _worktree_place(session, path, place)
     enclosing_roots = [root for root in _with_parents(place.path) if root in roots]
     is_explicit = worktree_place is None and (os.path.isabs(path) or enclosing_roots[0] != layout.root)
     if worktree_place is not None:
         place = worktree_place
+        _enter(session, place)
         if any(worktree.path == worktree_place.base and worktree.branch is None for worktree in session.worktrees):
             raise ToolProblem(
                 "is part of the work that you review, which you may only read",
@@ -266,27 +269,38 @@ def writable(session: Session, path: str) -> WritableFile:
     return WritableFile(place, is_shared=is_explicit)
 
 
-def _in_worktree(session: Session, path: str, place: ToolPath) -> ToolPath | None:
-    """Return the path in a worktree of the task, given in full or relative to the first worktree; None for any other path. A
-    relative path is in the hive's folder if its first name exists there as a folder and not in the worktree."""
+def _worktree_place(session: Session, path: str, place: ToolPath) -> ToolPath | None:
+    """Return the path as a path in a worktree of the task; None if it is in none. A relative path is in the first worktree,
+    unless its first name is a folder of the hive that does not exist in the worktree."""
     worktrees = session.worktrees
     for worktree in worktrees:
         if worktree.path in _with_parents(place.path):
             return ToolPath(worktree.path, place.path.relative_to(worktree.path).parts)
     if not worktrees or os.path.isabs(path) or session.work.task.path in _with_parents(place.path):
         return None
-    first_name = place.names[:1]
-    if (
-        first_name
-        and (session.hive.layout.root / first_name[0]).is_dir()
-        and not os.path.lexists(worktrees[0].path / first_name[0])
-    ):
+    first = ToolPath(worktrees[0].path, place.names[:1])
+    layout = session.hive.layout
+    is_in_hive = layout.worktrees in _with_parents(place.path) or (layout.root.joinpath(*first.names)).is_dir()
+    if first.names and is_in_hive and not _is_there(session, first):
         return None
-    return ToolPath(worktrees[0].path, place.names)
+    return ToolPath(first.base, place.names)
+
+
+def _is_there(session: Session, place: ToolPath) -> bool:
+    """Check for a file in a worktree; before the task has touched the root, in the person's checkout."""
+    worktree = next(worktree for worktree in session.worktrees if worktree.path == place.base)
+    if worktree.base:
+        _enter(session, place)
+    return os.path.lexists((worktree.path if worktree.base else worktree.root).joinpath(*place.names))
+
+
+def _enter(session: Session, place: ToolPath) -> None:
+    """Make the worktree of a place in one, if it is missing."""
+    session.enter(next(worktree.root for worktree in session.worktrees if worktree.path == place.base))
 
 
 def _resolve(session: Session, path: str) -> ToolPath:
-    """Split a path into its base folder and names. Raises ToolProblem that says how to name the file instead."""
+    """Split a path into its base folder and names. Raises ToolProblem for a path that is not permitted."""
     layout = session.hive.layout
     names = [name for name in _check_syntax(path).split("/") if name not in ("", ".")]
     if ".." in names:
@@ -304,13 +318,13 @@ def _resolve(session: Session, path: str) -> ToolPath:
     remedy = (
         f"use {relative_path}"
         if not os.path.isabs(relative_path)
-        else "a person can add its folder under roots: in hive.yaml"
+        else "a person can add the file's folder under roots: in hive.yaml"
     )
     raise ToolProblem("is an absolute path", location=path, remedy=remedy)
 
 
 def _refuse_links(session: Session, place: ToolPath, path: str) -> None:
-    """Raise ToolProblem that names a symbolic link on the path. Opening the file refuses links that appear later."""
+    """Raise ToolProblem if a symbolic link is on the path, and name it. Opening the file refuses links that appear later."""
     layout, at = session.hive.layout, place.base
     for name in place.names:
         at /= name
@@ -323,7 +337,7 @@ def _refuse_links(session: Session, place: ToolPath, path: str) -> None:
 
 
 def _check_syntax(path: str) -> str:
-    """Return the path if it is well-formed. Raises ToolProblem."""
+    """Check that a path is well-formed, and return it. Raises ToolProblem."""
     excerpt = repr(path[:80])
     if not path or any(not char.isprintable() for char in path):
         raise ToolProblem("a path must not be empty or contain control characters", location=excerpt)
@@ -339,7 +353,7 @@ def _check_syntax(path: str) -> str:
 
 
 def _is_protected(layout: Layout, path: Path) -> bool:
-    """Check for folders that no tool may write, even if a root open for writing is inside them or contains the hive."""
+    """Return True if the path is in a folder that no tool may write, even if a root open for writing covers the path."""
     protected = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config}
     return not protected.isdisjoint(_with_parents(path))
 
@@ -350,7 +364,7 @@ def _comparable(name: str) -> str:
 
 
 def _is_record(layout: Layout, path: Path) -> bool:
-    """Check for the runtime's records in a task's folder: everything but the files that are there for people to read."""
+    """Return True for the runtime's records in a task's folder: all files but those that people read (`_PUBLIC_NAMES`)."""
     names = path.relative_to(layout.tasks).parts if layout.tasks in path.parents else ()
     if names[:1] == (layout.archive.name,):
         names = names[2:]
@@ -370,7 +384,7 @@ def _reservation_path(layout: Layout, path: Path) -> str:
 
 
 def _mode(name: str, folder: int) -> int:
-    """Return the file's mode without special bits, or the mode of a new file if there is none."""
+    """Return the file's mode without special bits, or the mode for a new file if no regular file has the name."""
     try:
         status = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
@@ -380,12 +394,12 @@ def _mode(name: str, folder: int) -> int:
 
 class Reserve(Arguments):
     paths: list[str] = Field(min_length=1, max_length=64, description="globs from the hive's root: knowledge/boats/**")
-    shared: bool = Field(False, description="other agents may also reserve them as shared")
+    shared: bool = Field(False, description="other agents may also reserve the paths as shared")
     reason: str = ""
 
 
 class Release(Arguments):
-    reservation: int | None = Field(None, description="its number; default: all of yours")
+    reservation: int | None = Field(None, description="the reservation's number; default: all your reservations")
 
 
 @tool()

@@ -1,4 +1,4 @@
-"""All tools by name: for minds, for members (MCP), and for a person at the command line."""
+"""All tools by name, for minds, for members (MCP), and for a person at the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOOLS: dict[str, Tool] = {tool.name: tool for family in _FAMILIES for tool in fa
 """The tools of minds."""
 
 MEMBER_TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*QUEUE_TOOLS, *MAILBOX_TOOLS, *VIEW_TOOLS)}
-"""Further tools for members (MCP). For a mind the runtime does this work."""
+"""Further tools for members (MCP). For a mind, the runtime does the work of these tools."""
 
 
 _TASK = ("plan_steps", "finish_step", "finish_task", "fail_task", "ask_human")
@@ -61,7 +61,7 @@ TOOLSETS: dict[str, tuple[str, ...] | None] = {
     ),
     "all": None,
 }  # fmt: skip
-"""The toolsets that an agent's file may name under `toolset:`. None: all tools."""
+"""The toolsets that an agent's file may name under `toolset:`; None stands for all tools."""
 
 _CORE = (
     "resume", "list_tasks", "claim_task", "plan_steps", "claim_step", "finish_step", "add_card", "finish_task", "fail_task",
@@ -75,13 +75,13 @@ _DAILY = (
 )  # fmt: skip
 
 PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}
-"""The profiles of an MCP client. The default has few tools, since each schema costs tokens in every turn. None: all tools."""
+"""The profiles of an MCP client; None stands for all tools. `core` has few, since each schema costs tokens in every turn."""
 
 
 def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, Tool]:
-    """Return the tools that an agent's file names under `tools`, then under `toolset`. Without either: all tools, or the toolset
-    `hive` for a coding agent, which has its own tools for files and commands. With a `profile` the agent is a member, and gets
-    the profile's tools that its file allows.
+    """Return the tools that an agent's file names under `tools`, then under `toolset`. If it has neither, return all tools, or
+    the toolset `hive` for a coding agent, which has its own tools for files and commands. With a `profile` the agent is a
+    member: return the profile's tools that its file allows.
 
     Raises ToolProblem for the name of an unknown tool or toolset, and for a member's tool without a profile.
     """
@@ -103,7 +103,7 @@ def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, 
 
 
 def find_tool(name: str) -> Tool:
-    """Return the tool of that name. Raises ToolProblem that lists all names."""
+    """Return the tool of that name. Raises ToolProblem that lists all tools if there is no such tool."""
     tool = TOOLS.get(name) or MEMBER_TOOLS.get(name)
     if tool is None:
         raise ToolProblem(f"there is no tool {name!r}", remedy=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")

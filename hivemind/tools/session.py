@@ -1,10 +1,11 @@
-"""The session of a tool: the agent's identity, set by the runtime, the hive, and the task or message in focus."""
+"""The session in which a tool is called: the hive, the agent, set by the runtime, and the task or message in focus."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -21,25 +22,27 @@ from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskStep
 
+_MAKING_S = 600.0  # to fill a worktree; its set-up has the limits of a command
+
 
 class MemberTasks(Protocol):
-    """The tasks of a member (MCP), which chooses its tasks itself."""
+    """The tasks of a member (MCP). A member chooses its tasks itself."""
 
     def task_runs(self) -> Collection[TaskRun]:
         """Return the tasks that the member has claimed."""
         ...
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        """Claim the next task for the member, or the task of that id; returns None if there is none."""
+        """Claim the next task for the member, or the task of that id. Return None if no task can be claimed."""
         ...
 
     def set_focus(self, work: TaskRun) -> None:
-        """Make that task the one in focus."""
+        """Put the task into focus."""
         ...
 
 
 class SessionTool(Protocol):
-    """A tool as its callers use it: `hivemind.tools.Tool`."""
+    """The part of `hivemind.tools.Tool` that users of a session need."""
 
     @property
     def is_read_only(self) -> bool: ...
@@ -50,9 +53,9 @@ class SessionTool(Protocol):
 
 @frozen
 class Session:
-    """One agent that uses tools on one focus. No argument of a tool can change the agent. `stopping` returns True once the
-    agent's process is to end. `call_id` identifies the call. With `shows_pictures` the mind sees the pictures that it reads.
-    `recall` takes a question and a number of tokens, and returns what the agent knows about the question."""
+    """The context of an agent's tool calls. No argument of a tool can change the agent. `stopping` returns True once the agent's
+    process should end. `call_id` identifies the call. With `shows_pictures` the mind sees the pictures that it reads. `recall`
+    takes a question and a number of tokens, and returns what the agent knows about the question."""
 
     hive: Parts
     agent: str
@@ -67,19 +70,19 @@ class Session:
     recall: Callable[[str, int], Mapping[str, Any]] | None = None
 
     def for_call(self, call_id: str | None) -> Session:
-        """Return the session for one call. Mail and tasks are derived from the call's id, so a repeated call makes them once."""
+        """Return the session for one call. Ids of new mail and tasks derive from `call_id`: a repeated call adds no second."""
         return replace(self, call_id=call_id or None)
 
     def call_key(self, tool: str, arguments: BaseModel) -> str:
-        """Return a key of the call that stays the same if the call is repeated after a crash: its id in the conversation, or a
-        digest of the arguments for a call without an id."""
+        """Return a key that stays the same if the call is repeated after a crash: the call's id in the conversation, or without
+        an id a digest of its arguments."""
         if self.call_id is not None:
             return self.call_id
         return hashlib.sha256(f"{tool} {arguments.model_dump_json()}".encode()).hexdigest()[:16]
 
     @property
     def work(self) -> TaskRun:
-        """The task in focus. Raises UserError if there is none."""
+        """The task in focus. Raises UserError if no task is in focus."""
         if self.focus.work is None:
             focus_note = "there is none" if self.focus.message is None else "a message is in focus"
             raise UserError(f"this needs a task in focus, and {focus_note}")
@@ -87,8 +90,17 @@ class Session:
 
     @property
     def worktrees(self) -> tuple[Worktree, ...]:
-        """The worktrees of the task in focus; tools work in the first. Raises UserError if one cannot be created."""
-        return () if self.focus.work is None else self.focus.work.worktrees.ready()
+        """The worktrees of the task in focus, which may not exist yet; tools work in the first."""
+        return () if self.focus.work is None else self.focus.work.worktrees.planned
+
+    def enter(self, *roots: Path) -> tuple[Worktree, ...]:
+        """Return the worktrees of these roots, by default all, of the task in focus. Makes those that are missing. Raises
+        UserError."""
+        worktrees = self.work.worktrees
+        if worktrees.is_ready(*roots):
+            return worktrees.ready(*roots)
+        with self.pulse.busy(_MAKING_S + self.config.limits.wall_s):
+            return worktrees.ready(*roots)
 
     @property
     def own_tasks(self) -> MemberTasks:
@@ -98,9 +110,9 @@ class Session:
         return self.member_tasks
 
     def step_authority(self, step: PlannedStep) -> dict[str, Any]:
-        """Return the arguments that authorise a change of a step: the agent, and the generation of its lease.
+        """Return the arguments that authorise a change of a step: the agent, and the generation of the step's lease.
 
-        Syncs the graph first: events of the journal must not refer to cards that are not on the disk.
+        Sync the graph first, because events of the journal must not refer to cards that are not on the disk.
         """
         if self.owns(step):
             self.work.trail.sync()
@@ -110,18 +122,18 @@ class Session:
         return {"agent_id": self.agent, "generation": lease.generation if is_holder and lease else None}
 
     def owns(self, step: PlannedStep) -> bool:
-        """Return True for a step of the task in focus, False for a step that the agent has leased from another task."""
+        """Return True if the step is part of the task in focus, False if the agent has leased it from another task."""
         return self.focus.work is not None and self.focus.work.task.id == step.step.task
 
     @property
     def message(self) -> Message:
-        """The message in focus. Raises UserError if a task is."""
+        """The message in focus. Raises UserError if no message is in focus."""
         if self.focus.message is None:
             raise UserError("this needs a message in focus, and a task is in focus")
         return self.focus.message
 
     def step(self, step_id: str | None) -> PlannedStep:
-        """Return the step of that id, or the step in focus.
+        """Return the step of that id, by default the step in focus.
 
         Raises UserError for a step of another task, unless this agent has its lease.
         """

@@ -26,7 +26,7 @@ Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
 def ask_person(
     session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None
 ) -> None:
-    """Send a question to the operator, and record its Message-ID in the wait of that name, which recognises the answer by it."""
+    """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait."""
     work = session.work
     about = "" if step is None else f", step {step.step.path}"
     report = session.hive.mail.send(
@@ -128,7 +128,7 @@ def note_step(session: Session, arguments: NoteStep) -> dict[str, Any]:
 
 @tool()
 def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
-    """Confirm that a step meets its criteria and passes its tests (or the other checkpoints named)."""
+    """Confirm that a step meets its criteria and passes its tests, or the checkpoints that you name."""
     step = session.step(arguments.step)
     updated_step = session.hive.steps.verify(
         step.id, checkpoints=tuple(arguments.checkpoints), **session.step_authority(step)
@@ -138,8 +138,8 @@ def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
 
 @tool()
 def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
-    """Close a step and confirm its criteria and tests. Its commands, quotes and written files are its proof; `evidence` adds
-    more."""
+    """Close a step and confirm its criteria and tests. The proof is the step's commands, quotes and written files, and your
+    `evidence`."""
     step = session.step(arguments.step)
     authority = session.step_authority(step)
     command_receipts = [receipt for receipt in step.step.command_receipts if receipt.text == step.command]
@@ -151,7 +151,7 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     ):
         raise ToolProblem(
             f"the command of step {step.id} ended with status {command_receipts[-1].exit_status}",
-            remedy="fix that and run it again with run_command, or give up with fail_task",
+            remedy="fix the cause and run the command again with run_command, or give up with fail_task",
         )
     receipts = _receipts(session, step, arguments.evidence)
     updated_step = session.hive.steps.done(
@@ -174,10 +174,10 @@ def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
 
 
 def _receipts(session: Session, step: PlannedStep, references: list[str]) -> list[Receipt]:
-    """Return the receipts that the references name: of commands that the runtime ran, and of files as they are now.
+    """Return the receipts of the references: ids of the task's command receipts, or paths of files, whose digest is taken now.
 
-    Receipts that the step has already are omitted. Raises UserError for any other reference, and for a file in a step with
-    `proof: require`: the mere existence of a file is not a proof.
+    Receipts that the step already has are omitted. Raises UserError for an invalid reference, and for a file if the step has
+    `proof: require`, because the mere existence of a file is not a proof.
     """
     receipts: list[Receipt] = []
     for name in references:
@@ -190,7 +190,7 @@ def _receipts(session: Session, step: PlannedStep, references: list[str]) -> lis
         elif step.step.proof == "require":
             raise ToolProblem(
                 "is only a file, which is not enough proof (proof: require)", location=name,
-                remedy="run a command that shows the result, quote the file with add_card, or write it with the step's id",
+                remedy="run a command that shows the result, quote the file with add_card, or write the file with the step's id",
             )  # fmt: skip
         else:
             place = readable(session, name)
@@ -204,7 +204,7 @@ def _receipts(session: Session, step: PlannedStep, references: list[str]) -> lis
 
 @tool()
 def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
-    """Report that a step cannot continue, and why. A person gets a mail; an answer to it lets the step continue."""
+    """Report that a step cannot continue, and why. A person gets a letter; an answer to the letter lets the step continue."""
     step = session.step(arguments.step)
     if session.owns(step):  # another task's owner asks for its own steps
         session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))

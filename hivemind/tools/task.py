@@ -34,9 +34,9 @@ _GRACE_S = _FIRST_CHECK_S = 2.0
 def finish(session: Session, answer: str) -> dict[str, Any]:
     """Take the next step towards the end of the task. Raises Parking while a reviewer has to answer.
 
-    An answer without quotes needs no check. Rejected quotes are dropped. In the first round steps that lose all quotes are
-    reopened, and are done once more with the current files. If no quote is left after that, the task fails with the reviewer's
-    reasons. If no other agent runs, this agent checks the quotes itself, and the result says so.
+    An answer without quotes needs no check. Rejected quotes are dropped. In the first round, steps that lose all their quotes are
+    reopened and done once more with the current files. If no quote is left in the second round, the task fails with the
+    reviewer's reasons. If no other agent runs, this agent checks the quotes itself, and the result says so.
     """
     work = session.work
     citations = work.citations()
@@ -53,7 +53,7 @@ def finish(session: Session, answer: str) -> dict[str, Any]:
 
 
 def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
-    """Choose a reviewer, record it with the task, then send the request. If no agent can review, check the quotes here."""
+    """Choose a reviewer, record its name with the task, and send the request. If no agent can review, check the quotes here."""
     hive, work = session.hive, session.work
     review = work.review
     reviewer = choose_reviewer(hive, session.agent, work.task.id, review.tried)
@@ -73,7 +73,7 @@ def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, 
 
 
 def _send(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
-    """Send the request and park the task. A repeated request has the same Message-ID and is delivered only once."""
+    """Send the request to the reviewer and raise Parking. A repeated request has the same Message-ID: it arrives only once."""
     hive, work = session.hive, session.work
     review = work.review
     assert review.reviewer is not None
@@ -92,10 +92,11 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
 
 
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
-    """Choose a running agent that was not asked yet. Idle agents come before busy ones, and the role `reviewer` before others.
+    """Choose a running agent that was not asked yet; None if there is none. Idle agents come before busy agents, and the role
+    `reviewer` before other roles.
 
-    The task's id decides among equals: reviews spread over the swarm, and a test can predict the choice. A member (MCP) is asked
-    only if its role is `reviewer`, since the runtime cannot wake it.
+    Among equal candidates the task's id decides, so reviews spread over the swarm and a test can predict the choice. A member
+    (MCP) is asked only if its role is `reviewer`, since the runtime cannot wake members.
     """
     candidates = [name for name in hive.agents if name != agent and name not in tried]
     alive = [name for name in candidates if holder_pid(hive.layout, name) is not None]
@@ -112,14 +113,14 @@ def _is_idle(hive: Parts, name: str) -> bool:
 
 
 def _thinks_outside(hive: Parts, name: str) -> bool:
-    """Check for a member (MCP), or another agent that an MCP client uses at the moment."""
+    """Return True for a member (MCP), and for another agent that an MCP client uses at the moment."""
     status = read_status(hive.layout.agent_state(name), name)
     return hive.agents[name].outside or (status is not None and status.mind == "mcp")
 
 
 def _should_ask_another(session: Session) -> bool:
-    """Check whether to ask another agent: after the timeout, or if the reviewer is busy and another agent is idle. A clock that
-    was set back counts as a timeout, so the task does not wait forever."""
+    """Return True if another agent should be asked: after the timeout, or if the reviewer is busy and another agent is idle. A
+    clock that was set back counts as a timeout, so the task does not wait forever."""
     hive, review = session.hive, session.work.review
     waited_s, timeout_s = time.time() - review.asked_at, hive.config.review_timeout_s
     if waited_s >= timeout_s or waited_s < -timeout_s:
@@ -130,8 +131,8 @@ def _should_ask_another(session: Session) -> bool:
 
 
 def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:
-    """Drop the rejected quotes: the quotes named in the verdict, or all. In the first round a step without quotes is reopened. In
-    the last round the task ends with the remaining quotes, and fails if there are none."""
+    """Drop the rejected quotes: the quotes that the verdict names, or all. In the first round, reopen each step that lost all its
+    quotes. In the last round, end the task with the remaining quotes, or fail it if no quote remains."""
     work, review = session.work, session.work.review
     problems, sources, retried_sources = list(review.problems), rejected_sources(review.problems), set[str]()
     withdrawn_sources = sources - {citation.source for citation in work.citations()}
@@ -142,7 +143,7 @@ def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:
         cards = [node for node, source in pairs if not sources or source in sources]
         if cards and len(cards) == len(pairs) and review.round + 1 < MAX_ROUNDS:
             retried_sources |= {source for _, source in pairs}
-            if step.step.status == "done":  # first: after a crash in between the step is open
+            if step.step.status == "done":  # before the quotes are withdrawn: after a crash in between the step is open
                 session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
         if cards:
             work.trail.withdraw(step.id, cards)
@@ -156,7 +157,7 @@ def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:
     if not work.citations():
         folder = work.fail(f"{review.reviewer} rejected the sources {review.round + 1} times: {'; '.join(problems)}")
         return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
-    if withdrawn_sources:  # a killed process had begun to drop them: later quotes are not checked yet
+    if withdrawn_sources:  # a killed process had begun to drop quotes: later quotes are not checked yet
         work.set_review(replace(review, state="none", dropped=dropped_problems))
         return _ask(session, work.citations(), answer)
     work.set_review(
@@ -166,7 +167,7 @@ def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:
 
 
 def _end(session: Session, answer: str) -> dict[str, Any]:
-    """Finish the task, unless it needs a review by criteria that has not approved it yet. Raises Parking during that review."""
+    """Finish the task, unless it needs a review by criteria that has not approved the result. Raises Parking meanwhile."""
     work = session.work
     outcome = advance_review(session, answer)
     if outcome is not None:
@@ -227,7 +228,7 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
 
 
 def _check_known(session: Session, wait: StepWait) -> None:
-    """Check that the awaited task or agent exists. It may appear in a moment, so raise Parking first, then ToolProblem."""
+    """Check that the awaited task or agent exists. If not, raise Parking for a moment, and ToolProblem the next time."""
     hive, task_id, name = session.hive, session.work.task.id, wait.what
     if wait.kind == "task" and name == task_id:
         raise ToolProblem("the task waits for itself")
@@ -263,7 +264,7 @@ def hand_over(session: Session, arguments: HandOver) -> dict[str, Any]:
 @tool()
 def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     """Finish the task. Another agent checks its quotes first. If the task has review criteria, a reviewer judges the result, and
-    you get missing points back. Then the cards are published and the result is written."""
+    you get the missing points. Then the cards are published and the result is written."""
     check_no_review(session)
     still_open = [step.id for step in session.work.steps() if step.step.status != "done" and not step.is_implicit]
     if still_open:
@@ -291,7 +292,7 @@ def _check_merges(session: Session, resolved: Sequence[str]) -> None:
 
 
 def _text_with_call(session: Session) -> str:
-    """Return the mind's text in the message with this call, which is the task's answer if the call has none."""
+    """Return the text of the mind's message that contains this call: the answer if the call has no `result`."""
     messages = (
         message
         for message in session.work.conversation.messages

@@ -65,7 +65,7 @@ def _claim_text(result: Mapping[str, Any]) -> str:
 
 @tool(text=_tasks_text, is_read_only=True)
 def list_tasks(session: Session, arguments: ListTasks) -> dict[str, Any]:
-    """List tasks: waiting ones (with the reason if they cannot be claimed yet), yours, or all active, done or failed ones."""
+    """List tasks: waiting tasks (with the reason if they cannot be claimed yet), your tasks, or all active, done or failed."""
     state = "active" if arguments.state == "mine" else arguments.state
     tasks = session.hive.tasks.list(state)
     if arguments.state == "mine":
@@ -113,6 +113,8 @@ def _row(session: Session, task: TaskSummary) -> dict[str, Any]:
 def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
     task, relative = work.task, session.hive.layout.relative
     text = mask(task.full_text)
+    # a member works there with tools of its own
+    worktrees = session.enter() if session.config.outside else session.worktrees
     text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (read_file shows the whole text)"
     return {
         "task": task.id,
@@ -120,7 +122,7 @@ def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
         "text": text,
         "maker": task.maker,
         "path": relative(task.files),
-        "worktrees": [f"{worktree.path} on branch {worktree.branch}" for worktree in work.worktrees.ready()],
+        "worktrees": [f"{worktree.path} on branch {worktree.branch}" for worktree in worktrees],
         "attachments": [relative(path) for path in task.attachments],
         "steps": [step.mind_fields() for step in work.steps()],
     }
@@ -141,7 +143,7 @@ class Signals(Arguments):
 
 @tool(is_read_only=True)
 def resume(session: Session, arguments: Resume) -> dict[str, Any]:
-    """See where you are: task, step and its lease, and the next call. Other views add cards and events. Begin with this."""
+    """See where you are: task, step and its lease, and the next call. Other views add cards and events. Call this first."""
     work = session.focus.work
     task = arguments.task
     if task is None and arguments.step is None and work is not None:
@@ -162,7 +164,7 @@ def signals(session: Session, arguments: Signals) -> dict[str, Any]:
 
 
 def restrict_calls(view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:
-    """Restrict a view to the reader's tools: replace calls of other tools by None, and remove the Python form of calls."""
+    """Replace proposed calls of tools that the reader does not have by None, and remove the Python form of all calls."""
     next_calls = view.get("capsule", {}).get("next", {})
     calls = [(next_calls, name) for name in next_calls if next_calls[name] is not None]
     calls += [(signal, "action") for signal in view.get("signals", ()) if "action" in signal]

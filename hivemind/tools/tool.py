@@ -52,13 +52,13 @@ OTHER_NAMES = {
     "title": ("name",),
     "to": ("recipient", "recipients"),
 }
-"""Other names of arguments. One is accepted if the tool has no argument of that name and the right one is missing."""
+"""Other names of arguments. Another name is accepted if no argument of the tool has it and the right name is missing."""
 _COMMANDS = frozenset({"command", "run"})
 _BY_TOOL = {
     "hivemind task (list|show)": "list_tasks", r"hivemind mail list \S+( --folder \w+)?": "check_mailbox",
     "hivemind view resume": "resume",
 }  # fmt: skip
-"""The tools that show a mind what these commands show a person."""
+"""For some commands, patterned, the tool that shows a mind what the command shows a person."""
 
 
 class Arguments(StrictModel):
@@ -84,18 +84,18 @@ class Arguments(StrictModel):
 
     @classmethod
     def canonical_name(cls, name: str) -> str:
-        """Return the argument that has `name` as another name, or the name itself."""
+        """Return the name of the argument that `name` means by OTHER_NAMES, or `name` itself."""
         if name in cls.model_fields:
             return name
         return next((field_name for field_name in cls.model_fields if name in OTHER_NAMES.get(field_name, ())), name)
 
 
 class ToolProblem(UserError):
-    """A tool refused a call; the mind gets the reason."""
+    """A tool's refusal of a call; the mind gets the message."""
 
 
 class Interrupted(ToolProblem):
-    """A call was interrupted from outside, not by a fault of the task; it may be repeated."""
+    """A call that was interrupted from outside, not by a fault of the task. The mind may repeat the call."""
 
     result: ClassVar[Mapping[str, Any]] = {"interrupted": True}
 
@@ -111,11 +111,11 @@ class Tool:
     text: Callable[[Mapping[str, Any]], str] = as_lines
     """Formats the result as text for a reader."""
     continuation: Callable[[Mapping[str, Any]], ContinuationCall | str] | None = None
-    """Maps a result to the call that shows omitted lines of its text; None if no call does."""
+    """Maps a result to the call that shows omitted lines of the result's text; None if no call does."""
     is_read_only: bool = False
 
     def render(self, result: Mapping[str, Any], limit_chars: int) -> str:
-        """Format the result as text. A long text is shortened, and says how to see the rest."""
+        """Format the result as text. A text over the limit is shortened, and says how to see the omitted lines."""
         return shortened(
             self.text(result), limit_chars, None if self.continuation is None else self.continuation(result)
         )
@@ -128,7 +128,7 @@ class Tool:
         return {"name": self.name, "description": self.description, "inputSchema": _parameters(self.arguments)}
 
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
-        """Check the arguments and use the tool. Leases and reservations of dead agents are released if they are in the way.
+        """Check the arguments and use the tool. If a dead agent's lease or reservation is in the way, release it and try again.
 
         Raises ToolProblem for wrong arguments and errors of the operating system, and the tool's own errors.
         """
@@ -159,8 +159,8 @@ class Tool:
 
 
 def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
-    """Rewrite an error's remedy for a mind, which has neither a command line nor Python: name the mind's own `tools`, and mark
-    what only a person can do."""
+    """Rewrite an error's remedy for a mind, which has neither a command line nor Python: name the mind's own `tools`, and mark a
+    remedy that only a person can apply."""
     if not isinstance(error, UserError) or error.remedy is None:
         return error
     remedy, suggestions = error.remedy, getattr(error, "suggestions", ())
@@ -178,7 +178,7 @@ def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
 
 
 def _wants_list(annotation: Any, value: Any) -> bool:
-    """Check whether an argument takes a list, and does not take a single value like this one as well."""
+    """Return True if an argument of this type takes a list, but not a single value of the type of `value`."""
     alternatives = (annotation,) if typing.get_origin(annotation) is list else typing.get_args(annotation)
     return (
         any(typing.get_origin(alternative) is list for alternative in alternatives) and type(value) not in alternatives
@@ -187,7 +187,7 @@ def _wants_list(annotation: Any, value: Any) -> bool:
 
 @cache
 def _parameters(arguments: type[Arguments]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's arguments. Cached: the forked agents share the schema of their parent process."""
+    """Return the JSON schema of a tool's arguments. Cached, so forked agents share the schemas of their parent process."""
     schema: dict[str, Any] = _lean(arguments.model_json_schema())
     schema.pop("description", None)
     return schema
@@ -230,7 +230,7 @@ def tool(
     continuation: Callable[[Mapping[str, Any]], ContinuationCall | str] | None = None,
     is_read_only: bool = False,
 ) -> Callable[[Use], Tool]:
-    """Turn a function `(session, arguments) -> result` into a tool. Its docstring is the description that a mind reads.
+    """Turn a function `(session, arguments) -> result` into a tool. The function's docstring describes the tool to minds.
 
     `text` formats the result (default: a line per field), `continuation` returns the call that shows omitted lines, and
     `is_read_only` marks a tool that changes no state.

@@ -1,4 +1,4 @@
-"""Views: the working set of an agent, the capsule and the signals. Read-only."""
+"""Read-only views of a hive for an agent: cards and events, the capsule, the signals."""
 
 from __future__ import annotations
 

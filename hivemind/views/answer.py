@@ -1,4 +1,4 @@
-"""The answer of a view, and how it is shortened to fit its budget.
+"""The answer of a view, which is shortened to fit into a budget.
 
 The budget counts UTF-8 bytes of compact JSON. First long texts are cut. Then traces, notes and events are removed
 (oldest first), then cards from the tail, statistics, signals, and last the capsule.
@@ -23,7 +23,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class CapsuleLocation(TypedDict, total=False):
-    """The caller's coordinates. The smallest budgets leave only the workspace and the lane."""
+    """Where the caller is: task, step, lane and branch. The smallest budgets leave only the workspace and the lane."""
 
     workspace: str
     target: _Record | None
@@ -34,7 +34,7 @@ class CapsuleLocation(TypedDict, total=False):
 
 
 class Capsule(TypedDict):
-    """The caller's location, the reasons for attention, and the next calls, which are complete."""
+    """The caller's location, the most important signals, and the next calls with all arguments."""
 
     where: CapsuleLocation
     why: list[dict[str, str]]
@@ -42,7 +42,7 @@ class Capsule(TypedDict):
 
 
 class SignalFound(TypedDict):
-    """A signal in an answer. `action` is a call with its kind, priority and title."""
+    """A signal in an answer. `action` is a proposed call with its kind, priority and title."""
 
     code: str
     severity: str
@@ -52,7 +52,7 @@ class SignalFound(TypedDict):
 
 
 class ViewAnswer(TypedDict, total=False):
-    """The answer of `resume`, `snapshot` and `watch`. The budget may remove any field (README, *The answer*)."""
+    """The answer of `resume`, `snapshot` or `watch`. A small budget may remove any field (README, *The answer*)."""
 
     view: str
     seq: int
@@ -75,7 +75,7 @@ class ViewAnswer(TypedDict, total=False):
 
 
 def render(answer: object) -> str:
-    """Encode the answer as the compact JSON that the budget counts. Control characters are escaped."""
+    """Encode an answer as compact JSON, whose bytes the budget counts. Control characters are escaped."""
     return escape_controls(_encoder.encode(answer))
 
 
@@ -89,12 +89,12 @@ def check_budget(budget: object) -> None:
         raise CoordinationError(
             f"{budget!r} is not a valid context_budget",
             code="INVALID_BUDGET",
-            remedy=f"pass at least {_MIN_BUDGET} characters, or leave it out",
+            remedy=f"pass at least {_MIN_BUDGET} (bytes), or no budget",
         )
 
 
 def fit(full: ViewAnswer, budget: int | None) -> ViewAnswer:
-    """Add `budget` and `degradation` to the answer, and shorten it to `budget` bytes. Changes `full`."""
+    """Add the fields `budget` and `degradation` to the answer `full`, and shorten it in place to `budget` bytes."""
     answer = cast(_Record, full)
     degradation: list[str] = []
     used_bytes = _stamp(answer, budget, degradation)
@@ -113,22 +113,22 @@ def fit(full: ViewAnswer, budget: int | None) -> ViewAnswer:
 
 
 def _stamp(answer: _Record, budget: int | None, degradation: list[str]) -> int:
-    """Write budget and degradation into the answer. Return the answer's size, which the answer itself contains."""
+    """Write `budget` and `degradation` into the answer, including the answer's own size in bytes. Return the size."""
     answer["degradation"] = degradation
     stamp = answer["budget"] = {"max_chars": budget, "used_chars": 0, "truncated": bool(degradation)}
     size_without_number = _size(answer) - 1
     used_bytes = size_without_number + 1
-    while used_bytes != size_without_number + len(str(used_bytes)):  # the number is part of what it counts
+    while used_bytes != size_without_number + len(str(used_bytes)):  # the digits of the size count, too
         used_bytes = size_without_number + len(str(used_bytes))
     stamp["used_chars"] = used_bytes
     return used_bytes
 
 
-# Each function shortens an answer that is `excess` bytes too long, and returns False if it cannot. -----------------
+# Each function shortens an answer that is `excess` bytes too long, or returns False if nothing is left to shorten. ---
 
 
 def _cut_texts(value: Any, _excess: int, *, longest: int) -> bool:
-    """Cut every long text in place, except in calls, which must stay complete, and in the capsule."""
+    """Cut long texts to `longest` characters, except in the capsule and in calls, which must stay complete."""
     is_changed = False
     containers = [value]
     for container in containers:
@@ -142,7 +142,7 @@ def _cut_texts(value: Any, _excess: int, *, longest: int) -> bool:
 
 
 def _drop(answer: _Record, excess: int, *, name: str, from_start: bool = False) -> bool:
-    """Remove as many items from one end as needed. An emptied list is replaced by a summary with its count."""
+    """Remove as many items as needed from one end of the list `name`. Replace an emptied list by the number of its items."""
     items = answer.get(name)
     if not items or items[0].get("type") == "summary":
         return False
@@ -161,14 +161,14 @@ def _remove(answer: _Record, _excess: int, *, path: str) -> bool:
 
 
 def _keep_location(answer: _Record, _excess: int) -> bool:
-    """Reduce the capsule to the workspace and the lane, both cut to 16 bytes."""
+    """Reduce the capsule to the workspace and the lane, each cut to 16 bytes."""
     location = answer["capsule"]["where"]
     answer["capsule"] = {"where": {name: _clip(location[name], 16) for name in ("workspace", "lane")}}
     return "target" in location
 
 
 def _clip(text: str, max_bytes: int) -> str:
-    """Cut a text to at most `max_bytes` of JSON, including the mark `…`."""
+    """Cut a text to at most `max_bytes` of JSON, including the ellipsis that marks the cut."""
     if _size(text) - 2 <= max_bytes:
         return text
     while text and _size(text + "…") - 2 > max_bytes:

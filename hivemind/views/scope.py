@@ -1,4 +1,4 @@
-"""The scope of a call: everything that a view reads from a hive for one caller."""
+"""The scope of a view: the state that the view reads from a hive for one caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Entry = TypeVar("_Entry", Note, Trace)
 
 
 class Readable(Protocol):
-    """The interface of a hive for views, which only read. `hivemind.Hive` implements it."""
+    """The parts of a hive that views read. `hivemind.Hive` implements this interface."""
 
     @property
     def agents(self) -> Mapping[str, AgentConfig]: ...
@@ -42,7 +42,7 @@ class Readable(Protocol):
 
 @frozen
 class Scope:
-    """The state of a hive for one caller at one moment. Every view is computed from it."""
+    """The state of a hive at one moment as one caller may see it. Every view is computed from a scope."""
 
     coordinates: Coordinates
     agent_id: str | None
@@ -59,15 +59,15 @@ class Scope:
     notes: tuple[Note, ...]
     traces: tuple[Trace, ...]
     question: str | None = None
-    """The Message-ID of a question to a person, while the task is parked for the answer."""
+    """The Message-ID of the question to a person whose answer the task waits for; None if it waits for none."""
 
     @property
     def step(self) -> Step | None:
-        """The step in focus, or None."""
+        """The step in focus; None if no step is in focus."""
         return next((step for step in self.steps if step.id == self.coordinates.step), None)
 
     def cards(self) -> list[ReasoningNode]:
-        """Return the visible nodes of the task's graph, by id."""
+        """Return the nodes of the task's graph that the caller may see, sorted by id."""
         if self.graph is None:
             return []
         return self.graph.graph.visible(self.agent_id, all_lanes=self.all_lanes, lane=self.coordinates.lane)
@@ -82,7 +82,7 @@ def scope_of(
     all_lanes: bool,
     since: int | None = None,
 ) -> Scope:
-    """Read the scope of a call. With `since`, it contains all events after that seq, otherwise the newest ones."""
+    """Read the scope for a caller. It contains all events after the seq `since`, without `since` the newest events."""
     agent = None if agent_id is None else check_agent(agent_id)
     draft_lane = None if agent is None or agent not in hive.agents else hive.agents[agent].lane
     coordinates = CoordinateResolver(hive.journal, hive.config.workspace).resolve(agent, task, step, draft_lane)
@@ -107,7 +107,7 @@ def scope_of(
     graph = next(
         (TaskGraph(folder) for folder in folders if folder is not None and (folder / LOG_NAME).is_file()), None
     )
-    # read first: a card that is added meanwhile is shown twice rather than never
+    # card_seq is read before the cards: a card that is added meanwhile is shown twice rather than never
     card_seq = 0 if graph is None else graph.seq
 
     def visible(entries: Iterable[_Entry]) -> tuple[_Entry, ...]:

@@ -1,6 +1,6 @@
 """Signals: remarks about a slice of the graph, with proposed calls.
 
-Read-only and deterministic. Each rule is a function that returns the signals of a slice.
+Each rule is a function that returns the signals of a slice. Rules write nothing, and the same slice has the same signals.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_pinned(card: ReasoningNode) -> bool:
 
 @lru_cache(maxsize=8192)  # many cards of one change have the same time
 def parse_time(text: str | None) -> datetime | None:
-    """Return the time in UTC, or None if the text is empty or not a time."""
+    """Parse a time and return it in UTC; None if the text is empty or not a time."""
     if not text:
         return None
     with suppress(Unreadable), boundary("time"):
@@ -50,9 +50,9 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 class SignalInput:
-    """A slice of the graph, newest cards first. Visible cards outside the slice can support or block its cards.
+    """A slice of a graph, newest cards first. Visible cards outside the slice can support or block its cards.
 
-    `now` is the newest time in the slice, never the clock. `receipts` maps step ids to the steps' receipts.
+    `now` is the newest time in the slice, not the clock's time. `receipts` maps the ids of steps to their receipts.
     """
 
     def __init__(
@@ -82,23 +82,23 @@ class SignalInput:
         return [card for card in self.cards if card.kind in kinds]
 
     def supporters(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that support a card by a link, or as its evidence child, by id."""
+        """Return the nodes that support a card by a link or as its child of kind evidence, sorted by id."""
         children = {child.node_id for child in self.graph.children(node_id) if child.kind is NodeKind.EVIDENCE}
         return self._valid_nodes(children | {link.src for link in self.graph.links_to(node_id, "supports")})
 
     def blockers(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that block a card, by id."""
+        """Return the nodes that block a card, sorted by id."""
         return self._valid_nodes({link.src for link in self.graph.links_to(node_id, "blocks")})
 
     def supported(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that a card supports, by id."""
+        """Return the nodes that a card supports, sorted by id."""
         supported_ids = {link.dst for link in self.graph.links_from(node_id, "supports")}
         if self.graph.nodes[node_id].kind is NodeKind.EVIDENCE:
             supported_ids.update(parent.node_id for parent in self.graph.parents(node_id))
         return [self.graph.nodes[supported_id] for supported_id in sorted(supported_ids & self._visible)]
 
     def evidence_for(self, node_id: int) -> list[ReasoningNode]:
-        """Return the evidence that supports a card directly."""
+        """Return the nodes of kind evidence among the card's supporters."""
         return [card for card in self.supporters(node_id) if card.kind is NodeKind.EVIDENCE]
 
     def _valid_nodes(self, node_ids: set[int]) -> list[ReasoningNode]:
@@ -106,9 +106,9 @@ class SignalInput:
         return [node for node in nodes if node.active != FLUSHED and node.status not in _REFUSED_STATUSES]
 
     def evidence_score(self, card: ReasoningNode) -> int:
-        """Score evidence from 0 to 100.
+        """Score an evidence card from 0 to 100, as a sum of points.
 
-        CMD 25, LINK 25, CI 20 or local 10, linked test 20 or linked hypothesis or decision 10.
+        25 for a CMD receipt, 25 for a LINK receipt, 20 for CI (10 for a local run), 20 for a linked test (10 for other links).
         """
         proofs = [receipt for receipt in _receipts_on(card) if receipt.is_proof]
         has_command = any(receipt.kind == "CMD" for receipt in proofs)
@@ -120,9 +120,9 @@ class SignalInput:
         return min(100, score)
 
     def confidence(self, card: ReasoningNode, depth: int = _DEPTH, visited: frozenset[int] = frozenset()) -> float:
-        """Compute a card's confidence from 0 to 1, to a depth of three.
+        """Compute a card's confidence from 0 to 1, from its supporters and blockers to a depth of three.
 
-        (1 + Σ w·c of the supporters) / (2 + Σ w·c of supporters and blockers)
+        (1 + Σ w·c of the supporters) / (2 + Σ w·c of supporters and blockers), with weight w and confidence c
         """
         if card.kind is NodeKind.EVIDENCE:
             return self.evidence_score(card) / 100
@@ -139,7 +139,7 @@ class SignalInput:
 
 
 def command_of(card: ReasoningNode) -> str | None:
-    """Return the command in a card's meta (`run` or `command`, a text or a list), or None."""
+    """Return the command in a card's meta (`run` or `command`, a text or a list); None if it has no command."""
     for name in ("run", "command"):
         command = card.meta.get(name)
         if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
@@ -152,8 +152,8 @@ def command_of(card: ReasoningNode) -> str | None:
 def _receipts_on(card: ReasoningNode) -> list[Receipt]:
     """Return the receipts that a card contains.
 
-    They come from `receipts` in its meta, from `run` or `command` with `exit_status`, from `artifact`, `citation`,
-    `link` and `url`, and from lines of its text that begin with `CMD:` or `LINK:`.
+    Receipts are made from the card's meta (`receipts`; `run` or `command` with `exit_status`; `artifact`, `citation`,
+    `link`, `url`), and from lines of its text that begin with `CMD:` or `LINK:`.
     """
     receipts: list[Receipt] = []
     meta_field: Any = card.meta.get("receipts")
@@ -204,7 +204,7 @@ _PRIORITIES = {"high": 0, "medium": 1, "low": 2}
 
 @frozen
 class ProposedCall:
-    """A proposed action: a complete call with its kind, priority and title."""
+    """A call that a signal proposes, with a kind, a priority and a title."""
 
     kind: str
     priority: Priority
@@ -217,7 +217,7 @@ class ProposedCall:
 
 @frozen
 class Signal:
-    """A rule's remark about the cards in `refs`. `newest` is the newest seq of the task's log that it is based on."""
+    """A rule's remark about the cards in `refs`. `newest` is the newest seq among the cards and actions that led to it."""
 
     code: str
     severity: Severity
@@ -236,7 +236,7 @@ class Signal:
 
 
 def analyse(part: SignalInput, stale_after: timedelta = STALE_AFTER) -> list[Signal]:
-    """Return the signals of a slice without duplicates, by severity, newest, code, message."""
+    """Return the signals of a slice without duplicates, sorted by severity, `newest`, code and message."""
     signals = [*(signal for rule in _RULES for signal in rule(part)), *_stale_evidence(part, stale_after)]
     signals.sort(
         key=lambda signal: (_SEVERITIES[signal.severity], -signal.newest, signal.code, signal.message, signal.refs)
@@ -252,7 +252,7 @@ def _without_duplicates(signals: Iterable[Signal]) -> list[Signal]:
 
 
 def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Signal]:
-    """Return the signals of a scope without duplicates: first of the focused step, then of all cards."""
+    """Return the signals of a scope without duplicates: first signals about the step in focus, then about all cards."""
     graph = ReasoningGraph() if scope.graph is None else scope.graph.graph
     nodes, focus = scope.cards(), scope.coordinates.step
     visible = frozenset(node.node_id for node in nodes if node.active != FLUSHED)
@@ -267,7 +267,7 @@ def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Si
 
 
 def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
-    """Return the first action by priority, newest, kind, title, or None."""
+    """Return the action that comes first by priority, `newest`, kind and title; None if no signal has an action."""
     proposed = [
         (_PRIORITIES[action.priority], -signal.newest, action.kind, action.title, action)
         for signal in signals
@@ -279,11 +279,11 @@ def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
 # -- the rules -----------------------------------------------------------------------------------------------------
 
 
-def _name(card: ReasoningNode) -> str:
+def _card_name(card: ReasoningNode) -> str:
     return f"{card.kind.value} {card.node_id} ({truncate(card.heading, 80)})"
 
 
-def _about(
+def _signal(
     card: ReasoningNode,
     code: str,
     severity: Severity,
@@ -302,7 +302,7 @@ def _about(
 
 
 def _add_card(action: str, priority: Priority, title: str, kind: str, text: str, step: str | None) -> ProposedCall:
-    """Return the action that adds a card to a step."""
+    """Return a proposed call that adds a card to a step."""
     arguments: dict[str, object] = {"kind": kind, "text": text, **({} if step is None else {"step": step})}
     return ProposedCall(action, priority, title, tool_call("add_card", arguments))
 
@@ -315,7 +315,7 @@ def _run(card: ReasoningNode, action: str, priority: Priority, title: str) -> Pr
 
 
 def _unpublished(part: SignalInput) -> Iterator[Signal]:
-    """LANE_DECISION_NOT_PUBLISHED: an unpublished decision in an agent's lane, pinned or under 14 days old; up to 8."""
+    """Yield LANE_DECISION_NOT_PUBLISHED for up to 8 unpublished decisions of an agent, pinned or under 14 days old."""
     drafts = []
     for card in part.cards_of_kinds(NodeKind.DECISION):
         time = parse_time(card.created_at)
@@ -326,17 +326,17 @@ def _unpublished(part: SignalInput) -> Iterator[Signal]:
         call = tool_call("publish", {"card": card.node_id})
         action = ProposedCall("publish", "medium", f"publish {card.node_id}", call)
         message = f"decision {card.node_id} is in {card.lane} only"
-        yield _about(card, "LANE_DECISION_NOT_PUBLISHED", "warning", message, action)
+        yield _signal(card, "LANE_DECISION_NOT_PUBLISHED", "warning", message, action)
 
 
 def _contradictions(part: SignalInput) -> Iterator[Signal]:
-    """BM1: an open hypothesis, test or decision with both supports and blocks."""
+    """Yield BM1 for each open hypothesis, test or decision that some cards support and other cards block."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.TEST, NodeKind.DECISION)):
         supports, blocks = part.supporters(card.node_id), part.blockers(card.node_id)
         if supports and blocks:
-            text = f"Which is right, what supports {_name(card)} or what blocks it?"
+            text = f"Which is right, what supports {_card_name(card)} or what blocks it?"
             title = f"resolve the contradiction in {card.node_id}"
-            message = f"{_name(card)} has {len(supports)} for it and {len(blocks)} against it"
+            message = f"{_card_name(card)} has {len(supports)} for it and {len(blocks)} against it"
             involved = (card, *supports, *blocks)
             yield Signal(
                 "BM1_CONTRADICTION", "high", message, tuple(node.node_id for node in involved),
@@ -345,7 +345,7 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
-    """BM2: the weakest two evidence cards with a score under 60 that are pinned or support a pinned decision."""
+    """Yield BM2 for the two weakest evidence cards with a score under 60 that are pinned or support a pinned decision."""
     weak = []
     for card in part.cards_of_kinds(NodeKind.EVIDENCE):
         is_relied_on = any(
@@ -356,11 +356,11 @@ def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
             weak.append((score, -card.created_seq, card))
     for score, _, card in sorted(weak, key=lambda candidate: candidate[:2])[:_WORST]:
         message = f"evidence {card.node_id} scores {score} of 100; a command, a link and a linked test make it stronger"
-        yield _about(card, "BM2_EVIDENCE_WEAK", "warning", message)
+        yield _signal(card, "BM2_EVIDENCE_WEAK", "warning", message)
 
 
 def _low_confidence(part: SignalInput) -> Iterator[Signal]:
-    """BM3: the pinned decision with the lowest confidence, or without one the open hypothesis with the lowest."""
+    """Yield BM3 for the least confident pinned decision, or without one for the least confident open hypothesis."""
     pinned = list(filter(is_pinned, part.cards_of_kinds(NodeKind.DECISION)))
     candidates = [(part.confidence(node), -node.created_seq, node) for node in pinned or part.cards_of_kinds(NodeKind.HYPOTHESIS)
                   if pinned or is_open(node)]  # fmt: skip
@@ -368,37 +368,37 @@ def _low_confidence(part: SignalInput) -> Iterator[Signal]:
         return
     confidence, _, card = min(candidates, key=lambda candidate: candidate[:2])
     if confidence <= (_UNSURE_DECISION if pinned else _UNSURE_HYPOTHESIS):
-        text = f"An experiment that would show whether {_name(card)} holds"
+        text = f"An experiment that would show whether {_card_name(card)} holds"
         action = _add_card("experiment", "medium", f"try out {card.node_id}", "test", text, card.step)
-        message = f"{'pinned' if pinned else 'open'} {_name(card)} has confidence {confidence:.2f}"
-        yield _about(card, "BM3_LOW_CONFIDENCE", "warning" if pinned else "info", message, action)
+        message = f"{'pinned' if pinned else 'open'} {_card_name(card)} has confidence {confidence:.2f}"
+        yield _signal(card, "BM3_LOW_CONFIDENCE", "warning" if pinned else "info", message, action)
 
 
 def _untested(part: SignalInput) -> Iterator[Signal]:
-    """BM4: an open hypothesis without a supporting test, or with a test and no evidence."""
+    """Yield BM4 for each open hypothesis that no test supports, or that has a test but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS)):
         tests = [supporter for supporter in part.supporters(card.node_id) if supporter.kind is NodeKind.TEST]
-        text = f"How would it show if {_name(card)} were wrong?"
+        text = f"How would it show if {_card_name(card)} were wrong?"
         action = _add_card("add_test", "high", f"add a test for {card.node_id}", "test", text, card.step)
         if not tests:
-            yield _about(card, "BM4_HYPOTHESIS_NO_TEST", "high", f"{_name(card)} has no test", action)
+            yield _signal(card, "BM4_HYPOTHESIS_NO_TEST", "high", f"{_card_name(card)} has no test", action)
         elif not any(part.evidence_for(hypothesis_or_test.node_id) for hypothesis_or_test in (card, *tests)):
-            message = f"{_name(card)} has a test and no evidence"
-            yield _about(card, "BM4_HYPOTHESIS_NO_EVIDENCE", "warning", message, action, tests)
+            message = f"{_card_name(card)} has a test and no evidence"
+            yield _signal(card, "BM4_HYPOTHESIS_NO_EVIDENCE", "warning", message, action, tests)
 
 
 def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
-    """BM5: an open test with a command and no evidence."""
+    """Yield BM5 for each open test that has a command but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.TEST)):
         command = command_of(card)
         was_run = any(receipt.text == command for receipt in part.receipts.get(card.step or "", ()))
         if command is not None and not was_run and not part.evidence_for(card.node_id):
             action = _run(card, "run_test", "high", f"run test {card.node_id} and keep its output as evidence")
-            yield _about(card, "BM5_RUNNABLE_TEST", "info", f"test {card.node_id} can be run: {command}", action)
+            yield _signal(card, "BM5_RUNNABLE_TEST", "info", f"test {card.node_id} can be run: {command}", action)
 
 
 def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
-    """BM6: an assumption that is closed and supports an open or pinned card."""
+    """Yield BM6 for each assumption that is no longer open, but supports an open or pinned card."""
     for card in part.cards:
         if "assumption" not in card.tags or card.status == "open":
             continue
@@ -409,15 +409,15 @@ def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
         ]
         if dependents:
             names = ", ".join(str(dependent.node_id) for dependent in dependents)
-            text = f"Do {names} still hold, now that {_name(card)} is {card.status}?"
+            text = f"Do {names} still hold, now that {_card_name(card)} is {card.status}?"
             title = f"recheck the cards that depend on {card.node_id}"
             action = _add_card("recheck", "medium", title, "question", text, card.step)
-            message = f"the assumption {_name(card)} is {card.status} and supports {names}"
-            yield _about(card, "BM6_ASSUMPTION_CHANGED", "warning", message, action, dependents)
+            message = f"the assumption {_card_name(card)} is {card.status} and supports {names}"
+            yield _signal(card, "BM6_ASSUMPTION_CHANGED", "warning", message, action, dependents)
 
 
 def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
-    """BM7: the best-supported open hypothesis or decision has no blocker."""
+    """Yield BM7 for the supported open hypothesis or decision with the highest confidence if no card blocks it."""
     claims = filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.DECISION))
     supported = [card for card in claims if part.supporters(card.node_id)]
     confidences = {card.node_id: round(part.confidence(card), 9) for card in supported}
@@ -425,15 +425,15 @@ def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
         supported, key=lambda claim: (confidences[claim.node_id], claim.created_seq, claim.node_id), default=None
     )
     if best is not None and not part.blockers(best.node_id):
-        text = f"The strongest case against {_name(best)}, and a test that would prove it wrong"
+        text = f"The strongest case against {_card_name(best)}, and a test that would prove it wrong"
         action = _add_card("steelman", "medium", f"argue against {best.node_id}", "test", text, best.step)
-        yield _about(
-            best, "BM7_NO_COUNTER_ARGUMENT", "info", f"no counter-argument yet against {_name(best)} yet", action
+        yield _signal(
+            best, "BM7_NO_COUNTER_ARGUMENT", "info", f"no counter-argument yet against {_card_name(best)}", action
         )
 
 
 def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signal]:
-    """BM8: the newest evidence is older than `stale_after`, measured from the newest time in the slice."""
+    """Yield BM8 for the newest evidence if it is older than `stale_after`, measured from the newest time in the slice."""
     dated = [
         (time, card)
         for card in part.cards_of_kinds(NodeKind.EVIDENCE)
@@ -452,23 +452,23 @@ def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signa
         title = f"run the test behind evidence {card.node_id} again"
         action = _run(tests[0] if tests else card, "rerun_test", "medium", title)
         message = f"the newest evidence, {card.node_id}, is {(part.now - time).days} days old"
-        yield _about(card, "BM8_EVIDENCE_STALE", "warning", message, action)
+        yield _signal(card, "BM8_EVIDENCE_STALE", "warning", message, action)
 
 
 def _patterns(part: SignalInput) -> Iterator[Signal]:
-    """BM9: the newest open card that weighs alternatives, describes a regression, or makes a claim to try."""
+    """Yield BM9 for the newest open card that weighs alternatives, that describes a regression, or that makes a claim to try."""
     for finding, method, kinds, patterns in _PATTERNS:
         for card in filter(is_open, part.cards_of_kinds(*kinds)):
             if all(pattern.search(f"{card.title}\n{card.text}") for pattern in patterns):
                 card_name = f"{card.kind.value} {card.node_id}"
                 action = _add_card(method.replace(" ", "_"), "low", f"{method} for {card.node_id}", "test",
                                    f"{method.capitalize()} for {card_name}", card.step)  # fmt: skip
-                yield _about(card, "BM9_PATTERN", "info", f"{card_name} {finding}: {method}", action)
+                yield _signal(card, "BM9_PATTERN", "info", f"{card_name} {finding}: {method}", action)
                 break
 
 
 def _stuck(part: SignalInput) -> Iterator[Signal]:
-    """BM10: many cards and no evidence, steps added faster than closed, no new evidence for long."""
+    """Yield BM10 for many new cards without evidence, more steps added than closed, or many actions without evidence."""
     last_trace = part.traces[-1] if part.traces else None
     text = "What was expected, what happened, what is the smallest thing that shows the difference?"
     action = _add_card(
@@ -493,7 +493,7 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
 
 
 def _count_additions(part: SignalInput, last: int) -> tuple[int, int]:
-    """Count the cards and the evidence that the last actions added: by trace or graph, the larger number."""
+    """Return the numbers of cards and of evidence that the last actions added, by the trace or the graph: the larger."""
     recent = part.traces[-last:]
     new_kinds = [card.kind for card in part.cards if recent and card.created_seq >= recent[0].seq]
     evidence_count = new_kinds.count(NodeKind.EVIDENCE)

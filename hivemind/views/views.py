@@ -1,4 +1,4 @@
-"""The views, for the command line, MCP and the agent's scope step. They never write."""
+"""The views that the command line, MCP and agents use. A view never writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIGNALS = (3, 6, 10, 20)
 _FOCUS_OPEN = 12
 _CardTest = Callable[[ReasoningNode], bool]
 _Shares = list[tuple[_CardTest, int | None]]
-"""The shares of a view, in order: which cards, and at most how many."""
+"""The shares of a view in order, each as a test for cards and the maximum number of cards (None: unlimited)."""
 _Record = dict[str, Any]
 _NOTES, _TRACE, _EVENTS, _STEPS = 10, 20, 20, 30
 _ANCHORS = 8
@@ -46,8 +46,8 @@ def resume(
 ) -> ViewAnswer:
     """Return everything that an agent needs to continue its work, within `context_budget` bytes of compact JSON.
 
-    `view` is focus_only, smart, explore, audit or full; `limit` is the maximum number of cards. Raises UnknownStep, and
-    CoordinationError for arguments that are invalid or exclude each other.
+    `view` is focus_only, smart, explore, audit or full; `limit` is the maximum number of cards. Raises UnknownStep, or
+    CoordinationError if arguments are invalid or exclude each other.
     """
     scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
     answer, referred = _head(view, scope, context_budget)
@@ -73,7 +73,7 @@ def snapshot(
     all_lanes: bool = False,
     limit: int | None = None,
 ) -> ViewAnswer:
-    """Return a short `resume`: location, step, signals and pinned cards, without notes, trace and events."""
+    """Return a short form of `resume`: location, step, signals and up to eight cards, without notes, trace and events."""
     scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
     answer, referred = _head(view, scope, context_budget)
     answer["cards"] = _cards(scope, view, context_budget, min(limit or _ANCHORS, _ANCHORS), referred)
@@ -96,7 +96,7 @@ def watch(
 ) -> ViewAnswer:
     """Return the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`.
 
-    Pass `seq` and `card_seq` of one answer to the next call. Without `since_card_seq` the answer has no cards.
+    Pass `seq` and `card_seq` of an answer to the next call. Without `since_card_seq` the answer has no cards.
     """
     if not isinstance(since_seq, int) or isinstance(since_seq, bool) or since_seq < 0:
         raise _invalid_view(
@@ -116,7 +116,7 @@ def watch(
 
 
 def capsule(hive: Readable, agent_id: str | None, task: str | None, step: str | None = None) -> Capsule:
-    """Return the capsule alone, for a context or a status: `where`, `why`, `next {primary, backup}`."""
+    """Return only the capsule of a view: `where`, `why`, `next {primary, backup}`."""
     scope = scope_of(hive, agent_id, task, step, all_lanes=False)
     return _capsule(scope, analyse_scope(scope))
 
@@ -131,7 +131,7 @@ def signals(
     *,
     stale_after: timedelta = STALE_AFTER,
 ) -> list[SignalFound]:
-    """Return the signals, most important first: `{code, severity, message, refs, action}`."""
+    """Return the signals of a task as `{code, severity, message, refs, action}`, most important first."""
     scope = _scope(hive, agent_id, task, step, "smart", None, all_lanes, limit)
     return [signal.as_dict() for signal in analyse_scope(scope, stale_after)[:limit]]
 
@@ -146,7 +146,7 @@ def _scope(
     if view == "focus_only" and all_lanes:
         raise _invalid_view("focus_only and all_lanes exclude each other", "use view='audit' to see every lane")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise _invalid_view(f"limit must be an integer ≥ 1, not {limit!r}", "it counts cards")
+        raise _invalid_view(f"limit must be an integer ≥ 1, not {limit!r}", "the limit counts cards")
     check_budget(budget)
     return scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", since=since)
 
@@ -160,7 +160,7 @@ def _invalid_view(message: str, remedy: str) -> CoordinationError:
 
 
 def _head(view: str, scope: Scope, budget: int | None) -> tuple[ViewAnswer, set[int]]:
-    """Return the common part of every answer, and the ids of the cards that its signals refer to."""
+    """Return the part that all answers share, and the ids of the cards that the signals refer to."""
     found_signals = analyse_scope(scope)
     answer: ViewAnswer = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
     answer["capsule"] = _capsule(scope, found_signals)
@@ -168,7 +168,7 @@ def _head(view: str, scope: Scope, budget: int | None) -> tuple[ViewAnswer, set[
         answer["task"] = {"id": scope.coordinates.task, "title": scope.title, "over": scope.is_over}
     if scope.step is not None:
         answer["step"] = _step(scope, scope.step)
-    if len(scope.steps) > 1:  # a plan may be long: begin just before the focused step
+    if len(scope.steps) > 1:  # a plan may be long: show the steps around the focused step
         focus_index = next((index for index, step in enumerate(scope.steps) if step.id == scope.coordinates.step), 0)
         start = max(0, min(focus_index - _STEPS // 3, len(scope.steps) - _STEPS))
         answer["steps"] = [_brief(step) for step in scope.steps[start : start + _STEPS]]
@@ -216,7 +216,7 @@ def _card(card: ReasoningNode) -> _Record:
 
 
 def _events(scope: Scope, view: str) -> list[_Record]:
-    """Return the events of the task, or only of the focused step if the view is limited to it."""
+    """Return the task's events; in a view of one step, only the events of the focused step."""
     focus = scope.coordinates.step if scope.explicit_step or view == "focus_only" else None
     return [event.as_dict() for event in scope.events if focus is None or event.payload.get("step_id") == focus]
 
@@ -231,7 +231,7 @@ def _stats(scope: Scope) -> _Record:
 
 
 def _lanes(scope: Scope) -> list[_Record]:
-    """Count the cards of each lane."""
+    """Return each lane with the number of its cards, of its open cards and of its pinned cards."""
     counts_by_lane: dict[str, Counter[str]] = {}
     for card in scope.cards():
         counts = counts_by_lane.setdefault(card.lane, Counter(cards=0, open=0, pinned=0))
@@ -249,7 +249,7 @@ def _size_of(budget: int | None) -> int:
 def select(
     cards: Iterable[ReasoningNode], view: str, focus: str | None, max_cards: int | None, referred: Collection[int] = ()
 ) -> list[ReasoningNode]:
-    """Return the cards of a view in order, without repeats. `referred` are the ids of cards that signals refer to."""
+    """Return the cards of a view in order, each once. `referred` contains the ids of the cards that signals refer to."""
     newest = sorted(
         (card for card in cards if card.kind is not NodeKind.TASK and (view == "full" or card.active is True)),
         key=lambda card: (-card.created_seq, -card.node_id),
@@ -309,7 +309,7 @@ _SHARES: dict[str, Callable[[str | None, Collection[int]], _Shares]] = {
 
 
 def _capsule(scope: Scope, signals: list[Signal]) -> Capsule:
-    """Return `where`, `why` (up to three signals) and `next {primary, backup}` (complete calls)."""
+    """Return the capsule: `where`, `why` (up to three signals) and `next {primary, backup}` (calls with all arguments)."""
     primary, backup = _next(scope)
     suggested_action = best_action(signals)
     return {
@@ -323,7 +323,7 @@ def _capsule(scope: Scope, signals: list[Signal]) -> Capsule:
 
 
 def _lease(lease: StepLease) -> dict[str, Any]:
-    """Return a lease as views show it."""
+    """Return the fields of a lease that views show."""
     return {"agent_id": lease.holder_agent_id, "expires_seq": lease.expires_seq, "generation": lease.generation}
 
 
@@ -350,7 +350,7 @@ def _location(scope: Scope, signals: list[Signal]) -> CapsuleLocation:
 
 
 def _next(scope: Scope) -> tuple[Call | None, Call | None]:
-    """Return the primary and the backup call, by the first rule that applies.
+    """Return the primary and the backup call that the first fitting rule proposes.
 
     No task: start one. Finished task: no call. Question to a person: answer it. No steps: plan. Otherwise look at
     another agent's lease, finish the next step, or finish the task.
@@ -369,7 +369,7 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
         steps = [{"title": scope.title or task}]
         plan = call("plan_steps", {"steps": steps}, "steps.plan", task, steps, **_by(scope))
         return plan, call(
-            "fail_task", {"reason": "it cannot be planned"}, "steps.end_task", task, "failed", **_by(scope)
+            "fail_task", {"reason": "the task cannot be planned"}, "steps.end_task", task, "failed", **_by(scope)
         )
     step = next((candidate for candidate in scope.steps if candidate.status == "open"), None)
     if step is None:
@@ -390,9 +390,9 @@ def _by(scope: Scope) -> dict[str, str]:
 
 
 def _finish(scope: Scope, step: Step) -> Call:
-    """Return the call that finishes the step, with the checkpoints and proof that are still missing."""
+    """Return the call that finishes the step. `lacks` in the call names the missing checkpoints, and `proof` if missing."""
     missing_checkpoints = step.missing_checkpoints()
-    confirmed = {"confirm": missing_checkpoints} if missing_checkpoints else {}  # the tool does this itself
+    confirmed = {"confirm": missing_checkpoints} if missing_checkpoints else {}  # the tool confirms them itself
     finish_call = call("finish_step", {"step": step.id}, "steps.done", step.id, **confirmed, **_by(scope))
     proof = [] if step.proof == "off" or any(receipt.is_proof for receipt in step.evidence) else ["proof"]
     missing_items = [*missing_checkpoints, *proof]

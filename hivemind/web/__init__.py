@@ -1,1 +1,1 @@
-"""The hive in a browser and on a terminal: one snapshot for both, the pages, their drawings, and a person's actions."""
+"""The hive in a browser: pages, drawings and a person's actions; and the snapshot that `hivemind top` shows, too."""

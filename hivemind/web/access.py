@@ -1,4 +1,4 @@
-"""Admit requests from this machine whose address begins with the secret, and limit what a browser may do with a page."""
+"""Admits requests whose address begins with the secret, and limits what a browser may do with a page."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SECURITY_HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?")  # any port: `ssh -L` may forward another
+_HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?")  # any port: `ssh -L` may use a different one
 _STATIC = "/static/"
 _SAFE_METHODS = ("GET", "HEAD")
 _MAX_BYTES = 32 << 20
 
 
 class Access:
-    """Passes on requests below `/s/SECRET`, and refuses requests from other sites' pages.
+    """Passes on requests below `/s/SECRET`, and refuses other requests and requests from other sites' pages.
 
-    The application sees the path below `/s/SECRET`; `address` in its scope is that path as it was sent, with the query.
+    The application sees the path below `/s/SECRET`. `address` in its scope is that path as it was sent, with the query.
 
-    The secret is only in the address. A browser sends a cookie to every port of a host, so also to other people's servers
-    on this machine. It sends an address to no other site: referrers are off and the links of a page are relative.
+    The secret is in the address, not in a cookie: a browser sends a cookie to every port of a host, so also to other
+    people's servers on this machine. It sends an address to no other site, since referrers are off and links are relative.
     """
 
     def __init__(self, app: App, secret: str) -> None:
@@ -74,9 +74,9 @@ class Access:
 
 
 def _is_foreign(headers: dict[str, str], *, is_safe: bool) -> bool:
-    """Return True if the browser says that another site's page sent the request. Following a link from there is allowed.
+    """Return True if the request's headers say that another site's page sent it, except by following a link.
 
-    Forms of this page send the origin `null`, because they send no referrer.
+    Forms of the hive's own pages send the origin `null`, because they send no referrer.
     """
     if headers.get("origin", "null") not in ("null", f"http://{headers['host']}"):
         return True

@@ -1,4 +1,4 @@
-"""Actions of a person on the page: the operations of the command line, each recorded in the journal under `human`."""
+"""The actions that a person can take on the page. They do what commands do; the journal records them under `human`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STOP_TIMEOUT_S = 5.0
 
 @frozen
 class ActionOutcome:
-    """The outcome of an action: a message, the path of the page that shows it, and the fields of the journal's event."""
+    """The outcome of an action: a message, the path of the page to show next, and the fields of the journal's event."""
 
     message: str
     path: str
@@ -34,8 +34,6 @@ class ActionOutcome:
 
 @frozen
 class Upload:
-    """An uploaded file."""
-
     name: str
     file: BinaryIO
 
@@ -64,7 +62,7 @@ def add_task(hive: Hive, form: Form, files: Sequence[Upload]) -> ActionOutcome:
 
 
 def _save_upload(folder: Path, upload: Upload) -> str:
-    """Save an upload under the last part of its name and return the path. Raises UserError if the name is invalid or taken."""
+    """Save an upload under its file name, and return the path. Raises UserError if the name is invalid or taken."""
     file_name = upload.name.replace("\\", "/").rpartition("/")[2].strip()
     if not file_name or file_name.startswith(".") or not file_name.isprintable() or len(file_name.encode()) > 200:
         raise UserError("a file with this name cannot be attached", location=repr(upload.name), remedy="rename it")
@@ -121,7 +119,7 @@ def resume_root(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def reply_to_letter(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
-    """Reply to a letter. A task that waits for the answer continues. `verdict` approves a result or rejects it with the text."""
+    """Reply to a letter, which lets a waiting task continue. The form's `verdict` approves a result, or rejects it."""
     text, verdict = form.get("text", "").replace("\r\n", "\n").strip(), form.get("verdict", "")
     body = {"approved": "approved", "rejected": f"rejected: {text or 'no reason'}"}.get(verdict, text)
     if not body:
@@ -180,7 +178,7 @@ def forget(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def _form_namespace(hive: Hive, form: Form) -> tuple[str, ...]:
-    """Return the namespace in the form, by default the workspace's shared one."""
+    """Return the namespace that the form names, by default the shared namespace of the workspace."""
     from hivemind.longterm import check_namespace, parse_namespace
     from hivemind.tools.memory import namespaces_of
 
@@ -197,7 +195,7 @@ def mark_read(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def stop_named_agent(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
-    """Stop an agent. It is not started again until a person starts it."""
+    """Stop an agent, which then stays stopped until a person starts it."""
     from hivemind.swarm.shutdown import stop_agent
 
     name = check_name(form["agent"], "agent name")

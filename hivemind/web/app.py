@@ -1,4 +1,4 @@
-"""The web application of one hive: routes, forms and the stream of changes. `serve` is the process of `hivemind web`."""
+"""The web application of one hive: routes, forms and the stream of changes. `hivemind web` runs `serve`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from hivemind.web.render import WEB_FOLDER, PageRenderer, masked_text
 from hivemind.web.site import Page, PageQuery, Site
 
 ACTION_EVENT = "human.did"
-"""The kind of the journal's events that record a person's actions here."""
+"""The kind of the events in the journal that record a person's actions on the page."""
 _KEEPALIVE_S = 20.0  # a quiet stream sends a comment this often, which also reveals clients that are gone
-_MAX_OUTCOMES = 10_000  # the newest forms; sent again, they show their first outcome
+_MAX_OUTCOMES = 10_000  # of the newest forms, which show their first outcome if they are sent again
 _MAX_FILES = 50
 
 PageFunction = Callable[..., Page]
@@ -59,11 +59,11 @@ PAGES: dict[str, PageFunction] = {
     "/journal": journal.show_journal,
     "/costs": costs.show_costs,
 }
-"""The function for the page at each address. It is called with the site, the query, and the parts in braces by name."""
+"""For each address, the function that builds the page from the site, the query and the named parts of the address."""
 
 
 def page_context(site: Site, page: Page, path: str, **extra: Any) -> dict[str, Any]:
-    """Return a page's context with the values that every page needs."""
+    """Return the context of a page's template: the page's own values, and the values that every page needs."""
     overview = site.watch.snapshot().overview
     return {
         **page.context,
@@ -83,12 +83,12 @@ def page_context(site: Site, page: Page, path: str, **extra: Any) -> dict[str, A
 
 
 def _relative_address(address: str) -> str:
-    """Return an address of the application relative to the `base` of its page."""
+    """Make an address of the application relative to the `base` of a page."""
     return f".{address}"
 
 
 class _PageApp:
-    """The handlers of requests."""
+    """The request handlers of one hive's application, with their common state."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -106,7 +106,7 @@ class _PageApp:
     # reading
 
     def show_page(self, page_function: PageFunction, request: Request) -> Response:
-        """Return a page, or only the block that htmx asks for."""
+        """Respond with a page, or if htmx asks for one block of the page, with only that block."""
         query = PageQuery(request.query_params)
         try:
             with self._site.mutex:
@@ -116,7 +116,7 @@ class _PageApp:
             return self._error_response(request, error)
 
     def _render_page(self, page: Page, request: Request, query: PageQuery) -> str:
-        """Return the page as HTML. Do not hold the mutex: rendering a long text takes time."""
+        """Return the page as HTML. Call without holding the site's mutex, because a long text takes time to render."""
         block_name = request.headers.get("hx-target") if request.headers.get("hx-request") else None
         outcome = self._outcomes.get(query.get("said", ""))
         return self._render.render_page(
@@ -124,7 +124,7 @@ class _PageApp:
         )
 
     def _page_context(self, page: Page, request: Request, message: str | None = None) -> dict[str, Any]:
-        """Return the page's context. Addresses are relative to `root`, the way up from this page: none contains the secret."""
+        """Return the page's context. `root` leads up to the application's root, so no address contains the secret."""
         address = request.scope["address"]
         root = "../" * (address.partition("?")[0].count("/") - 1) or "./"
         return page_context(
@@ -150,15 +150,15 @@ class _PageApp:
         return HTMLResponse(self._render.render_page(page.template, context), status)
 
     def show_http_error(self, request: Request, error: Exception) -> Response:
-        """Return the page for an unknown address or an unreadable form."""
+        """Respond with the error page for an unknown address or an unreadable form."""
         assert isinstance(error, HTTPException)
         is_unknown = error.status_code == 404
         return self._error_page(request, error.status_code, "this page does not exist" if is_unknown else error.detail)
 
     def show_linked_hives(self, _: Request) -> Response:
-        """Return the linked hives as they last reported to the exchange.
+        """Respond with the list of linked hives, as they last reported to the exchange.
 
-        The first page loads this part separately: the exchange's server may take seconds to answer.
+        The first page loads this list separately, because the exchange's server may take seconds to answer.
         """
         from hivemind.exchange.link import hive_overviews, open_exchange
 
@@ -171,7 +171,7 @@ class _PageApp:
         return HTMLResponse(self._render.render_page("hives.html", {"hives": linked_hives, "problem": problem}))
 
     async def stream_changes(self, request: Request) -> Response:
-        """Stream changes: one server-sent event for each changed topic of the page."""
+        """Respond with a stream of server-sent events, one for each change of one of the page's topics."""
         topics = frozenset(request.query_params.get("of", "").split(","))
         return StreamingResponse(self._event_stream(topics), media_type="text/event-stream")
 
@@ -227,9 +227,9 @@ class _PageApp:
         return RedirectResponse(address, 303)
 
     def _perform_once(self, name: str, form: dict[str, str], files: list[Upload]) -> ActionOutcome:
-        """Perform an action once for the form's number; the same form sent again returns the first outcome.
+        """Perform an action once for the form's number. If the form is sent again, return the first outcome.
 
-        A form whose action failed may be sent again. Raises UserError if another form had the same number.
+        A form that failed may be sent again. Raises UserError if a form with the same number but other content was sent.
         """
         if name not in ACTIONS:
             raise UserError(f"unknown action {name!r}")
@@ -246,13 +246,13 @@ class _PageApp:
             first_digest, outcome = self._outcomes[number]
         if digest != first_digest:
             raise UserError(
-                f"this form was sent before with other content: {outcome.message}", remedy="load its page again"
+                f"this form was sent before with other content: {outcome.message}", remedy="load the form's page again"
             )
         return outcome
 
 
 def _form_digest(name: str, form: dict[str, str], files: list[Upload]) -> bytes:
-    """Return a digest of a form's action, fields and files, by which the same form is recognised."""
+    """Return a digest of a form's action, fields and files, by which a repeated form is recognised."""
     digest = hashlib.sha256(json.dumps([name, form, [upload.name for upload in files]], sort_keys=True).encode())
     for upload in files:
         digest.update(hashlib.sha256(upload.file.read()).digest())
@@ -261,7 +261,7 @@ def _form_digest(name: str, form: dict[str, str], files: list[Upload]) -> bytes:
 
 
 def _build_app(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
-    """Return the application behind its access check, and the function that closes it."""
+    """Return the application, wrapped in its access check, and the function that closes the application."""
     app = _PageApp(root)
     routes: list[Route | Mount] = [
         Route("/live", app.stream_changes),
@@ -271,12 +271,12 @@ def _build_app(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
         *(Route(path, partial(app.show_page, page_function)) for path, page_function in PAGES.items()),
     ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: app.show_http_error})
-    application.router.redirect_slashes = False  # it would redirect to an address without the secret
+    application.router.redirect_slashes = False  # redirects would lead to an address without the secret
     return Access(application, secret), app.close
 
 
 class _Server(uvicorn.Server):
-    """A server that calls `on_ready` when it listens. From then on Ctrl-C ends it in order."""
+    """A uvicorn server that calls `on_ready` once it listens. From then on, Ctrl-C ends the server in order."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -288,7 +288,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(root: Path, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serve the hive at `port` (0: any free one) until Ctrl-C or SIGTERM. `on_ready` receives the link with the secret.
+    """Serve the hive at `port` (0: any free port) until Ctrl-C or SIGTERM. `on_ready` gets the link, with the secret.
 
     Raises UserError if the port is in use.
     """

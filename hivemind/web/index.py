@@ -1,7 +1,7 @@
-"""The page's cache `.hive/web.db`: ended tasks, and the tokens and money used by time, agent, task and model.
+"""The page's cache `.hive/web.db`: ended tasks, and the tokens and money that were used, by time, agent, task and model.
 
-It is derived from the tasks' files and may be deleted at any time. A sync lists all ended tasks by name and time first, then
-reads their files, newest first.
+The cache is derived from the tasks' files and may be deleted at any time. A sync first lists the names and times of all ended
+tasks, then reads their files, newest first.
 """
 
 # ruff: noqa: S608 - statements are composed of constants of this module; values are bound
@@ -30,7 +30,7 @@ from hivemind.taskrun.conversation import usage_of
 from hivemind.tasks import TaskState
 from hivemind.tasks.folder import ended_folder, open_log, why_failed
 
-SLOT_S = 600  # usage is summed by ten minutes
+SLOT_S = 600  # usage is summed in slots of ten minutes
 _ENDED_STATES = (TaskState.DONE, TaskState.FAILED)
 _DAY_S = 86_400
 _SLOTS_PER_DAY = _DAY_S // SLOT_S
@@ -45,7 +45,7 @@ class IndexProblem(UserError):
 
 
 class IndexDamaged(IndexProblem):
-    """The index's file is damaged; it is set aside and rebuilt."""
+    """The index's file is damaged. It is set aside, and the index is built again."""
 
 
 _SCHEMA = Schema(
@@ -78,7 +78,7 @@ _SCHEMA = Schema(
 
 @frozen
 class TaskRow:
-    """A task in a list. `note` is the reason why it waits, is parked or failed."""
+    """A task in a list. `note` is the reason why the task waits, is parked or failed."""
 
     id: str
     state: str
@@ -92,7 +92,7 @@ class TaskRow:
 
 @dataclass(slots=True)
 class TokenUse:
-    """Tokens, money, turns, and tokens of unknown price (`unpriced`)."""
+    """The amounts of tokens, money and turns that were used, and of tokens without a known price (`unpriced`)."""
 
     tokens: int = 0
     money: float = 0.0
@@ -107,7 +107,7 @@ class TokenUse:
 
 
 class PageIndex:
-    """The cache of one hive. Thread-safe, except `sync`: one thread at a time."""
+    """The cache of one hive. Thread-safe, except that only one thread at a time may call `sync`."""
 
     def __init__(self, root: Path) -> None:
         self._hive = Hive.look(root)
@@ -120,7 +120,7 @@ class PageIndex:
         self._database.run_with_rebuild(self._forget_agent_usage)
 
     def _forget_agent_usage(self) -> None:
-        """Delete the usage without a task: agents' logs are read from the start again, for lack of a saved position."""
+        """Delete the usage outside tasks, because a new object reads the agents' logs from the start again."""
         with self._database.write() as sql:
             _replace_usage(sql, "", {})
 
@@ -134,7 +134,7 @@ class PageIndex:
     # keeping up
 
     def sync(self, seconds: float) -> bool:
-        """Index changes for at most `seconds`. Returns True if the index is complete."""
+        """Read changes into the index for about `seconds`. Return True if the index is complete."""
         deadline = time.monotonic() + seconds
         for state in _ENDED_STATES:
             self._sync_folder(state.value, self._layout.tasks / state.value)
@@ -143,7 +143,7 @@ class PageIndex:
         return self._read_ended(deadline) and self._read_archive(deadline)
 
     def _sync_folder(self, state: str, folder: Path) -> None:
-        """Update the names and times of the tasks in a folder. An unchanged folder is not listed."""
+        """Update the index's names and times of the tasks in a folder. Skip a folder that has not changed."""
         try:
             modified_ns = os.stat(folder).st_mtime_ns
             if self._folder_times.get(state) == modified_ns:
@@ -195,7 +195,7 @@ class PageIndex:
         return True
 
     def _read_archive(self, deadline: float) -> bool:
-        """Index the usage of archived tasks in the folders that have changed, if it is missing."""
+        """Index the missing usage of archived tasks, in the folders that have changed. Return False if time ran out."""
         known_times = dict(self._select("SELECT folder, changed FROM archives"))
         for folder in archived_folders(self._layout):
             with suppress(FileNotFoundError):
@@ -215,7 +215,7 @@ class PageIndex:
         return True
 
     def _read_task(self, task_id: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, TokenUse]]:
-        """Return a task's columns and its usage by slot. The title of an unreadable task is its name."""
+        """Return the columns of a task and its usage by slot. The title of an unreadable task is its id."""
         slots = _read_usage(self._records(folder), "")
         total = TokenUse()
         for usage in slots.values():
@@ -232,7 +232,7 @@ class PageIndex:
             yield from open_log(folder, durable=False).records()
 
     def _read_active(self) -> None:
-        """Index the usage of active tasks with changed logs."""
+        """Index the usage of those active tasks whose logs have changed."""
         active_ids: set[str] = set()
         with suppress(FileNotFoundError):
             active_ids = {name for name in os.listdir(self._layout.active) if not name.startswith(".")}
@@ -252,7 +252,7 @@ class PageIndex:
         self._active_stamps = {task: stamp for task, stamp in self._active_stamps.items() if task in active_ids}
 
     def _read_agents(self) -> None:
-        """Index the usage of agents outside tasks, mostly for mail."""
+        """Index what agents have used outside tasks since the last call, mostly for mail."""
         for name in self._hive.agents:
             log = self._agent_logs.get(name)
             with suppress(HivemindError, OSError):
@@ -277,9 +277,9 @@ class PageIndex:
     def ended_tasks(
         self, states: Iterable[str], text: str, order: str, limit: int, offset: int
     ) -> tuple[list[TaskRow], int]:
-        """Return a page of the ended tasks in `states` whose id, title, owner or project contains the text, and their number.
+        """Return a page of the matching tasks, and the number of all matching tasks (counted up to 1,000 if there is a text).
 
-        With a text at most 1,000 are counted.
+        An ended task matches if it is in one of `states` and each word of `text` is in its id, title, owner or project.
         """
         state_list = list(states)
         words = [word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for word in text.split()]
@@ -295,7 +295,7 @@ class PageIndex:
                 for (key,) in self._select(f"SELECT rowid FROM tasks WHERE {condition} LIMIT {_MAX_COUNTED}", values)
             ]
             total = len(matches)
-            if total < _MAX_COUNTED:  # these are all matches: do not search the text again
+            if total < _MAX_COUNTED:  # the matches are complete: do not search the text again
                 condition, values = f"rowid IN ({','.join(map(str, matches))})", []
         else:
             [(total,)] = self._select(f"SELECT count(*) FROM tasks WHERE {condition}")
@@ -307,7 +307,7 @@ class PageIndex:
         return [TaskRow(*row) for row in rows], int(total)
 
     def usage_by(self, column: str, since: float) -> dict[tuple[int, str], TokenUse]:
-        """Return the usage from the day of `since` on, by day (its number, in UTC) and by the column agent, task or model."""
+        """Return the usage from the day of `since` on, by the day's number (UTC) and by `column`: agent, task or model."""
         assert column in ("agent", "task", "model")
         rows = self._select(
             f"SELECT slot / {_SLOTS_PER_DAY}, {column}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
@@ -317,7 +317,7 @@ class PageIndex:
         return {(int(day), str(name)): TokenUse(*row) for day, name, *row in rows}
 
     def activity(self, since: float) -> dict[str, dict[int, TokenUse]]:
-        """Return each agent's usage from `since` on, by slots of ten minutes."""
+        """Return the usage of each agent from `since` on, by the number of the ten-minute slot."""
         rows = self._select(
             "SELECT agent, slot, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE slot >= ?"
             " GROUP BY 1, 2",
@@ -329,7 +329,7 @@ class PageIndex:
         return usage
 
     def usage_of_tasks(self, tasks: Iterable[str]) -> dict[str, TokenUse]:
-        """Return the usage of each of these tasks so far."""
+        """Return the usage of each of the tasks so far."""
         statement = (
             "SELECT task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE task IN KEYS GROUP BY 1"
         )
@@ -338,7 +338,7 @@ class PageIndex:
 
 
 def _replace_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
-    """Replace the usage of a task."""
+    """Replace the usage of a task in the index; "" stands for usage outside tasks."""
     sql.execute("DELETE FROM used WHERE task = ?", [task])
     _add_usage(sql, task, slots)
 
@@ -354,9 +354,9 @@ def _add_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
 
 
 def _read_usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
-    """Return the usage in a log by slot, agent and model.
+    """Return the usage that a log records, by slot, agent and model.
 
-    Of each request only the last line counts; its reservation counts until the answer is recorded.
+    Of each request only the last record counts: its reservation, until the log has its answer.
     """
     slots: dict[Any, TokenUse] = defaultdict(TokenUse)
     models: dict[str, str] = {}

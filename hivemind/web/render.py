@@ -1,4 +1,4 @@
-"""Render templates. Every text is masked as in the log, without control characters, and escaped; Markdown has no raw HTML."""
+"""Renders templates. Secrets in texts are masked, control characters replaced, HTML escaped, also in Markdown."""
 
 from __future__ import annotations
 
@@ -32,13 +32,11 @@ _SOURCE = re.compile(r"(?P<path>[^\s:`<>]+\.\w+):(?P<first>\d{1,7})(?:-(?P<last>
 
 
 def masked_text(text: object) -> str:
-    """Return a text for display: secrets masked as in the log, control characters replaced."""
+    """Return a text for display: secrets are masked, control characters replaced."""
     return strip_controls(mask(str(text)))
 
 
 class PageRenderer:
-    """Renders pages from templates."""
-
     def __init__(self) -> None:
         self._env = Environment(
             loader=FileSystemLoader(WEB_FOLDER / "templates"),
@@ -66,21 +64,21 @@ class PageRenderer:
         self._markdown.core.ruler.before("inline", "plain", _keep_plain)
 
     def render_page(self, name: str, context: Mapping[str, Any], block: str | None = None) -> str:
-        """Render a page, or one block of it."""
+        """Render a template as HTML, or only its block `block` if it has one of that name."""
         template = self._env.get_template(name)
         if block is None or block not in template.blocks:
             return template.render(context)
         return "".join(template.blocks[block](template.new_context(dict(context))))
 
     def render_markdown(self, text: str) -> Markup:
-        """Render the beginning of a Markdown text as HTML. Code of the form `PATH:LINES` becomes a link to those lines."""
+        """Render the beginning of a Markdown text as HTML. Code of the form `PATH:LINES` becomes a link to the file's lines."""
         html = Markup(self._markdown.render(masked_text(text)[:_MAX_CHARS]))  # noqa: S704 - raw HTML is off
         if len(text) <= _MAX_CHARS:
             return html
         return html + Markup('<p class="quiet">… {} characters more</p>').format(_format_number(len(text) - _MAX_CHARS))
 
     def link_source(self, text: str) -> Markup:
-        """Render a text as code, with a link to the lines if it has the form `PATH:LINES`."""
+        """Render a text as code. A text of the form `PATH:LINES` becomes a link to the file's lines."""
         text = masked_text(text)
         match = _SOURCE.fullmatch(text)
         code = Markup("<code>{}</code>").format(text)
@@ -91,7 +89,7 @@ class PageRenderer:
 
 
 def _keep_plain(state: StateCore) -> None:
-    """Keep text unparsed that is not Markdown: a quote followed by the citation of a text file, and a very long paragraph."""
+    """Keep some texts unparsed: very long paragraphs, and quotes whose citation names a file that is not Markdown."""
     tokens, output_tokens, lines, quote_start = state.tokens, list[Token](), state.src.split("\n"), 0
     for position, token in enumerate(tokens):
         if token.type == "inline" and len(token.content) > _MAX_INLINE:
@@ -117,24 +115,24 @@ def _keep_plain(state: StateCore) -> None:
 
 
 def _render_quote(_: RendererHTML, tokens: Sequence[Token], position: int, *__: Any) -> str:
-    """Render a quote with its line breaks."""
+    """Render an unparsed quote with its line breaks."""
     return f"<blockquote><pre>{escape(tokens[position].content)}</pre></blockquote>\n"
 
 
 def _page_address(path: str, /, **query: object) -> str:
-    """Return a page's address relative to the `base` of every page, without the query's empty parts."""
+    """Return the address of a page relative to the `base` of all pages, without empty query parameters."""
     parameters = {name: value for name, value in query.items() if value not in (None, "", 0)}
     return f".{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
 
 def _render_link(_: RendererHTML, tokens: Sequence[Token], position: int, *__: Any) -> str:
-    """Render a link that sends no referrer to another site."""
+    """Render the opening tag of a link that sends no referrer to the linked site."""
     address = escape(str(tokens[position].attrs.get("href", "")))
     return f'<a href="{address}" rel="noreferrer noopener nofollow">'
 
 
 def _parse_time(timestamp: datetime | float | str) -> datetime | None:
-    """Return a time in this machine's time zone, or None if it is invalid."""
+    """Return a time in this machine's time zone; None if the time is invalid."""
     with suppress(Unreadable), boundary("time"):
         moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
         return (moment if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)).astimezone()
@@ -142,7 +140,7 @@ def _parse_time(timestamp: datetime | float | str) -> datetime | None:
 
 
 def _time_element(timestamp: datetime | float | str | None, time_format: str = "%Y-%m-%d %H:%M") -> Markup:
-    """Render a time, by default to the minute."""
+    """Render a time as an HTML element, by default to the minute."""
     moment = _parse_time(timestamp) if timestamp else None
     if moment is None:
         return Markup("")
@@ -150,7 +148,7 @@ def _time_element(timestamp: datetime | float | str | None, time_format: str = "
 
 
 def _age_element(timestamp: datetime | float | str | None) -> Markup:
-    """Render the age of a time, with the time as its title."""
+    """Render the age of a time as an HTML element, with the time as the element's title."""
     moment = _parse_time(timestamp) if timestamp else None
     if moment is None:
         return Markup("")
@@ -177,5 +175,5 @@ def _format_money(amount: float) -> str:
 
 @lru_cache(4096)
 def _quote_segment(name: str) -> str:
-    """Quote a name as one segment of an address."""
+    """Percent-encode a name as one segment of an address."""
     return quote(name, safe="")

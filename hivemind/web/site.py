@@ -1,4 +1,4 @@
-"""The hive, snapshot and index that all pages are built from, and the type of a page."""
+"""The hive, the index and the snapshot from which all pages are built, and the type of a page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Page:
 
 @dataclass
 class Site:
-    """The hive as its pages read it. Hold `mutex` while building a page."""
+    """The hive, its index and its snapshot, as pages read them. Hold `mutex` while building a page."""
 
     root: Path
     hive: Hive = field(init=False)

@@ -1,4 +1,4 @@
-"""A snapshot of the hive for all its readers. The hive is watched from the first subscription on."""
+"""A snapshot of the hive's state, shared by all pages and `hivemind top`, which learn of changes by subscription."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["question", "letter", "parked", "landing", "failed", "agent", "disk"]
 _REFRESH_S = 0.25  # the hive is read at most this often
-_LOAD_DIVISOR = 8  # refreshing may take 1/8 of the time
-_INDEX_TIME_S = 0.2  # time per refresh for indexing ended tasks; the next refresh continues
+_LOAD_DIVISOR = 8  # refreshing may take about 1/8 of the time
+_INDEX_TIME_S = 0.2  # a refresh indexes ended tasks for this long; the next refresh continues
 _FAILURE_AGE = timedelta(days=1)  # a task that failed longer ago is not listed
 _MAX_FAILURES = 20
 _REPLY_COMMAND = re.compile(r"hivemind mail reply human (\S+) TEXT")
@@ -37,7 +37,7 @@ _REPLY_COMMAND = re.compile(r"hivemind mail reply human (\S+) TEXT")
 
 @frozen
 class Need:
-    """A matter that waits for a person. `about` is the id of the task, agent or letter; `letter` is the question to answer."""
+    """A matter that waits for a person. `about` is the id of a task, agent or letter, `letter` the question to answer."""
 
     kind: Kind
     about: str
@@ -47,7 +47,7 @@ class Need:
 
     @property
     def is_review(self) -> bool:
-        """True if a person must approve or reject a result; the answer `approved` accepts it."""
+        """True if a person must approve or reject a result. The answer `approved` approves the result."""
         return self.letter is not None and self.letter.subject.startswith("Review: ")
 
 
@@ -97,7 +97,7 @@ def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], mo
 
 
 def _find_question(hive: Hive, reason: str) -> Message | None:
-    """Return the letter with the question that a parked task waits for, or None if it does not exist (any more)."""
+    """Return the letter with the question that a parked task's `reason` names; None if there is no such letter (any more)."""
     match = _REPLY_COMMAND.search(reason)
     if match is None or not is_question(match[1], hive.config.workspace):
         return None
@@ -108,7 +108,7 @@ def _find_question(hive: Hive, reason: str) -> Message | None:
 
 
 def _recent_failures(layout: Layout, moment: datetime) -> Iterator[Need]:
-    """Yield the recently failed tasks, newest first."""
+    """Yield the tasks that failed within the last day, newest first."""
     failures = []
     if layout.failed.is_dir():
         for folder in layout.failed.iterdir():
@@ -127,8 +127,8 @@ def _recent_failures(layout: Layout, moment: datetime) -> Iterator[Need]:
 class SnapshotWatch:
     """Keeps a snapshot and notifies subscribers of changed topics: `agents`, `tasks`, `mail`, `journal`, `index`, `task:ID`.
 
-    Watching begins with the first subscriber; until then `snapshot` reads the hive when it is called. An `index` is kept up
-    to date too. Thread-safe.
+    The hive is watched from the first subscription on. Before that, `snapshot` reads the hive when it is called. If there is
+    an `index`, it is kept up to date, too. Thread-safe.
     """
 
     def __init__(self, root: Path, index: PageIndex | None = None) -> None:
@@ -147,7 +147,7 @@ class SnapshotWatch:
         self.is_closing = False
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot. It may be a moment old if much changes or nothing is watched. Raises UserError and OSError."""
+        """Return the snapshot, which may be a moment old if much changes or nothing is watched. Raises UserError, OSError."""
         with self._mutex:
             is_fresh = self._watcher is not None and not self._is_stale
             is_recent = self._notified_at < self._refreshed_at and time.monotonic() - self._refreshed_at < self._pause_s
@@ -157,7 +157,7 @@ class SnapshotWatch:
             return self._snapshot
 
     def invalidate(self) -> None:
-        """Discard the snapshot after a change; the next call reads the hive again."""
+        """Discard the snapshot after a change. The next call of `snapshot` reads the hive again."""
         with self._mutex:
             self._snapshot = None
 
@@ -173,7 +173,7 @@ class SnapshotWatch:
 
     @contextmanager
     def subscribe(self, on_change: Callable[[frozenset[str]], None]) -> Iterator[None]:
-        """Call `on_change` with the changed topics, from a thread of this object, until the context ends. It must be quick."""
+        """Until the block ends, call `on_change` with the changed topics, from another thread. `on_change` must be quick."""
         with self._listener_lock:
             self._listeners.append(on_change)
             if self._watcher is None and not self.is_closing:
@@ -188,7 +188,6 @@ class SnapshotWatch:
                 self._listeners.remove(on_change)
 
     def close(self) -> None:
-        """Stop watching."""
         self.is_closing = True
         if self._watcher is not None:
             self._watcher.close()
@@ -202,7 +201,7 @@ class SnapshotWatch:
             self._note_change(topic)
 
     def _note_change(self, topic: str) -> None:
-        """Record a changed topic. Subscribers are notified after a pause, of all changes until then."""
+        """Record a changed topic. After a pause, subscribers are notified of all topics that have changed until then."""
         self._is_stale = True
         with self._listener_lock:
             self._changed_topics.add(topic)
@@ -246,7 +245,7 @@ def _watched_folders(hive: Hive) -> list[Path]:
 
 
 def _path_topic(layout: Layout, path: Path) -> str | None:
-    """Return the topic of a path, None if it is outside the hive."""
+    """Return the topic that a change of the path belongs to; None if the path is outside the hive."""
     try:
         with boundary("path", path):
             parts = path.relative_to(layout.root).parts

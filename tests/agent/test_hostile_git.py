@@ -6,11 +6,12 @@ import hashlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hivemind import Hive, fs
+from hivemind import Hive
 from hivemind.doctor import apply_fixes, examine
 from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
@@ -19,7 +20,7 @@ from hivemind.minds import Thought
 from hivemind.sandbox import check_sandbox, sandbox_command
 from hivemind.taskrun.agent_git import Worktree
 from hivemind.taskrun.git import Repository, git_identity
-from hivemind.taskrun.worktree import failure_reason, put_away
+from hivemind.taskrun.worktree import WorktreeNote, put_away, put_down_ended
 from tests.agent.conftest import Crew, Mind, until_idle
 from tests.agent.test_worktree import FINISH, Repo, at_work, does, said, write
 
@@ -149,13 +150,12 @@ class Hostile:
         self.repo, self.person, self.layout = repo, person, layout
         base = repo.git("rev-parse", "HEAD")
         self.repository = Repository.at(repo.path)
-        path = layout.worktrees / "t/app"
+        path = layout.worktrees / "ada/app"
         path.parent.mkdir(parents=True)
         self.worktree = Worktree(repo.path, path, "hive/t", base, "main", self.repository.common, "ada")
         self.repository.begin("hive/t", base, "t")
         self.worktree.make_git(self.repository, base, WHO)
-        note = {"root": str(repo.path), "git": str(self.repository.common), "branch": "hive/t", "base": base}
-        fs.save_record(f"{path}.json", "worktree", 1, note)
+        WorktreeNote(repo.path, self.repository.common, "hive/t", base, "t").save(path)
 
     def attack(self, script: str) -> None:
         told = PREAMBLE.format(
@@ -318,10 +318,10 @@ def test_what_an_agent_writes_where_git_reads_changes_nothing_of_the_persons(hos
     except UserError as error:
         print("refused:", error)
     assert hostile.person.harm() == []
-    put_away(hostile.layout, "t")
+    put_away(hostile.layout, "ada")
     assert hostile.person.harm() == []
     assert hostile.repo.show("hive/t", "boat") == "red"
-    assert not (hostile.layout.worktrees / "t").exists()
+    assert not (hostile.layout.worktrees / "ada").exists()
 
 
 @pytest.mark.parametrize(("script", "reason"), REFUSED.values(), ids=REFUSED.keys())
@@ -332,7 +332,7 @@ def test_what_breaks_a_rule_is_refused_with_its_reason(hostile, script, reason, 
     with pytest.raises(UserError, match=reason):
         hostile.commit()
     assert hostile.tip == hostile.worktree.base
-    put_away(hostile.layout, "t")
+    put_away(hostile.layout, "ada")
     assert hostile.person.harm() == []
 
 
@@ -408,7 +408,7 @@ def test_a_symbolic_ref_in_place_of_a_tasks_branch_is_replaced_and_not_followed(
     assert hostile.repo.git("rev-parse", "main") == main
     assert hostile.repo.show("hive/t", "boat") == "red"
     hostile.repo.git("symbolic-ref", "refs/heads/hive/t", "refs/heads/main")
-    put_away(hostile.layout, "t")
+    put_away(hostile.layout, "ada")
     assert hostile.repo.git("rev-parse", "main") == main
 
 
@@ -424,7 +424,7 @@ def test_what_a_task_needs_outlives_the_persons_gc(hostile):
     hostile.attack("echo blue > boat; git status --porcelain; git log -2 > /dev/null")
     hostile.commit()
     assert hostile.repo.git("rev-list", "hive/t").splitlines()[1:] == [tip, hostile.worktree.base]
-    put_away(hostile.layout, "t")
+    put_away(hostile.layout, "ada")
     assert hostile.repo.git("for-each-ref", "refs/hivemind") == ""
 
 
@@ -438,23 +438,27 @@ def test_what_cannot_be_put_away_holds_up_nobody_and_the_doctor_says_why(crew, r
         ada.mind = Mind(lambda turn: Thought())
         until_idle(ada)
         crew.drop("Next.\n", "u.md")
-        until_idle(ada)
-    assert (crew.root / "worktrees/t/app/new").exists()
+        does(ada, ("read_file", {"path": "worktrees/ada/app-2/boat"}))
+        assert said(crew, "u")["text"] == "a boat\n"
+    assert (crew.root / "worktrees/ada/app/new").exists()
     patient = CheckContext(Hive.open(crew.root).layout)
     found = [finding for finding in examine(patient) if finding.check == "worktrees"]
     assert any("the new objects have more than" in finding.message for finding in found)
     apply_fixes(patient, found)
     assert repo.show("hive/t", "new") == "x"
-    assert not (crew.root / "worktrees/t").exists()
+    assert [finding for finding in examine(patient) if finding.check == "worktrees"] == []
 
 
-def test_whoever_is_killed_while_he_puts_a_worktree_away_is_not_followed_by_the_next(hostile, crew):
-    top = crew.root / "worktrees/gone"
-    (top / "app").mkdir(parents=True)
-    (top / ".left").write_text("whoever put it away was killed")
-    crew.start()
-    assert (top / "app").exists()
-    assert failure_reason(Hive.open(crew.root).layout, "gone") == "whoever put it away was killed"
+def test_what_kills_whoever_commits_what_is_left_over_is_tried_three_times(hostile):
+    path = hostile.worktree.path
+    note = WorktreeNote(hostile.repo.path, hostile.repository.common, "hive/t", hostile.worktree.base, "t")
+    hostile.attack("echo red > boat")
+    replace(note, tries=3, reason="whoever did it was killed").save(path)
+    put_down_ended(hostile.layout, "ada", lambda _: False)
+    assert hostile.tip == hostile.worktree.base
+    replace(note, tries=2, reason="whoever did it was killed").save(path)
+    put_down_ended(hostile.layout, "ada", lambda _: False)
+    assert hostile.repo.show("hive/t", "boat") == "red"
 
 
 def test_an_agent_that_a_task_is_handed_to_has_a_git_of_its_own(crew, person):
@@ -475,7 +479,7 @@ def test_an_agent_that_a_task_is_handed_to_has_a_git_of_its_own(crew, person):
 
 
 def test_where_there_is_no_sandbox_the_same_way_leads_in_and_the_same_is_refused(hostile, monkeypatch):
-    monkeypatch.setattr("hivemind.taskrun.agent_git._has_sandbox", lambda: False)
+    monkeypatch.setattr("hivemind.taskrun.agent_git.has_sandbox", lambda: False)
     hostile.attack("echo red > boat; git config core.fsmonitor 'touch $home/ran'")
     hostile.commit()
     assert hostile.repo.show("hive/t", "boat") == "red"
@@ -483,5 +487,5 @@ def test_where_there_is_no_sandbox_the_same_way_leads_in_and_the_same_is_refused
     hostile.attack(GITLINK)
     with pytest.raises(UserError, match="separate repository"):
         hostile.commit()
-    put_away(hostile.layout, "t")
+    put_away(hostile.layout, "ada")
     assert hostile.person.harm() == []

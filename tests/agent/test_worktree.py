@@ -1,4 +1,5 @@
-"""A git repository as a root: each task has its own worktree on its own branch, and nobody touches the person's checkout."""
+"""A git repository as a root: each agent has its own worktree, each task its own branch, and nobody touches the person's
+checkout."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, re
         write("mast", "a mast\n"),
         ("run_command", {"command": "cat src/sail; pwd"}),
     )
-    tree = crew.root / "worktrees/t/app"
+    tree = crew.root / "worktrees/ada/app"
     assert said(crew)["text"].splitlines()[1:] == ["a red sail", str(tree)]
     assert repo.show("hive/t", "mast") == "a mast", "committed at the end of the turn"
     assert "ada" in repo.git("log", "-1", "--format=%an", "hive/t")
@@ -137,7 +138,7 @@ def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, re
     assert "Branch `hive/t`" in result
     assert "2 files changed" in result
     assert f"diff {head[:12]}..hive/t" in result
-    assert not (crew.root / "worktrees/t").exists()
+    assert (tree / "mast").exists(), "it is kept for the agent's next task"
     assert repo.show("hive/t", "src/sail") == "a red sail"
     assert repo.git("rev-parse", "HEAD") == head
     assert repo.git("status", "--porcelain") == "", "the person's checkout is as it was"
@@ -149,7 +150,7 @@ def test_the_opening_says_worktree_and_branch(crew, capsys):
     does(ada, ("list_files", {}))
     [work] = ada.scheduler.active_tasks.runs
     opening = work.conversation.messages[1].text
-    assert "Your folder is worktrees/t/app, a git worktree of" in opening
+    assert "Your folder is worktrees/ada/app, a git worktree of" in opening
     assert "on branch hive/t" in opening
     assert said(crew)["text"] == "boat\nsrc/sail"
     shutil.rmtree(crew.root / "worktrees")
@@ -169,7 +170,7 @@ def test_every_tool_for_files_works_there(crew, repo):
     assert [(one["path"], one["line"]) for one in found] == [("boat", 1), ("src/sail", 1)]
     assert use("list_files", path="src")["result"]["files"] == ["src/sail"]
     assert use("run_command", command="cat sail", cwd="src")["result"]["output"] == "two sails\n"
-    assert use("read_file", path="worktrees/t/app/boat")["result"]["text"] == "a red boat\n"
+    assert use("read_file", path="worktrees/ada/app/boat")["result"]["text"] == "a red boat\n"
     assert repo.git("status", "--porcelain") == ""
 
 
@@ -206,7 +207,7 @@ def test_of_several_repositories_the_first_is_the_default_and_each_has_its_workt
     other.commit(oar="an oar\n")
     crew.configure("roots: [{path: ../app, worktree: true}, {path: ../other/app, worktree: true}]\n")
     ada = at_work(crew)
-    does(ada, write("boat", "a red boat\n"), write("worktrees/t/app-2/oar", "a red oar\n"), *FINISH)
+    does(ada, write("boat", "a red boat\n"), write("worktrees/ada/app-2/oar", "a red oar\n"), *FINISH)
     assert (repo.show("hive/t", "boat"), other.show("hive/t", "oar")) == ("a red boat", "a red oar")
     assert (crew.root / "tasks/done/t/result.md").read_text().count("Branch `hive/t`") == 2
 
@@ -246,13 +247,12 @@ def test_a_task_that_changes_nothing_leaves_no_branch(crew, repo):
     does(ada, ("read_file", {"path": "boat"}), *FINISH)
     assert "hive/t" not in (crew.root / "tasks/done/t/result.md").read_text()
     assert repo.branches() == ["main"]
-    assert not (crew.root / "worktrees/t").exists()
+    assert repo.git("for-each-ref", "refs/hivemind") == ""
 
 
 def test_a_failed_task_keeps_its_branch_and_a_retry_begins_another(crew, repo):
     ada = at_work(crew)
     does(ada, write("boat", "a wreck\n"), ("fail_task", {"reason": "it sank"}))
-    assert not (crew.root / "worktrees/t").exists()
     assert "Branch `hive/t`" in (crew.root / "tasks/failed/t/error.md").read_text()
     repo.commit(boat="a new boat\n")
     Hive.open(crew.root).tasks.retry("t")
@@ -262,13 +262,12 @@ def test_a_failed_task_keeps_its_branch_and_a_retry_begins_another(crew, repo):
     assert repo.show("hive/t.2", "boat") == "a new boat", "from what the person has now"
 
 
-def test_a_cancelled_task_keeps_what_was_done_and_its_worktree_goes(crew, repo):
+def test_a_cancelled_task_keeps_what_was_done_on_its_branch(crew, repo):
     ada = at_work(crew)
     does(ada, write("boat", "half a boat\n"))
-    (crew.root / "worktrees/t/app/tar").write_text("in no commit yet\n")
+    (crew.root / "worktrees/ada/app/tar").write_text("in no commit yet\n")
     Hive.open(crew.root).tasks.cancel("t")
     until_idle(ada)
-    assert not (crew.root / "worktrees/t").exists()
     assert (repo.show("hive/t", "boat"), repo.show("hive/t", "tar")) == ("half a boat", "in no commit yet")
 
 
@@ -276,7 +275,7 @@ def test_a_task_that_is_handed_over_keeps_its_worktree(crew, repo):
     crew.agent_file("shell: true\n", "bob")
     ada = at_work(crew, "---\nassignee: ada\n---\nx\n")
     does(ada, write("boat", "begun by ada\n"), ("hand_over", {"to": "bob", "reason": "he knows boats"}))
-    assert (crew.root / "worktrees/t/app/boat").exists()
+    assert (crew.root / "worktrees/ada/app/boat").exists()
     bob = crew.start(lambda turn: Thought(), "bob")
     does(bob, ("read_file", {"path": "boat"}))
     assert said(crew)["text"] == "begun by ada\n"
@@ -368,7 +367,7 @@ def test_what_conflicts_is_said_and_merged_between_marks_if_the_lead_wants_that(
         does(bob, write("boat", f"a {colour} boat\n"), *FINISH)
     does(ada, merge(one), merge(two))
     assert "have changed the same lines in boat" in said(pair)["error"]
-    assert (pair.root / "worktrees/t/app/boat").read_text() in ("a red boat\n", "a blue boat\n")
+    assert (pair.root / "worktrees/ada/app/boat").read_text() in ("a red boat\n", "a blue boat\n")
     does(ada, merge(two, mark=True))
     assert "edit the marks in boat" in said(pair)["text"]
     does(ada, ("read_file", {"path": "boat"}))
@@ -398,7 +397,9 @@ def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo, sand
     does(ada, *FINISH)
     assert repo.show("hive/t", "boat") == "a red boat", "what it did to its copy came nowhere"
     assert repo.branches() == ["hive/t", "main"]
-    assert not list((pair.root / "worktrees").iterdir())
+    pair.drop("---\nassignee: eve\n---\nNext.\n", "u.md")
+    does(eve, ("run_command", {"command": "cat boat; ls"}))
+    assert said(pair, "u")["text"].splitlines()[1:] == ["a boat", "boat", "src"], "of what it did nothing is left"
 
 
 # people
@@ -443,9 +444,10 @@ def test_a_branch_that_is_checked_out_nowhere_is_merged_as_well_and_a_conflict_i
     crew.drop("Again.\n", "u.md")
     [ada] = crew._agents
     does(ada, write("boat", "a green boat\n"), *FINISH)
+    repo.git("checkout", "-q", "main")
     repo.commit(boat="a blue boat\n")
     assert "have changed the same lines in boat" in merging("u")
-    assert repo.show("other", "boat") == "a blue boat"
+    assert repo.show("main", "boat") == "a blue boat"
 
 
 def test_a_task_that_is_worked_on_or_has_no_branch_is_not_merged(crew, merging):
@@ -481,8 +483,9 @@ def test_an_agents_hooks_and_settings_never_run(crew, repo):
 
 
 def why_it_fails(crew: Crew) -> str:
-    """A task's end, whose turns break before its mind is asked."""
+    """A task's end, whose turns break at its first call."""
     ada = at_work(crew)
+    ada.mind = Mind(lambda turn: Thought("", (ToolCall("read_file", {"path": "boat"}),)))
     while not (crew.root / "tasks/failed/t").is_dir():
         try:
             ada.cycle()
@@ -515,7 +518,7 @@ def spoilt(crew: Crew, repo: Repo, how: str) -> Agent:
     """A task under way, in the worktree of which something was changed by hand."""
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
-    tree = crew.root / "worktrees/t/app"
+    tree = crew.root / "worktrees/ada/app"
     folder = tree / ".git"
     match how:
         case "worktree":
@@ -551,7 +554,7 @@ def test_what_was_spoilt_by_hand_is_made_anew_and_the_work_goes_on(crew, repo, h
 
 def test_files_that_git_knows_nothing_of_any_more_are_committed_all_the_same(crew, repo):
     ada = spoilt(crew, repo, "git's folder")
-    (crew.root / "worktrees/t/app/tar").write_text("in no commit\n")
+    (crew.root / "worktrees/ada/app/tar").write_text("in no commit\n")
     does(ada, write("mast", "a mast\n"))
     assert repo.show("hive/t", "tar") == "in no commit"
     assert repo.git("diff", "--name-only", "main..hive/t").splitlines() == ["boat", "mast", "tar"]
@@ -559,7 +562,7 @@ def test_files_that_git_knows_nothing_of_any_more_are_committed_all_the_same(cre
 
 def test_a_worktree_of_an_earlier_version_keeps_its_files_and_gets_a_git_of_its_own(crew, repo):
     ada = spoilt(crew, repo, "git's folder")
-    tree = crew.root / "worktrees/t/app"
+    tree = crew.root / "worktrees/ada/app"
     (tree / ".git").write_text(f"gitdir: {repo.path}/.git/worktrees/app\n")
     (tree / "tar").write_text("in no commit\n")
     [work] = ada.scheduler.active_tasks.runs
@@ -682,7 +685,6 @@ def test_killed_at_any_moment_the_next_life_goes_on_with_the_same_worktree(crew,
     goes_on(crew, turns)
     assert (repo.show("hive/t", "boat"), repo.show("hive/t", "mast")) == ("a red boat", "a mast")
     assert [one for one in repo.branches() if one.startswith("hive/")] == ["hive/t"]
-    assert not (crew.root / "worktrees/t").exists()
     assert not list(repo.path.glob(".git/worktrees/*"))
 
 
@@ -700,7 +702,7 @@ def test_killed_in_a_merge_the_next_life_makes_it_whole(pair, repo):
 def test_a_git_that_outlives_its_agent_is_waited_for(crew, repo):
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
-    command = ["flock", crew.root / "worktrees/t", "sh", "-c", f"echo held; sleep 0.5; touch {crew.root}/over"]
+    command = ["flock", crew.root / "worktrees/ada", "sh", "-c", f"echo held; sleep 0.5; touch {crew.root}/over"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as held:
         assert held.stdout is not None
         held.stdout.readline()
@@ -709,15 +711,15 @@ def test_a_git_that_outlives_its_agent_is_waited_for(crew, repo):
     assert repo.show("hive/t", "mast") == "a mast"
 
 
-def test_the_doctor_puts_away_what_a_killed_agent_left_of_a_task_that_is_over(crew, repo):
+def test_the_doctor_commits_what_a_killed_agent_left_of_a_task_that_is_over(crew, repo):
     crew.drop("Mend it.\n")
     killed(crew, [[write("boat", "a red boat\n")], [*FINISH]], "tasks.close.moved")
-    (crew.root / "worktrees/t/app/tar").write_text("tar\n")
+    (crew.root / "worktrees/ada/app/tar").write_text("tar\n")
     patient = CheckContext(Hive.open(crew.root).layout)
     found = [one for one in examine(patient) if one.check == "worktrees"]
-    assert [one.location for one in found] == ["worktrees/t"]
+    assert [one.location for one in found] == ["worktrees/ada/app"]
     apply_fixes(patient, found)
-    assert not (crew.root / "worktrees/t").exists()
+    assert [one for one in examine(patient) if one.check == "worktrees"] == []
     assert (repo.show("hive/t", "boat"), repo.show("hive/t", "tar")) == ("a red boat", "tar")
 
 

@@ -283,7 +283,7 @@ def test_conflicts_are_resolved_and_never_come_up_again(
     assert graph.graph.node(6).status == status
     assert graph.graph.node(8).heading == "And if it dies?"
     again = run(*BRANCH, "merge", "t", "alt")
-    assert (again.status, again.out) == (0, "alt into main: no change is missing there.\n")
+    assert (again.status, again.out) == (0, "alt into main: no change is missing in main.\n")
     assert [event["into"] for event in run("log", "--kind", "branch.merged", "--json").json] == ["main"]
 
 

@@ -146,7 +146,7 @@ def test_mail_is_shown_there_and_stays_unread(used: Path) -> None:
     [ended] = _on_read_only_disk(used, f"mail read researcher {listed.json[-1]['id']}")
     assert ended.status == 0
     assert "There" in ended.out
-    assert "it stays unread (Read-only file system)" in ended.err
+    assert "the message stays unread (Read-only file system)" in ended.err
 
 
 @pytest.mark.parametrize("command", WRITES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -60,7 +62,15 @@ def test_what_is_left_of_a_root_that_is_gone_is_removed(harbour, capsys):
     assert not folder.exists()
 
 
-def test_a_check_without_a_box_is_noted(harbour, capsys, monkeypatch):
+def test_a_check_without_a_box_is_noted_where_there_is_no_bubblewrap(harbour, monkeypatch, tmp_path):
     harbour.configure(check="true")
-    monkeypatch.setattr("hivemind.doctor.landing.has_sandbox", lambda: False)
-    assert "bubblewrap does not run here" in doctor(harbour, capsys)[1]
+    git = shutil.which("git")
+    assert git is not None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").symlink_to(git)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    words = (sys.executable, "-m", "hivemind", "--hive", str(harbour.root))
+    shown = subprocess.run([*words, "doctor"], capture_output=True, text=True, check=True).stdout
+    assert "bubblewrap does not run here" in shown
+    shown = subprocess.run([*words, "status"], capture_output=True, text=True, check=True).stdout
+    assert f"the check of {harbour.repo.path} runs without a box: bubblewrap does not run here" in shown

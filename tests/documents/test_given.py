@@ -72,12 +72,12 @@ def test_odd_values_are_refused_in_words(docmem: Docmem, name: str) -> None:
 @pytest.mark.parametrize("most", ["x", None, 1.5, True])
 def test_a_length_is_a_whole_number(docmem: Docmem, most: Any) -> None:
     docmem.create_root("r", "root")
-    with pytest.raises(UserError, match="max_tokens is a whole number"):
+    with pytest.raises(UserError, match="max_tokens must be a whole number"):
         docmem.expand_to_length("r", most)
 
 
 def test_a_limit_is_none_below_nought(docmem: Docmem) -> None:
     docmem.create_root("r", "a heron")
     assert docmem.query("heron", 0) == []
-    with pytest.raises(UserError, match="limit is a whole number from 0 on"):
+    with pytest.raises(UserError, match="limit must be a whole number from 0 on"):
         docmem.query("heron", -1)

@@ -321,8 +321,8 @@ def test_a_file_whose_times_were_set_back_is_noticed(manual: Path, knowledge: Kn
 def test_a_file_read_within_one_tick_of_its_clock_is_looked_at_again(manual: Path) -> None:
     found = manual.stat()
     look = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-    assert not Stamp(*look, seen_ns=found.st_ctime_ns + 1_000_000).is_same(found)
-    assert Stamp(*look, seen_ns=found.st_ctime_ns + 5_000_000_000).is_same(found)
+    assert not Stamp(*look, seen_ns=found.st_ctime_ns + 1_000_000).is_unchanged(found)
+    assert Stamp(*look, seen_ns=found.st_ctime_ns + 5_000_000_000).is_unchanged(found)
 
 
 def test_a_document_that_was_deleted_is_imported_again(manual: Path, knowledge: Knowledge) -> None:

@@ -87,7 +87,7 @@ def test_a_selection_explains_every_block() -> None:
     out = selection.why("status:3")
     assert out is not None
     assert (out.is_selected, out.score) == (False, pytest.approx(0.7))
-    assert out.reason == "HIGH: 300 tokens used before it and its 100 are not below 80% of 400"
+    assert out.reason == "HIGH: 300 tokens were used before, and 100 more would reach 80% of 400"
     assert selection.why("nothing") is None
     assert (selection.used, selection.budget) == (300, 400)
 

@@ -34,16 +34,17 @@ def test_a_text_without_front_matter_has_its_first_line_as_title():
     "key: a task: proof",
     "key: a task: view",
     "key: a task: max_tokens",
+    "key: a task: fresh",
 )
 def test_every_key_of_the_front_matter_is_read():
     form = read(
         "---\nid: Leak-1\ntitle: Leak\nproject: house\npriority: high\nassignee: Scout\nrole: finder\n"
-        "dependencies: [a, b]\ndeadline: 2026-12-24\nproof: require\nview: audit\nmax_tokens: 5000\n---\ntext"
+        "dependencies: [a, b]\ndeadline: 2026-12-24\nproof: require\nview: audit\nmax_tokens: 5000\nfresh: true\n---\ntext"
     ).form
     assert (form.id, form.title, form.project, form.priority) == ("leak-1", "Leak", "house", 1 + 1)
     assert (form.assignee, form.role, form.dependencies) == ("scout", "finder", ("a", "b"))
     assert form.deadline == datetime(2026, 12, 24, 23, 59, 59, tzinfo=UTC)
-    assert (form.proof, form.view, form.max_tokens) == ("require", "audit", 5000)
+    assert (form.proof, form.view, form.max_tokens, form.fresh) == ("require", "audit", 5000, True)
 
 
 def test_a_yaml_file_is_front_matter_as_a_whole_with_the_text_in_a_key():

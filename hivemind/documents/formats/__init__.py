@@ -1,4 +1,4 @@
-"""Read files into outlines. Each module handles one format and returns the pieces of a text in reading order."""
+"""Read files into outlines. The module of a format splits a text into pieces and returns them in reading order."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from hivemind.documents.formats.reading import EXTRACTED_FORMATS, decode_text, f
 __all__ = ["EXTRACTED_FORMATS", "VERSION", "Outline", "Piece", "decode_text", "format_of", "read_bytes", "read_outline"]
 
 VERSION = 5
-"""The version of all importers. Raise it when one of them splits files differently: files are read again; nodes
-keep their ids."""
+"""The version of all importers. Raise it when an importer splits files differently: the next sync then reads all files
+again; nodes keep their ids."""

@@ -21,12 +21,12 @@ _DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python(text: str) -> list[Piece]:
-    """Split Python by its syntax tree. Code that does not parse or exceeds 512 KiB is split as by `source_code`."""
+    """Split Python code by its syntax tree, or by `source_code` if it does not parse or exceeds 512 KiB."""
     if len(text) > _MAX_TREE_CHARS or "\r" in text.replace("\r\n", ""):  # Python counts a lone CR as a line end
         return source_code(text)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings are for the author of the file
+            warnings.simplefilter("ignore")  # warnings concern the author of the file
             module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source_code(text)

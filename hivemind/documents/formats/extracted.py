@@ -1,6 +1,6 @@
-"""Text extracted from a PDF (by the library of the extra `docs`) or an HTML page (module `html`).
+"""Text that is extracted from a PDF (by the library pypdf) or from an HTML page (by the module `html`).
 
-The file does not contain this text byte for byte. Its places are the PDF's pages or the lines of the HTML source.
+The file does not contain the extracted text byte for byte. Places are pages of the PDF or lines of the HTML source.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Extract:
 
 @frozen
 class ExtractPart:
-    """An extracted leaf or heading: its text, and its first and last line or page."""
+    """An extracted leaf or heading, with its first and last line or page in the file."""
 
     kind: str
     depth: int
@@ -46,7 +46,7 @@ class ExtractPart:
 
 
 def join_parts(parts: Iterator[ExtractPart], title: Callable[[], str], path: object) -> Extract:
-    """Join the parts into one text and mask its secrets. `title` is called after the last part.
+    """Join the parts into one text with its secrets masked. `title` is called after the last part.
 
     Raises DocmemError if there are too many parts.
     """
@@ -67,7 +67,7 @@ def join_parts(parts: Iterator[ExtractPart], title: Callable[[], str], path: obj
 def pdf(raw: bytes, path: object) -> Extract:
     """Extract the paragraphs of a PDF, page by page, in a separate process with limits of time and memory.
 
-    Raises DocmemError if the PDF is damaged or encrypted, exceeds a limit, or the library is missing.
+    Raises DocmemError if the PDF is damaged or encrypted or exceeds a limit, MissingLibraryError without pypdf.
     """
     if importlib.util.find_spec("pypdf") is None:
         raise MissingLibraryError(
@@ -89,7 +89,7 @@ def pdf(raw: bytes, path: object) -> Extract:
     extraction = json.loads(output or b"{}")
     if "pages" not in extraction:
         reason = f"more than {MAX_MEMORY_BYTES >> 20} MiB of memory" if extraction.get("error") == "MemoryError" else ""
-        reason = f"reading takes {reason}" if reason else extraction.get("error", "reading broke off")
+        reason = f"reading takes {reason}" if reason else extraction.get("error", "reading it was interrupted")
         raise DocmemError(f"cannot be read as PDF ({reason})", location=path, remedy=extraction.get("mend"))
     paragraphs = (
         ExtractPart("paragraph", 1, paragraph.strip(), (number, number))

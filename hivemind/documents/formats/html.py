@@ -23,7 +23,7 @@ _LEAVES = {
 _LISTS = frozenset({"ul", "ol", "dl", "menu"})
 _ITEMS = frozenset({"li", "dt", "dd"})
 _EXPLICIT_END = frozenset({"table", "blockquote", "pre"})
-"""Leaves that only their end tag closes."""
+"""Elements that are leaves and end only at their end tag."""
 _BLOCKS = _LISTS.union(
     _LEAVES,
     (
@@ -44,7 +44,6 @@ _ENCODINGS = re.compile(
 
 
 def html(raw: bytes, path: object) -> Extract:
-    """Extract an HTML page by its headings."""
     page = _Page()
     return join_parts(page.parts(_decoded(raw)), lambda: page.title, path)
 
@@ -69,7 +68,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _page_encoding(name: str) -> str | None:
-    """Return Python's name of a web encoding, or None. Other codecs are refused: some take quadratic time."""
+    """Return Python's name of an encoding that is allowed in web pages, or None: some other codecs take quadratic time."""
     try:
         codec_name = codecs.lookup(name).name
     except LookupError:
@@ -80,7 +79,7 @@ def _page_encoding(name: str) -> str | None:
 def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
     """Yield (start, end, name, is end tag) of each tag in order.
 
-    A comment is a tag without a name. The content of a script or style belongs to its tag.
+    A comment is yielded as a tag without a name. A script's or style's tag extends over the element's content.
     """
     at, tag = text.find("<"), _TAG
     while at >= 0:
@@ -107,13 +106,13 @@ def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
 
 
 class _Page:
-    """The page being read: the open leaf (empty: text between leaves) and its text so far."""
+    """The state of reading a page: the open leaf ("" between leaves) and the leaf's text so far."""
 
     def __init__(self) -> None:
         self.title = ""
         self._headings = Headings()
         self._leaf = ""
-        self._nested = 0  # open elements of the same kind inside it; for an item: open lists
+        self._nested = 0  # open elements of the leaf's kind inside the leaf; inside an item: open lists
         self._texts: list[str] = []
         self._has_words = False
         self._first = self._last = 1
@@ -177,7 +176,7 @@ class _Page:
             self._texts.append(" ")
 
     def _finish_leaf(self) -> Iterator[ExtractPart]:
-        """Yield the open leaf or the text between leaves, and start afresh."""
+        """Yield the open leaf, or the text since the last one, unless it is empty; then no leaf is open."""
         leaf, text = self._leaf, "".join(self._texts)
         self._leaf, self._nested, self._texts, self._has_words = "", 0, [], False
         kind = _LEAVES.get(leaf, "paragraph")

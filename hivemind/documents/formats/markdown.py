@@ -33,7 +33,7 @@ def _parser() -> MarkdownIt:
 
 
 def plain_title(text: str) -> str:
-    """Return a heading without its markup, at most 1,000 characters."""
+    """Return the first 1,000 characters of a heading's text, without markup."""
     text = text[:_MAX_TITLE_CHARS]
     return " ".join(re.sub(r"[*`]+|(?<!\w)_+|_+(?!\w)", "", _LINK.sub(r"\1", text)).split())
 
@@ -58,7 +58,7 @@ def _starts(source: LineReader, first_line: int) -> Iterator[tuple[int, int, str
     headings, items, skipped_level, last = Headings(), list[int](), -1, -1
     for at, token in enumerate(tokens):
         kind = token.type
-        if skipped_level >= 0:  # inside a block that is one piece: skip to its end
+        if skipped_level >= 0:  # inside a block that is one piece: skip to the block's end
             skipped_level = -1 if token.nesting < 0 and token.level == skipped_level else skipped_level
             continue
         if token.nesting > 0 and kind in _KINDS:
@@ -74,7 +74,7 @@ def _starts(source: LineReader, first_line: int) -> Iterator[tuple[int, int, str
             kind = "item"
         elif items:
             if not tokens[at - 1].type.endswith("list_close"):
-                continue  # part of its item, unless a nested list comes before it
+                continue  # part of its item's piece, except after a nested list
             kind, after = "paragraph", items[-1]
         elif kind == "heading_open":
             title = plain_title(" ".join(tokens[at + 1].content.split()))

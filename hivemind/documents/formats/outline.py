@@ -20,7 +20,7 @@ _ABBREVIATION = re.compile(
 
 
 def sentence_ends(text: str) -> list[int]:
-    """Return the offset after each sentence; the last one is len(text). An empty text has none."""
+    """Return the offset of the end of each sentence; the last offset is len(text). For an empty text, return []."""
     ends = [
         match.end()
         for match in _END.finditer(text)
@@ -34,10 +34,10 @@ def sentence_ends(text: str) -> list[int]:
 def sentence_runs(
     text: str, ends: list[int], count: Callable[[str], int], *, whole_lines: bool = False
 ) -> list[tuple[int, int]]:
-    """Join the sentences or lines that end at `ends` into runs of at most 400 tokens; return the runs' offsets.
+    """Join the sentences or lines that end at `ends` into runs of at most 400 tokens; return (start, end) of each run.
 
-    A longer sentence is a run and is not cut. White space between runs is left out, but with `whole_lines` a run keeps
-    the indentation of its first line.
+    A sentence of more than 400 tokens is a run of its own. White space between runs is left out, but with `whole_lines`
+    a run keeps the indentation of its first line.
     """
     runs: list[tuple[int, int]] = []
     start, size = 0, 0
@@ -73,11 +73,11 @@ class Headings:
 
     @property
     def depth(self) -> int:
-        """The depth of a piece below the innermost open heading."""
+        """Return the depth of a piece directly below the innermost open heading."""
         return len(self._levels) + 1
 
     def enter(self, level: int) -> int:
-        """Open a heading of this level, close those of this and deeper levels, and return the new heading's depth."""
+        """Close the headings of `level` and deeper levels, open a heading of `level`, and return its depth."""
         while self._levels and self._levels[-1] >= level:
             self._levels.pop()
         depth = self.depth
@@ -95,7 +95,7 @@ _BY_LINE = frozenset({"code", "table"})
 
 @frozen
 class Piece:
-    """A part of a text, from offset `start` to `end`. Its parent is the nearest earlier piece of smaller `depth`.
+    """A part of a text, from offset `start` to `end`. A piece's parent is the nearest earlier piece of smaller `depth`.
 
     `kind` is heading, paragraph, item, table, code, quote or frontmatter. `title` is set if the piece names a section.
     """
@@ -138,7 +138,6 @@ class Outline:
 
 
 def line_starts(text: str) -> list[int]:
-    """Return the offset of each line."""
     starts, at = [0], text.find("\n")
     while at >= 0:
         starts.append(at + 1)
@@ -147,13 +146,12 @@ def line_starts(text: str) -> list[int]:
 
 
 def check_limit(count: int, limit: int, name: str, path: object) -> None:
-    """Raise DocmemError if `count` exceeds `limit`."""
     if count > limit:
         raise DocmemError(f"has more than {limit:,} {name}", location=path, remedy="split it")
 
 
 class LineReader:
-    """A text split into lines: `lines[i]` without its line end, and its offset `starts[i]`."""
+    """A text split into lines: `lines[i]` is a line without its line end, `starts[i]` the line's offset."""
 
     __slots__ = ("lines", "starts", "text")
 
@@ -169,19 +167,19 @@ class LineReader:
         return not self.lines[at].strip()
 
     def indent(self, at: int) -> int:
-        """Return the line's indentation in columns; a tab goes to the next multiple of 4."""
+        """Return the indentation of line `at` in columns; a tab extends to the next multiple of 4."""
         line = self.lines[at]
         return len((line[: len(line) - len(line.lstrip(" \t"))]).expandtabs(4))
 
     def piece(self, kind: str, depth: int, first: int, after: int, title: str = "") -> Piece:
-        """Return the piece of the lines from `first` up to, not including, `after`, without trailing blank lines."""
+        """Return a piece that consists of the lines from `first` to `after` - 1, without trailing blank lines."""
         while after > first + 1 and self.is_blank(after - 1):
             after -= 1
         return Piece(kind, depth, self.starts[first], self.starts[after - 1] + len(self.lines[after - 1]), title)
 
 
 def split_long(text: str, pieces: Sequence[Piece], count: Callable[[str], int]) -> Iterator[Piece]:
-    """Split leaves of more than 400 tokens: code and tables at line ends, other text at sentence ends."""
+    """Yield the pieces, with leaves of more than 400 tokens split: code and tables at line ends, others at sentence ends."""
     for at, piece in enumerate(pieces):
         is_leaf = at + 1 == len(pieces) or pieces[at + 1].depth <= piece.depth
         body = text[piece.start : piece.end]
@@ -199,7 +197,7 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
         return
     ends: list[int] = []
     last = 0
-    for end in sentence_ends(body):  # a sentence above the limit is cut at its line ends
+    for end in sentence_ends(body):  # a sentence of more than 400 tokens is cut at its line ends
         if count(body[last:end]) > MAX_LEAF_TOKENS:
             ends += by_line[bisect_right(by_line, last) : bisect_left(by_line, end)]
         ends.append(end)

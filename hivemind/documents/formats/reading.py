@@ -1,4 +1,4 @@
-"""Read a file's bytes into an outline: format, title, labels and pieces."""
+"""Read a file into an outline: its format, title, labels and pieces."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from hivemind.masking import mask
 
 
 def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
-    """Read a file, by its descriptor `file` if it is open already; return its content and its stat.
+    """Return the content and the stat of a file. If the file is open already, `file` is its descriptor and is closed.
 
-    Raises DocmemError if it is not a regular file, is larger than 64 MiB or cannot be read.
+    Raises DocmemError if the file is not a regular file, is larger than 64 MiB or cannot be read.
     """
     try:
         with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_open_nonblocking) as stream:
@@ -57,15 +57,15 @@ _ENDINGS = {
     "pdf": ".pdf",
 }
 EXTRACTED_FORMATS = frozenset({"html", "pdf"})
-"""Formats with extracted text. Its places are lines of the HTML source or pages of the PDF."""
+"""The formats whose text is extracted. Places in extracted text are lines of the HTML source or pages of the PDF."""
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
 
 
 def decode_text(raw: bytes, path: object) -> str:
-    """Decode a text file: UTF-8, UTF-16 with a byte-order mark, otherwise Windows-1252 or Latin-1 if it seems text.
+    """Decode a text file as UTF-8, as UTF-16 (with a byte-order mark), or else as Windows-1252 or Latin-1.
 
-    The byte-order mark is dropped. Raises DocmemError for a binary file.
+    The byte-order mark is dropped. Raises DocmemError for a file that seems to be binary.
     """
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         try:
@@ -89,12 +89,12 @@ def decode_text(raw: bytes, path: object) -> str:
 
 
 def format_of(path: str) -> str:
-    """Return the format of a file by its extension; "plain" for an unknown one."""
+    """Return the format that belongs to the file's extension, or "plain" for an unknown extension."""
     return _FORMATS.get(os.path.splitext(path)[1].lower(), "plain")
 
 
 def read_extract(raw: bytes, path: str) -> Extract | None:
-    """Extract the text of a PDF or HTML file; return None for a text file. Raises DocmemError."""
+    """Extract the text of a PDF or HTML file; return None for a file of any other format. Raises DocmemError."""
     match format_of(path):
         case "pdf":
             return pdf(raw, path)
@@ -105,9 +105,9 @@ def read_extract(raw: bytes, path: str) -> Extract | None:
 
 
 def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
-    """Return the outline of a file. The extension of `path` decides the format; its stem is the default title.
+    """Return the outline of a file. The extension of `path` decides the format; the file's stem is the default title.
 
-    Raises DocmemError that names the file and, if known, the line; Unreadable for any other failure to read it.
+    Raises DocmemError, which names the file and, if known, the line; Unreadable if reading fails in any other way.
     """
     with boundary("document", path):
         file_outline = _read(raw, path, count)
@@ -165,13 +165,13 @@ def _outline(
 
 
 def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None]:
-    """Return (values, first line of the body, error in the front matter or None)."""
+    """Parse the front matter; return its values, the first line of the body, and a parsing error or None."""
     head, _, body_line = frontmatter.split(text)
     if head is None:
         return {}, 1, None
     try:
         return frontmatter.parse(head, path, first_line=2).values, body_line, None
-    except UserError as error:  # the text can still be searched and cited
+    except UserError as error:  # the body can still be searched and cited
         return {}, body_line, f"front matter: {error}"
 
 

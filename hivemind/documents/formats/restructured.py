@@ -19,7 +19,7 @@ _ROLE = re.compile(r":[\w:+.-]+:`([^`<]*?)(?:\s*<[^`>]*>)?`|`([^`<]*?)(?:\s*<[^`
 
 
 def restructured(text: str) -> list[Piece]:
-    """Return the pieces of a reStructuredText document in reading order."""
+    """Split a reStructuredText document; return its pieces in reading order."""
     return list(_BlockReader(LineReader(text)).read())
 
 
@@ -67,7 +67,7 @@ class _BlockReader:
         return piece.kind != "heading" and self.source.text[piece.start : piece.end].rstrip().endswith("::")
 
     def _title(self, at: int) -> int:
-        """Return the line after the section title that begins here, or 0."""
+        """Return the line after the section title that begins at line `at`, or 0 if none begins there."""
         lines = self.source.lines
         under = lines[at + 1] if at + 1 < len(lines) else ""
         over = _ADORNMENT.match(lines[at])
@@ -88,14 +88,14 @@ class _BlockReader:
         return self.source.piece("heading", self.headings.enter(self.styles.index(style)), at, after, title)
 
     def _block_end(self, at: int) -> int:
-        """Return the line after the block that begins here; indented lines belong to it."""
+        """Return the line after the block that begins at line `at`; indented lines belong to the block."""
         end = at + 1
         while end < len(self.source) and (self.source.is_blank(end) or self.source.indent(end) > 0):
             end += 1
         return end
 
     def _explicit(self, at: int) -> tuple[int, Piece | None]:
-        """Read a directive, footnote or substitution; a comment or a target has no piece."""
+        """Return the line after a directive, footnote, comment or target, and its piece (None for a comment or target)."""
         line, end = self.source.lines[at], self._block_end(at)
         if _TARGET.match(line) or not _SAYS.match(line):
             return end, None

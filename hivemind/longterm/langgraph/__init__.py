@@ -1,4 +1,4 @@
-"""Long-term memory for LangGraph (extra `langgraph`): a store, and two nodes that retrieve and store memories."""
+"""Long-term memory for LangGraph (extra `langgraph`): a store, and nodes that retrieve and store memories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph state with memory, and two nodes: one retrieves memories before the model, one stores new ones after it."""
+"""A graph state with memory, and two nodes: one retrieves memories before the model runs, one stores new ones after it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _TOOLS = ("upsert_memory", "upsertMemory")
 class MemoryState(MessagesState, total=False):
     """The state of a conversation with memory in the namespace ("memories", user_id).
 
-    `retrieved_memories` are those for the last message, for one turn. `memory_operations` are the memories that the model
-    wants to store, `memory_results` their results.
+    `retrieved_memories` are the memories for the last message. `memory_operations` are the memories that the model wants
+    to store, `memory_results` the results of storing them.
     """
 
     summary: str
@@ -39,10 +39,10 @@ Node = Callable[[MemoryState], dict[str, Any]]
 def retrieve_memories(
     store: MemoryStore, *, threshold: float | None = None, limit: int = 20, max_tokens: int = 1_000
 ) -> Node:
-    """Return a node for use before the model: it retrieves the user's memories about the user's last message.
+    """Return a node to run before the model; it retrieves the user's memories about the user's last message.
 
-    It returns at most `limit` memories with at most `max_tokens` of content, skips memories that do not fit, and replaces
-    those of the previous turn.
+    The node selects at most `limit` memories with at most `max_tokens` of content together, skips memories that do not
+    fit, and replaces the memories of the previous turn.
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def retrieve_memories(
 
 
 def _namespace(state: MemoryState) -> tuple[str, str]:
-    """Return the user's namespace. A missing `user_id` is an error, since all users would share it."""
+    """Return the user's namespace. Raises NamespaceInvalid without a `user_id`: all users would share a namespace."""
     if "user_id" not in state:
         raise NamespaceInvalid(
             "the state has no user_id",
@@ -74,17 +74,17 @@ def _last_question(state: MemoryState) -> str:
 
 
 def format_memories(memories: Sequence[MemorySearchResult]) -> str:
-    """Format memories for a system message. Return an empty string if there are none."""
+    """Format memories for a system message; return "" without memories."""
     if not memories:
         return ""
     return "\n".join(["Memories of this user:", *(f"* {memory.content}" for memory in memories)])
 
 
 def store_memories(store: MemoryStore) -> Node:
-    """Return a node for use after the model: it stores the `memory_operations` and the calls of the tool `upsert_memory`.
+    """Return a node to run after the model; it stores the `memory_operations` and the calls of the tool `upsert_memory`.
 
-    A new memory has the user as `speaker` and the graph's thread as `session`, and is linked to the previous one there. If
-    a memory cannot be stored, its result has no success and names the reason; the others are stored.
+    A new memory has the user as `speaker` and the graph's thread as `session`, and is linked to the previous memory of the
+    thread. If a memory cannot be stored, its result has `success` False and the reason; the other memories are stored.
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def store_memories(store: MemoryStore) -> Node:
 
 
 def _thread() -> object:
-    """Return the thread id of the running graph, or None."""
+    """Return the thread id of the running graph, if any."""
     try:
         return (get_config().get("configurable") or {}).get("thread_id")
     except RuntimeError:

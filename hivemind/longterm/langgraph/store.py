@@ -41,9 +41,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": 
 
 
 def check_labels(op: Op) -> None:
-    """Raise InvalidNamespaceError for an operation on a namespace that LangGraph does not allow.
+    """Raise InvalidNamespaceError if an operation has a namespace that LangGraph does not allow.
 
-    LangGraph's own methods check this before they create operations, but `batch` receives unchecked ones.
+    LangGraph's own methods check namespaces before they create operations, but `batch` receives unchecked operations.
     """
     namespaces: list[tuple[str, ...]] = []
     if isinstance(op, GetOp | PutOp):
@@ -61,7 +61,7 @@ def check_labels(op: Op) -> None:
 
 
 def matches_filter(value: Mapping[str, Any], conditions: Mapping[str, Any] | None) -> bool:
-    """Return whether an item's value satisfies a filter. A name may be a key or a dotted path.
+    """Return whether an item's value satisfies all conditions. A condition's name is a key or a dotted path.
 
     A condition is a value, a mapping of nested conditions or a mapping of operators. Raises ValueError for an unknown
     operator.
@@ -95,7 +95,7 @@ def _compare(value: Any, name: str, operand: Any) -> bool:
         return _OPERATORS[name](value, operand)
     try:
         return _OPERATORS[name](float(value), float(operand))
-    except (TypeError, ValueError):  # not numbers: strings are compared, too
+    except (TypeError, ValueError):  # not numbers: two strings can be compared
         return isinstance(value, str) and isinstance(operand, str) and _OPERATORS[name](value, operand)
     except OverflowError:  # too large for a float: compare as integers
         return isinstance(value, int) and _OPERATORS[name](value, operand)
@@ -113,8 +113,8 @@ def matches_condition(namespace: tuple[str, ...], condition: MatchCondition) -> 
 
 
 _ITEMS, _PARTS = "langgraph", "langgraph.parts"
-_PROVENANCE = ("speaker", "session", "time")  # fields of a value that the ranking uses
-_BATCH_SIZE = 100  # puts in one transaction
+_PROVENANCE = ("speaker", "session", "time")  # the ranking uses these fields of a value
+_BATCH_SIZE = 100  # puts per transaction
 _NO_LIMIT = 1 << 40
 _SWEEP_MINUTES = 5.0
 _BLOCKS_LOOP = (
@@ -127,11 +127,11 @@ Namespace = tuple[str, ...]
 
 
 class HivemindStore(BaseStore):
-    """LangGraph's items in long-term memory: on disk, safe for many processes, with vectors if `store` has an embedder.
+    """LangGraph's `BaseStore`, with items as entries of long-term memory: on disk, safe for many processes.
 
-    `fields` are the paths of a value whose texts are embedded (`$`: the whole value as JSON); `ttl` is LangGraph's
-    configuration. A query searches words and meaning, with `mode="vector"` meaning only. A value is a JSON object of at
-    most 64 KiB; a key has 1 to 256 characters. Reads of a batch see the state before the batch.
+    If `store` has an embedder, the texts at the paths `fields` of an item's value are embedded (`$`: the whole value as
+    JSON); `ttl` is LangGraph's configuration. A query searches by words and meaning, with `mode="vector"` by meaning only.
+    A value must be a JSON object of at most 64 KiB; a key must have 1 to 256 characters.
     """
 
     supports_ttl = True
@@ -153,9 +153,9 @@ class HivemindStore(BaseStore):
         self._paths = [path if path == "$" else tokenize_path(path) for path in fields or ["$"]]
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Perform operations and return their results in order. Of several puts of one item only the last is stored.
+        """Perform operations; return their results in order. Reads see the state before the batch.
 
-        Warns if an event loop runs in this thread, since the call blocks it.
+        Of several puts of one item, only the last is stored. Warns if an event loop runs in this thread: it is blocked.
         """
         with suppress(RuntimeError):  # no event loop runs
             asyncio.get_running_loop()
@@ -175,15 +175,15 @@ class HivemindStore(BaseStore):
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Perform operations in a worker thread."""
+        """Perform operations as `batch` does, in a worker thread."""
         return await asyncio.to_thread(self.batch, list(ops))
 
     def sweep_ttl(self) -> int:
-        """Delete expired entries and return how many. Reads never return expired ones."""
+        """Delete expired items, which reads never return; return how many entries were deleted."""
         return self.store.purge()
 
     def start_ttl_sweeper(self, sweep_interval_minutes: int | float | None = None) -> threading.Thread:
-        """Sweep in the background at this interval (default: the configuration's, or 5 minutes) until `stop_ttl_sweeper`."""
+        """Call `sweep_ttl` in a thread at this interval (default: as configured, or 5 minutes) until `stop_ttl_sweeper`."""
         if self._sweeper is None or not self._sweeper.is_alive():
             minutes = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes") or _SWEEP_MINUTES
             self._stop_sweeping.clear()
@@ -192,7 +192,7 @@ class HivemindStore(BaseStore):
         return self._sweeper
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop the sweeper. Return False if it still runs after `timeout` seconds."""
+        """Stop the thread that deletes expired items; return False if it still runs after `timeout` seconds."""
         self._stop_sweeping.set()
         if self._sweeper is not None:
             self._sweeper.join(timeout)
@@ -236,7 +236,7 @@ class HivemindStore(BaseStore):
         return [SearchItem(**_fields(entry), score=score) for score, entry in page]
 
     def _all(self, op: SearchOp, needed: int) -> Iterator[MemoryEntry]:
-        """Return the items below the prefix that satisfy the filter, last changed first."""
+        """Yield the items below the prefix that satisfy the filter, last changed first."""
         limit = _NO_LIMIT if op.filter or op.query else needed
         entries = self.store.search((_ITEMS, *op.namespace_prefix), "", limit=limit, prefix=True)
         return (entry for entry in entries if matches_filter(entry.metadata["value"], op.filter))
@@ -321,7 +321,7 @@ class HivemindStore(BaseStore):
         )
 
     def _extend_lifetime(self, entries: Sequence[MemoryEntry]) -> None:
-        """Restart the lifetime of items that were read."""
+        """Set items' expiry to their `ttl` from now, because they were read."""
         for entry in entries:
             if entry.metadata["ttl"] is not None:
                 expires = self.store.now() + timedelta(minutes=entry.metadata["ttl"])
@@ -331,12 +331,12 @@ class HivemindStore(BaseStore):
 
 
 def _part(key: str, number: int) -> str:
-    """Return the key of the entry of one of an item's texts."""
+    """Return the key of the entry that has an item's text with this number."""
     return f"{hashlib.sha256(key.encode()).hexdigest()}.{number}"
 
 
 def _fields(entry: MemoryEntry) -> dict[str, Any]:
-    """Return an item's fields by LangGraph's names."""
+    """Return the fields of LangGraph's `Item` for an entry."""
     return {
         "value": dict(entry.metadata["value"]),
         "key": entry.key,

@@ -17,7 +17,7 @@ _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 
 class ExtractiveMind:
-    """Plans by list items and questions, runs `run:` steps, and answers with quotes. Equal turns have equal thoughts."""
+    """A mind that plans by list items and questions, runs `run:` steps and quotes. Equal turns have equal thoughts."""
 
     by_rule = True
     """This mind writes no JSON, so its reasoning memory creates patches and folds by rule, too."""
@@ -116,7 +116,7 @@ def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall
     }
     if refused_quotes and sum(call in cards.values() for call, _ in attempts) < len(cards):
         return Thought(
-            "A quote is not confirmed: try each.", tuple(ToolCall("add_card", card) for card in cards.values())
+            "A quote is not confirmed: try each quote.", tuple(ToolCall("add_card", card) for card in cards.values())
         )
     reasons = [
         f"Not confirmed, and so not quoted: {problem.removeprefix('failed: ')}" for problem in refused_quotes.values()

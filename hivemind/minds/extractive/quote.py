@@ -34,9 +34,9 @@ class Quote:
 def quotes_for(question: str, entries: Sequence[Mapping[str, Any]]) -> list[Quote]:
     """Return the three best quotes from files and memories. Weak quotes are returned only if there are no others.
 
-    `entries` are of type knowledge, each store's best first. Their metadata maps questions to confidences in `answers`,
-    with the reason in `why`. Files have a `citation`, memories `remembered`, and nodes of graphs and documents a `path`.
-    Unreadable entries and shortened memories are not quoted.
+    `entries` have the type knowledge, and are ordered per store, best first. `answers` in an entry's metadata maps questions
+    to confidences, and `why` has the reason. Files have a `citation`, memories `remembered`, and nodes of graphs and
+    documents a `path`. Unreadable entries and shortened memories are not quoted.
     """
     files, memories = list[Quote](), list[Quote]()
     for entry in entries:

@@ -76,9 +76,9 @@ def completion_messages(text: str, schema: Mapping[str, Any] | None) -> list[Cha
 
 
 def answer_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
-    """Return the JSON Schema of an answer with prompted tools: known tools only, with arguments by their schemas.
+    """Return the JSON Schema of an answer with prompted tools: calls of `tools`, with arguments by each tool's schema.
 
-    Arguments with definitions in their schema may be any object here; they are validated later, as all arguments are.
+    If a tool's schema has definitions, its arguments may be any object here; they are validated later, as all arguments are.
     """
     action = {"anyOf": [_call_schema(tool) for tool in tools]}
     return {
@@ -110,7 +110,7 @@ class Call:
 
 @frozen
 class ModelAnswer:
-    """A model's answer. `cut`: it reached its maximum length. `parts` are what the provider wants back unchanged."""
+    """A model's answer. `cut`: it reached its maximum length. `parts`: JSON that the provider wants back unchanged."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -125,7 +125,7 @@ class ModelAnswer:
 
 
 def thought_of_answer(answer: ModelAnswer, *, model: str, prompted: bool) -> Thought:
-    """Convert an answer to a thought. Of a cut answer only the text is used: half a call may mean a different call."""
+    """Convert an answer to a thought. Of a cut answer only the text is used: half a call may look like another call."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
@@ -169,7 +169,7 @@ def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def answer_as_json(text: str, actions: Sequence[ToolCall]) -> str:
-    """Format an answer with prompted tools as one JSON object, to be sent back."""
+    """Format an answer as one JSON object, as a model with prompted tools writes it, to be sent back to the model."""
     calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in actions]
     return json.dumps({"text": text, "calls": calls}, ensure_ascii=False)
 
@@ -186,7 +186,7 @@ class AnswerRefused(MindError):
 
 
 class OutputLimitTooHigh(MindError):
-    """The request allows a longer answer than the model does. The model's limit in tokens is `most`."""
+    """The request's limit for the answer is above the model's own limit, which is `most` tokens."""
 
     def __init__(self, reason: str, max_output: int) -> None:
         super().__init__(reason)
@@ -212,7 +212,7 @@ def translate_error(error: Exception, key: str | None) -> MindError:
         inclusive, exclusive = match[1] or match[2], match[3]
         return OutputLimitTooHigh(f"max_output is too high: {message}", int(inclusive or int(exclusive) - 1))
     if isinstance(error, theirs.ModelRateLimitError):
-        return MindUnavailable(f"asked too often: {message}", after_s=after_s, passing=True)
+        return MindUnavailable(f"the provider was asked too often: {message}", after_s=after_s, passing=True)
     if (
         isinstance(error, theirs.ModelUnavailableError | theirs.ModelServerError)
         or (status or 0) >= 500

@@ -54,7 +54,7 @@ class Client:
     """
 
     def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
-        """`on_wait` is called repeatedly while an answer is awaited."""
+        """Prepare a client. It calls `on_wait` repeatedly while it waits for an answer."""
         self._config, self._root, self._on_wait = config, root, on_wait
         self._key = config.key()
         self._http = http_client(config)
@@ -160,7 +160,7 @@ def _loggable_arguments(arguments: str | Mapping[str, Any] | None) -> str | Mapp
 
 
 def _usage(response: ModelResponse) -> Usage:
-    """Return the reported tokens. An invalid report becomes an empty Usage and is estimated, as a missing one is."""
+    """Return the reported tokens. For an invalid or missing report, return an empty Usage, which is estimated later."""
     try:
         usage = response.usage
         cached_tokens = min(usage.cache_read_tokens, usage.input_tokens)
@@ -171,7 +171,7 @@ def _usage(response: ModelResponse) -> Usage:
 
 
 def _opaque_parts(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
-    """Return the parts of a response as JSON, if the provider wants one of them back: thinking or signatures."""
+    """Return a response's parts as JSON if the provider wants some of them back (thinking, signatures), else none."""
     if not any(isinstance(part, ThinkingPart) or getattr(part, "provider_details", None) for part in response.parts):
         return ()
     [response_record] = ModelMessagesTypeAdapter.dump_python([response], mode="json")
@@ -229,7 +229,7 @@ def _model_response(message: ChatMessage, model: str) -> ModelResponse:
 
 
 def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
-    """Replace the calls of a stored response by the conversation's, with the ids in the results."""
+    """Replace the calls of a stored response by `calls`, whose ids are those that the results name."""
     parts: list[Any] = list(response.parts)
     remaining_calls = iter(calls)
     for index, part in enumerate(parts):
@@ -242,13 +242,13 @@ def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelR
 
 
 def _accepted_name(tool: str) -> str:
-    """Return a tool's name as providers accept it.
+    """Return a tool's name, changed where providers would not accept it.
 
-    Otherwise a name that a model invented could make the provider reject all later requests of the conversation.
+    Unchanged, a name that a model invented could make the provider reject all later requests of the conversation.
     """
     return _FORBIDDEN_NAME_CHARS.sub("_", tool)[:_MAX_NAME_CHARS] or "unknown"
 
 
 def _call_arguments(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments. Wrap unreadable ones in an object, since providers accept only JSON objects."""
+    """Return the arguments of a call. Unreadable arguments are wrapped in an object: providers accept only JSON objects."""
     return dict(call.arguments) if call.raw is None else {"unreadable": call.raw}

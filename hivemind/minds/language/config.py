@@ -111,7 +111,7 @@ class ModelConfig(BaseModel):
         )
 
     def check(self) -> None:
-        """Raise UserError if the key or the client library is missing. Does not import them."""
+        """Raise UserError if the key or the client library is missing. Does not import the library."""
         client = _CLIENTS.get(self.provider, "openai")
         if not (_is_installed("pydantic_ai") and _is_installed("jsonschema") and _is_installed(client)):
             raise UserError(f"{self.name} needs the extra 'models'", remedy="pip install 'hivemind-swarm[models]'")

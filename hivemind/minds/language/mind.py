@@ -76,16 +76,16 @@ class _LazyClient:
 
 
 class LanguageMind:
-    """Thinks and completes with one model. The client is imported and opened at the first request.
+    """A mind that thinks with one model. The client is imported and opened at the first request.
 
-    A thought is one request. Requests that fail for the moment are repeated by `patience`. An unusable completion is sent
-    back with the reason, at most three times. Every request passes `meter`.
+    A thought is one request. `patience` repeats requests that fail for a passing reason. An unusable completion is sent
+    back to the model with the reason, at most three times. Every request passes `meter`.
     """
 
     by_rule = False
 
     def __init__(self, config: ModelConfig, *, patience: Patience | None = None, root: Path | None = None) -> None:
-        """Paths of pictures start at `root`. Raises UserError if the key or the client library is missing."""
+        """Resolve paths of pictures below `root`. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
         self.hive_prices: Pricing | None = None  # by default the published prices count

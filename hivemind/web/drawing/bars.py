@@ -1,4 +1,4 @@
-"""Bars: a context's tokens by kind of block, and an agent's activity."""
+"""Bar drawings: the tokens of a context by kind of block, and an agent's activity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEP, _HEIGHT = 3, 18  # of a sparkline
 
 
 def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, is_standalone: bool = False) -> Shape:
-    """Draw `parts` (name, tokens) from left to right, then the free tokens, with a legend below."""
+    """Draw a bar of `parts` (name, tokens) from left to right and the free tokens, with a legend below."""
     used = sum(tokens for _, tokens in parts)
     scale = _WIDTH / max(budget, used, 1)
     x, shapes, legend = 0.0, [], []
@@ -45,7 +45,7 @@ def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, is_standalone:
 
 
 def budget_parts(preview: Preview) -> list[tuple[str, int]]:
-    """Return the tokens of a context: system message, tools and task first, then each kind of block by size."""
+    """Return the parts of a context as (name, tokens): first the system message, tools and task, then each kind of block."""
     kinds: dict[str, int] = defaultdict(int)
     for choice in preview.choices():
         if choice["in"]:
@@ -56,7 +56,7 @@ def budget_parts(preview: Preview) -> list[tuple[str, int]]:
 
 
 def sparkline(heights: Sequence[int], unit: str) -> Shape:
-    """Draw a bar for each number, the newest last. A zero is a thin line."""
+    """Draw a bar for each number. A zero is a thin line."""
     highest = max(heights, default=0)
     bars = [
         element(

@@ -1,7 +1,7 @@
-"""A reasoning graph in layers, from the task on the left to the findings on the right.
+"""Draws a reasoning graph in layers, from the task on the left to the findings on the right.
 
-A draft and its published copy are one box. Of a large graph the nodes nearest to the task are drawn. A number next to a
-box counts the nodes below it that are not drawn; it links to a drawing with that box open.
+A draft and its published copy are one box. Of a large graph, only the nodes nearest to the task are drawn. A number next
+to a box counts the hidden nodes below the box, and links to a drawing in which the box is open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS = {NodeKind.TASK: "task", NodeKind.SUBTASK: "step", NodeKind.EVIDENCE: "e
 
 @dataclass(slots=True)
 class _Box:
-    """The box of a node, or of a draft with its published copy, and its position."""
+    """The box of a node, or of a draft and its published copy, with the box's position."""
 
     node: ReasoningNode
     lines: list[str]
@@ -52,9 +52,9 @@ def draw_graph(
     open_ids: Collection[int] = (),
     link: Callable[[int], str] | None = None,
 ) -> Shape:
-    """Draw a graph. Beyond `max_nodes` nodes only the children of `open_ids` are drawn.
+    """Draw a graph. Once `max_nodes` nodes are drawn, add only the children of the nodes in `open_ids`.
 
-    `link` returns the address of a drawing in which a further node is open.
+    `link` maps a node's id to the address of a drawing in which that node is open, too.
     """
     draft_ids = _find_drafts(graph)
     parents = _find_parents(graph, draft_ids)
@@ -66,7 +66,7 @@ def draw_graph(
 
 
 def _find_drafts(graph: ReasoningGraph) -> dict[int, int]:
-    """Map published copies to their drafts."""
+    """Map the id of each published copy to the id of its draft."""
     draft_ids: dict[int, int] = {}
     for number, node in graph.nodes.items():
         origin = node.meta.get("origin")
@@ -77,7 +77,7 @@ def _find_drafts(graph: ReasoningGraph) -> dict[int, int]:
 
 
 def _find_parents(graph: ReasoningGraph, draft_ids: dict[int, int]) -> dict[int, int | None]:
-    """Map each drawn node to the node that it is drawn below, in the order of the graph."""
+    """Map each drawn node, in the order of the graph, to the node below which it is drawn; a root to None."""
     drawn_ids = {draft_ids.get(node.node_id, node.node_id) for node in graph.drawn_nodes()}
     parents: dict[int, int | None] = {}
     for number in graph.in_order():
@@ -129,7 +129,7 @@ def _boxes(
 
 
 def _text_lines(node: ReasoningNode) -> tuple[list[str], int]:
-    """Return the lines in the box and the number of lines of the title."""
+    """Return the lines in a node's box, and how many of these lines are the title's."""
     width = _WIDTH - 2 * _PAD
     title, text = masked_line(node.title), masked_line(node.text)
     if not title or text.startswith(title):
@@ -148,7 +148,7 @@ def _count_descendants(children: list[int], children_by_parent: dict[int | None,
 
 
 def _position_boxes(boxes: dict[int, _Box]) -> float:
-    """Centre each box in a band that is as high as the boxes below it. Return the height of the drawing."""
+    """Set each box's position: centred next to its children, which share a band. Return the height of the drawing."""
     child_ids = {child for box in boxes.values() for child in box.child_ids}
     cursor = float(_MARGIN)
     band_starts: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""SVG elements with escaped texts, the style sheet, and the width of texts."""
+"""Builds SVG elements with escaped texts, and estimates the width of texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def masked_line(text: object) -> str:
 
 
 class Shape(str):
-    """A part of a drawing with escaped texts."""
+    """SVG markup, in which all texts are escaped already."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ def _format_attribute(value: object) -> object:
 def picture(
     width: float, height: float, title: str, *children: Shape, is_standalone: bool = False, class_: str = "drawing"
 ) -> Shape:
-    """Return a complete drawing. A standalone one, for a file, contains its style sheet and background."""
+    """Return a complete drawing. A standalone drawing, for a file, contains the style sheet and a background."""
     style_parts = [
         element("style", Shape(_style_sheet())),
         element("rect", class_="ground", width="100%", height="100%"),
@@ -63,7 +63,7 @@ def picture(
 
 @cache
 def _style_sheet() -> str:
-    """Return the style sheet for a file, with variables replaced: some viewers do not support them."""
+    """Return the style sheet for a file. Its variables are replaced, since some viewers do not support variables."""
     style_sheet = _STYLE.read_text("utf-8")
     colours = dict(re.findall(r"(--d-\w+): (#\w+)", style_sheet.partition("@media")[0]))
     rules = [line for line in style_sheet.splitlines() if line.startswith(".") and line.rstrip().endswith("}")]
@@ -86,7 +86,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def fit_text(text: str, width: float, size: float) -> str:
-    """Cut a text to a width; a cut text ends with an ellipsis."""
+    """Cut a text to at most `width`; a cut text ends with an ellipsis."""
     text = masked_line(text)
     if text_width(text, size) <= width:
         return text
@@ -97,7 +97,7 @@ def fit_text(text: str, width: float, size: float) -> str:
 
 
 def wrap_text(text: str, width: float, size: float, max_lines: int) -> list[str]:
-    """Break a text into at most `max_lines` lines, between words if possible."""
+    """Break a text into at most `max_lines` lines, between words if possible, and cut the rest."""
     lines: list[str] = []
     line = ""
     words = masked_line(text).split(" ")

@@ -1,1 +1,1 @@
-"""The pages. Each is a function from the site and the query to a template and its context."""
+"""The pages. For each page, a function makes a template's name and context from the site and the query."""

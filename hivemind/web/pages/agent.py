@@ -60,7 +60,7 @@ def show_agent(site: Site, name: str) -> Page:
 
 
 def _recent_turns(site: Site, name: str) -> list[dict[str, Any]]:
-    """Return the agent's last turns outside tasks, newest first."""
+    """Return the last turns that the agent took outside tasks, newest first."""
     records: list[dict[str, Any]] = []
     with suppress(HivemindError, OSError):
         log = AgentLog(site.hive.layout.agent_state(name))

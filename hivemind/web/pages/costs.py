@@ -13,12 +13,12 @@ from hivemind.web.site import Page, PageQuery, Site
 _DAY_S = 86_400
 _GROUPINGS = {"agent": "by agent", "task": "by task", "model": "by model"}
 _DAYS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}
-_MAX_CURVES = 8  # the remaining names share one more curve
+_MAX_CURVES = 8  # all further names share one more curve
 _MAX_ROWS = 100
 
 
 def show_costs(site: Site, query: PageQuery) -> Page:
-    """Build a table of the last `days` days `by` agent, task or model, and curves of the largest users."""
+    """Build a table of the costs of the last `days` days `by` agent, task or model, and the curves of the largest."""
     grouping, days = query.choice("by", _GROUPINGS, "agent"), int(query.choice("days", _DAYS, "30"))
     today = int(time.time() // _DAY_S)
     usage = site.index.usage_by(grouping, (today - days + 1) * _DAY_S)
@@ -47,7 +47,7 @@ def show_costs(site: Site, query: PageQuery) -> Page:
 
 
 def _curve_json(usage: dict[tuple[int, str], TokenUse], names: list[str], today: int, days: int, unit: str) -> str:
-    """Return the data of the curves as JSON: the days, and the values of each name."""
+    """Return the data of the curves as JSON: the days, and for each name the value on each day."""
     span = range(today - days + 1, today + 1)
     curve_names, other_names = names[:_MAX_CURVES], set(names[_MAX_CURVES:])
     lines = [(name, [getattr(usage.get((day, name), TokenUse()), unit) for day in span]) for name in curve_names]

@@ -17,14 +17,14 @@ from hivemind.web.site import Page, PageQuery, Site
 
 _MAX_ROWS = 100
 _CHUNK_EVENTS = 2_000
-_HEARTBEAT = "agent.heartbeat"  # one a second while an agent works: shown only if that kind is requested
-_SEARCH_S = 0.12  # a search stops after this time; the page offers to continue there
+_HEARTBEAT = "agent.heartbeat"  # one per second while an agent works: shown only if this kind is requested
+_SEARCH_S = 0.12  # a search stops after this time; the page offers to continue it
 _MAX_TASKS = 20  # active tasks with signals on the page
 _VALUE_CHARS = 200
 
 
 def show_journal(site: Site, query: PageQuery) -> Page:
-    """Build a list of events older than `before`, filtered by `kind` (a kind or its first part), `agent` and `task`."""
+    """Build a list of the events before number `before`, filtered by `kind` (or its first part), `agent` and `task`."""
     hive = site.hive
     newest = hive.journal.seq
     before = min(query.number("before") or newest + 1, newest + 1)
@@ -43,10 +43,10 @@ def show_journal(site: Site, query: PageQuery) -> Page:
 
 
 def _search_back(hive: Hive, before: int, filters: Mapping[str, str]) -> tuple[list[tuple[Event, int | None]], int]:
-    """Search backwards for matching events, bounded in number and time.
+    """Search backwards for matching events, up to a number of events and a time limit.
 
-    Returns the events, newest first, and the number of the oldest event that was examined. Each event has a time: its own, or
-    else that of the latest earlier event in the same chunk.
+    Return the events, newest first, each with its time or else the time of the latest earlier event in the same chunk. Also
+    return the number of the oldest event that was examined.
     """
     rows: list[tuple[Event, int | None]] = []
     deadline = time.monotonic() + _SEARCH_S

@@ -1,4 +1,4 @@
-"""The pages of documents and of long-term memory, with searches that state their reasons."""
+"""The pages of documents and of long-term memory. Their searches show why each hit was found."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def show_knowledge(site: Site, query: PageQuery) -> Page:
 
 
 def show_document(site: Site, node_id: str, query: PageQuery) -> Page:
-    """Build the page of a document's tree. Raises UserError if it does not exist."""
+    """Build the page of a document's tree, or of the tree below one node. Raises UserError if the node does not exist."""
     documents = site.hive.documents
     top = documents.find(node_id) if documents.database.was_made else None
     if top is None:

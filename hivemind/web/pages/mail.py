@@ -23,18 +23,18 @@ _MAX_ROWS = 50
 _MAX_LETTERS = 60  # the newest of a thread
 _BODY_CHARS = 6_000
 _TIME_PREFIX = re.compile(r"\d{10}\.")
-_SEARCH_S = 0.12  # a search stops after this time; the page offers to continue there
+_SEARCH_S = 0.12  # a search stops after this time; the page offers to continue it
 
 _folder_cache: dict[tuple[str, str], tuple[tuple[int, ...], list[tuple[str, bool]]]] = {}
 
 
 def show_own_mailbox(site: Site, query: PageQuery) -> Page:
-    """Build the page of the person's mailbox, with links to all others."""
+    """Build the page of the person's mailbox, with links to all mailboxes."""
     return show_mailbox(site, HUMAN, query)
 
 
 def show_mailbox(site: Site, box: str, query: PageQuery) -> Page:
-    """Build a list of one folder of a mailbox, newest first, or of the letters that contain the words `q`."""
+    """Build a list of the letters in one folder of a mailbox, newest first; with `q`, only letters with these words."""
     hive = site.hive
     inbox = hive.mail.mailboxes.get(box)
     months = [month for kind in DATED if query.get("folder", "").startswith(kind) for month in inbox.months(kind)]
@@ -59,14 +59,14 @@ def show_mailbox(site: Site, box: str, query: PageQuery) -> Page:
 
 
 def list_mailboxes(site: Site) -> list[tuple[str, int]]:
-    """Return the name and the number of unread letters of each mailbox, the person's first."""
+    """Return the name and the number of unread letters of each mailbox, the person's mailbox first."""
     overview = site.watch.snapshot().overview
     unread = {agent.name: agent.unread for agent in overview.agents}
     return [(HUMAN, overview.human_unread), *((name, unread[name]) for name in site.hive.agents if name in unread)]
 
 
 def _list_folder(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
-    """Return the files of a folder, newest first: the name, and True if it is in `new`. Cached until the folder changes."""
+    """Return a folder's files, newest first, as (name, True if in `new`). Cached until the folder changes."""
     maildir = hive.mail.mailboxes.get(box, folder)
     stamp = []
     for path in (maildir.new, maildir.cur):
@@ -80,7 +80,7 @@ def _list_folder(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
     ):
         return cached_listing[1]
     names = [(name, is_new) for is_new in (True, False) for name in maildir.file_names(is_new)]
-    # Most names begin with their time in ten digits, so they sort by time.
+    # Most names begin with ten digits of a time. The key of any other name is its file's time in the same form.
     sorted_names = sorted(
         names,
         key=lambda name_and_part: (
@@ -104,7 +104,7 @@ def _time_prefix(maildir: Maildir, name: str, is_new: bool) -> str:
 def _search_folder(
     hive: Hive, box: str, folder: str, entries: list[tuple[str, bool]], text: str, start: int
 ) -> tuple[list[MessageSummary], int]:
-    """Return the matching letters, and the index of the first entry that was not examined."""
+    """Return the letters from entry `start` on that contain the words of `text`, and the index of the next entry to examine."""
     maildir, words = hive.mail.mailboxes.get(box, folder), text.casefold().split()
     summaries: list[MessageSummary] = []
     deadline = time.monotonic() + _SEARCH_S
@@ -127,11 +127,11 @@ def _search_text(letter: MessageSummary) -> str:
 
 
 def show_thread(site: Site, box: str, letter_id: str) -> Page:
-    """Build the page of a letter's thread, oldest first. Raises UserError if the letter does not exist."""
+    """Build the page of the thread of a letter, oldest letter first. Raises UserError if the letter does not exist."""
     hive = site.hive
     open_letter = hive.mail.read(box, letter_id, mark=False)
     letters = [open_letter]
-    # a thread reads all letters
+    # collecting a thread reads all letters: with many of them, show only the opened letter
     if len(_list_folder(hive, box, "inbox")) + len(_list_folder(hive, box, "sent")) <= 2_000:
         with suppress(Unreadable):
             letters = hive.mail.thread(box, open_letter.id)[-_MAX_LETTERS:] or [open_letter]

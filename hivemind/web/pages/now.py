@@ -16,7 +16,7 @@ from hivemind.web.site import Page, PageQuery, Site
 from hivemind.web.snapshot import Snapshot
 
 _PAGE_ROWS = 50
-_MAX_PRICED_TASKS = 500  # open tasks with their costs; further ones show none
+_MAX_PRICED_TASKS = 500  # open tasks that are listed with their costs
 _SPARKLINE_SLOTS = 36  # ten minutes each: six hours
 _STATES = {"all": "All", "waiting": "Waiting", "active": "Active", "done": "Done", "failed": "Failed"}
 _SORTS = {"newest": "newest first", "oldest": "oldest first", "title": "by title", "tokens": "by tokens"}
@@ -25,7 +25,7 @@ _MAX_NEEDS = 12
 
 
 def show_first_page(site: Site, query: PageQuery) -> Page:
-    """Build the page. Its board is filtered by `state` and `q` and sorted by `sort`; `page` selects a page of it."""
+    """Build the first page. The query's `state` and `q` filter its board of tasks, `sort` sorts it, `page` selects a part."""
     snapshot = site.watch.snapshot()
     board = _task_board(site, snapshot, query)
     needs = snapshot.needs
@@ -41,7 +41,7 @@ def show_first_page(site: Site, query: PageQuery) -> Page:
 
 
 def agent_rows(site: Site, agents: Sequence[AgentOverview]) -> list[dict[str, Any]]:
-    """Return the agents, working ones first, with today's usage and a sparkline of the last six hours."""
+    """Return a row for each agent, with today's usage and a sparkline of the last six hours. Working agents come first."""
     moment = time.time()
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     last_slot = int(moment // SLOT_S)
@@ -107,7 +107,7 @@ def _is_match(task: TaskSummary, state: str, text: str) -> bool:
 
 
 def open_rows(tasks: Iterable[TaskSummary], index: PageIndex) -> Iterator[TaskRow]:
-    """Yield open tasks as rows with their usage so far."""
+    """Yield a row for each open task, with the task's usage so far."""
     tasks = list(tasks)
     usage_by_task = index.usage_of_tasks([task.id for task in tasks[:_MAX_PRICED_TASKS]])
     for task in tasks:

@@ -25,16 +25,16 @@ from hivemind.web.site import Page, PageQuery, Site
 _PAGE_TURNS = 15
 _TEXT_CHARS = 2_500
 _DIFF_CHARS = 60_000
-_MAX_CONVERSATIONS = 8  # transcripts in memory; only what was added to them is read
-_CONTEXT_LINES = 12  # lines before and after the quoted ones
-_MAX_NODES = 120  # a graph shows at most so many until nodes are opened
+_MAX_CONVERSATIONS = 8  # transcripts kept in memory, so only new records are read
+_CONTEXT_LINES = 12  # lines before and after the quoted lines
+_MAX_NODES = 120  # the number of nodes of a graph that are drawn before the person opens any
 
 
 _conversations: OrderedDict[str, TranscriptReader] = OrderedDict()
 
 
 def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
-    """Build the page of a task in any state. Raises UserError if it does not exist."""
+    """Build the page of a task in any state. Raises UserError if the task does not exist."""
     hive = site.hive
     task = _read_task(hive, task_id)
     snapshot = site.watch.snapshot()
@@ -63,7 +63,7 @@ def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
 
 
 def _read_task(hive: Hive, task_id: str) -> Task | TaskSummary:
-    """Return the task, or a summary if its files are unreadable."""
+    """Return the task, or only a summary if the task's files are unreadable."""
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
@@ -111,12 +111,12 @@ def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
 
 
 def graph_link(task_id: str, open_ids: list[int]) -> str:
-    """Return the address of the task's page with these nodes of the graph open."""
+    """Return the address of the task's page on which the graph's nodes `open_ids` are open."""
     return f"./tasks/{task_id}?open={','.join(map(str, open_ids))}#graph"
 
 
 def read_transcript(task: Task) -> Transcript:
-    """Return the task's transcript. If it is in memory, only new records are read."""
+    """Return the task's transcript. If the transcript is in memory, only new records are read."""
     reader = _conversations[task.id] = _conversations.pop(task.id, TranscriptReader())
     while len(_conversations) > _MAX_CONVERSATIONS:
         _conversations.popitem(last=False)
@@ -124,7 +124,7 @@ def read_transcript(task: Task) -> Transcript:
 
 
 def read_graph(hive: Hive, task: Task) -> ReasoningGraph | None:
-    """Return the task's graph, or None if it is missing or unreadable."""
+    """Return the task's graph; None if the graph is missing or unreadable."""
     if not (task.path / LOG_NAME).is_file():
         return None
     with suppress(HivemindError, OSError):
@@ -140,7 +140,7 @@ def _steps(state: JournalState, task_id: str) -> list[tuple[Step, str | None]]:
 
 
 def _entry_context(entry: TranscriptEntry) -> dict[str, Any]:
-    """Return an entry's context with shortened texts; the page of a turn shows them in full."""
+    """Return an entry's context with shortened texts. The page of the turn shows the whole texts."""
     usage = entry.usage
     calls = []
     for call in entry.calls:
@@ -196,7 +196,7 @@ def _waiting_reason(hive: Hive, task: Task) -> str | None:
 
 
 def show_turn(site: Site, task_id: str, number: str) -> Page:
-    """Build the page of one turn in full. Raises UserError if the turn does not exist."""
+    """Build the page of one turn, with whole texts. Raises UserError if the turn does not exist."""
     task = site.hive.tasks.get(task_id)
     transcript = read_transcript(task)
     entries = [entry for entry in transcript.entries if str(entry.turn) == number]
@@ -211,7 +211,7 @@ def show_turn(site: Site, task_id: str, number: str) -> Page:
 
 
 def show_file(site: Site, query: PageQuery) -> Page:
-    """Build the page of a file at the quoted lines. Raises UserError if agents may not read the file."""
+    """Build the page of a file around the quoted lines. Raises UserError if agents may not read the file."""
     path = query.get("path", "")
     first = query.number("first", 1)
     last = max(first, query.number("last", first))

@@ -1,10 +1,10 @@
-// What the page does beyond HTML: keeps what a person has opened or typed when a part is drawn anew, counts in the title,
-// moves in lists with j and k, takes dropped files, draws the curves of costs. Without it everything reads and works.
+// Additions to the HTML page: keep what a person has opened or typed when a part is replaced, count in the title, move in
+// lists with j and k, accept dropped files, draw the curves of costs. Without this script, every page still works.
 "use strict";
 (() => {
   const keep = {
-    // A part that is drawn anew leaves open what was opened, and written what was written. A form keeps its number: of a double
-    // click the second half may come after the part has changed.
+    // A part that is replaced keeps its opened details and typed texts. A form keeps its number, because the second click of a
+    // double click may come after the replacement.
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") && !(name === "class" && node.classList.contains("at"))
       && !(name === "value" && node.name === "number"),
     beforeNodeMorphed: (node) => {
@@ -85,5 +85,5 @@
   document.addEventListener("htmx:afterSettle", () => { count(); curve(); });
   count();
   addEventListener("load", curve);
-  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); }); // its forms have been sent already
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); }); // the forms of a cached page have been sent already
 })();
