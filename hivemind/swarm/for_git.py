@@ -17,7 +17,7 @@ from hivemind.swarm.template import template_folder
 from hivemind.taskrun.worktree import check_repository
 
 _AGENTS = {
-    "lead": ("lead", "Divides a task among the coders, merges what they have done, and ends it."),
+    "lead": ("lead", "Divides a task among the coders, checks what they have done, and ends it."),
     "coder-1": ("coder", "Works on parts of a task, or on a whole one."),
     "coder-2": ("coder", "Works as coder-1 does, with another program if two are installed."),
     "reviewer": (
@@ -33,9 +33,8 @@ _ROM = """# Working on {name}
 _LEAD = """# How a lead works
 * Do a small task yourself. Delegate the parts of a larger one to the role coder. Name the files of each part and how to test it,
   and let two parts change the same file only where they must. Then wait_for all of them.
-* Merge each finished part with merge_worktree. If it conflicts, merge it with mark: true, and delegate to a coder to resolve the
-  marks in those files and keep both changes. Wait for that, and merge it.
-* When all parts are merged, run the tests, delegate a review to the role reviewer, and have a coder fix what it finds.
+* Each finished part lands in your branch by itself; its coder resolves conflicts. You merge nothing.
+* When all parts have landed, run the tests, delegate a review to the role reviewer, and have a coder fix what it finds.
 * Finish with a summary of each part. Delegate a failed part again, or name it in the result.
 """
 
