@@ -158,7 +158,9 @@ def _landing_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
         _wait_until(hive, is_done)
     outcomes = {task_id: _outcome(hive, task_id) for task_id in ids}
     states = {state for state, _ in outcomes.values()}
-    lines = [f"{task_id}: {state}{f', {one_line(text)}' if text else ''}" for task_id, (state, text) in outcomes.items()]
+    lines = [
+        f"{task_id}: {state}{f', {one_line(text)}' if text else ''}" for task_id, (state, text) in outcomes.items()
+    ]
     record = [{"id": task_id, "state": state, "why": text} for task_id, (state, text) in outcomes.items()]
     status = 1 if states & {"returned", "cancelled"} else _WAITS if states & {"waits", "queued"} else 0
     return CommandOutput(record, lines, status)

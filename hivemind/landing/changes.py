@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from hivemind.layout import HUMAN
 from hivemind.landing.target import Target
+from hivemind.layout import HUMAN
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import Repository
 from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry

@@ -31,7 +31,9 @@ def needs_lander(hive: Parts) -> bool:
     return hive.journal.view(has_entries)
 
 
-def run_landing(hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False) -> int:
+def run_landing(
+    hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False
+) -> int:
     """Run the lander of a hive until SIGTERM, the end of `lifeline`, or until `is_done`. Return the exit status."""
     try:
         lock = lock_name(hive.layout, LANDING)
@@ -40,7 +42,9 @@ def run_landing(hive: Parts, lifeline: int | None = None, *, is_done: Callable[[
         return 2
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    handlers = {number: signal.signal(number, lambda *_: os.write(writer, b"\0")) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {
+        number: signal.signal(number, lambda *_: os.write(writer, b"\0")) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     folder = hive.layout.agent_state(LANDING)
     folder.mkdir(parents=True, exist_ok=True)
     status, lander = StatusFile(folder, LANDING), Lander(hive)

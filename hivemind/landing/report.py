@@ -39,7 +39,9 @@ class ReportedTask:
     entry: LandingEntry
 
     def as_dict(self) -> dict[str, Any]:
-        branches = [{"root": branch.root, "branch": branch.branch, "into": branch.target} for branch in self.entry.branches]
+        branches = [
+            {"root": branch.root, "branch": branch.branch, "into": branch.target} for branch in self.entry.branches
+        ]
         return {
             "id": self.task.id, "title": self.task.title, "state": self.state, "why": self.reason, "since": self.since,
             "agent": self.entry.agent, "queued": self.entry.queued, "tries": self.entry.tries, "branches": branches,
@@ -75,7 +77,9 @@ def report_landing(hive: Parts) -> LandingReport:
 
 
 def _queued_tasks(hive: Parts) -> Iterator[ReportedTask]:
-    status = None if holder_pid(hive.layout, LANDING) is None else read_status(hive.layout.agent_state(LANDING), LANDING)
+    status = (
+        None if holder_pid(hive.layout, LANDING) is None else read_status(hive.layout.agent_state(LANDING), LANDING)
+    )
     checked_ids = set() if status is None else {*(status.task or "").split()}
     for queued in Queue(hive).read():
         entry, parked = queued.entry, queued.task.parked
@@ -133,4 +137,6 @@ def rehearse(hive: Parts, task_id: str) -> Iterator[Rehearsal]:
         changes = repository.git(*DIFF, "--name-status", f"{target.ref}...{tip}", "--").splitlines()
         protected = protected_changes(target.changed_paths(branch), target.settings.protect)
         conflicts = overlaps(repository, target.tip, tip)
-        yield Rehearsal(branch, target.settings.how, subject, tuple(changes), conflicts, protected, target.settings.check)
+        yield Rehearsal(
+            branch, target.settings.how, subject, tuple(changes), conflicts, protected, target.settings.check
+        )

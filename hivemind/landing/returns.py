@@ -54,12 +54,21 @@ class Returns:
         commit = conflict_commit(repository, branch.tip, old, merge, _LANDER)
         marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
         unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
-        lines = [f"Not landed: your work and {branch.target} have changed the same places. Keep what both sides set out to do."]
+        lines = [
+            f"Not landed: your work and {branch.target} have changed the same places. Keep what both sides set out to do."
+        ]
         if marked:
-            lines += ["", "Your branch has the merge now. Edit these files and remove the conflict marks:", *_names(marked)]
+            lines += [
+                "",
+                "Your branch has the merge now. Edit these files and remove the conflict marks:",
+                *_names(marked),
+            ]
         if unmarked:
             kinds = {conflict.path: conflict.kind for conflict in merge.conflicts}
-            lines += ["", "These are in conflict without marks. Change them, or name them in finish_task(resolved=[…]):"]
+            lines += [
+                "",
+                "These are in conflict without marks. Change them, or name them in finish_task(resolved=[…]):",
+            ]
             lines += [f"* {path}: {kinds[path]}" for path in unmarked[:_MAX_NAMES]]
         others = self._others(target, branch, old, marked + unmarked)
         if others:
@@ -111,7 +120,9 @@ class Returns:
         reason = f"{target.branch} itself fails: {command}"
         target.set_hold(Hold("check", reason, tip))
         crash_point("landing.held")
-        self._hive.journal.append("landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason)
+        self._hive.journal.append(
+            "landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason
+        )
         body = "\n".join([
             f"{reason} ({verdict.reason}), at {tip} in {target.root}. Nothing lands there until the branch has moved.", "",
             verdict.output_tail, "",

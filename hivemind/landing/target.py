@@ -79,7 +79,9 @@ class Target:
         """The commit of the branch. Raises UserError if there is none."""
         commit = self.repository.commit_of(self.ref)
         if commit is None:
-            raise UserError(f"has no branch {self.branch}", location=self.root, remedy="make it, or change branch: in hive.yaml")
+            raise UserError(
+                f"has no branch {self.branch}", location=self.root, remedy="make it, or change branch: in hive.yaml"
+            )
         return commit
 
     def contains(self, commit: str) -> bool:
@@ -114,7 +116,9 @@ class Target:
     def note_landed(self, task_id: str, commit: str) -> None:
         """Note which task a landed commit is of, for people and for the words of a conflict."""
         make_folder(self.folder)
-        Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append({"task": task_id, "commit": commit})
+        Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append(
+            {"task": task_id, "commit": commit}
+        )
 
     def landed(self) -> dict[str, str]:
         """Return the task of each landed commit, oldest first."""

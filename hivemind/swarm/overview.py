@@ -116,7 +116,9 @@ def overview(hive: Parts) -> Overview:
             "parked": sum(task.parked is not None and landing_state(task) != "lands" for task in active),
         },
         waiting=tuple((task.id, task.waiting) for task in with_wait_reasons(hive, inbox) if task.waiting),
-        parked=tuple((task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands"),
+        parked=tuple(
+            (task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands"
+        ),
         needs_you=tuple(
             (letter.id, f"a letter from the unknown address {letter.sender}: {letter.subject or letter.preview}")
             for letter in hive.mail.unread_from_strangers(HUMAN)
@@ -159,7 +161,9 @@ def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
 
 def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     """Describe the landing: how many tasks land and wait, held roots, checks without a box. None if nothing lands here."""
-    roots = {root: settings for root, settings in hive.config.repository_roots(hive.layout).items() if settings.land != "off"}
+    roots = {
+        root: settings for root, settings in hive.config.repository_roots(hive.layout).items() if settings.land != "off"
+    }
     states = [state for task in active if (state := landing_state(task)) is not None]
     if not roots and not states:
         return None

@@ -375,12 +375,10 @@ class Worktrees:
         return folders
 
     def changes(self) -> list[str]:
-        """Return the section of result.md on the branches: what each changed, and how to see and merge it."""
-        by_hand = f"hivemind task merge {self._task.id}"
-        take, lines = "merge_worktree, by its parent's agent" if self._task.parent else by_hand, []
+        """Return the section of result.md on the branches: what each changed, and how to see all of it."""
+        lines: list[str] = []
         for worktree, stat in self.diffs("--stat=100", "--stat-count=40"):
             start = f"{worktree.base[:12]}{f' of {worktree.into}' if worktree.into else ''}"
-            command = f"git -C {worktree.root} diff {worktree.base[:12]}..{worktree.branch}"
             lines += [
                 f"Branch `{worktree.branch}` of {worktree.root}, begun at {start}:",
                 "",
@@ -391,7 +389,7 @@ class Worktrees:
             ]
             if names := self._untracked_names(worktree):
                 lines += [f"Not in it, as caches or repositories of their own: {names}.", ""]
-            lines += [f"All of it: `{command}`. To take it in: `{take}`.", ""]
+            lines += [f"All of it: `hivemind task diff {self._task.id}`.", ""]
         return ["## Changes", "", *lines] if lines else []
 
     def _untracked_names(self, worktree: Worktree) -> str:

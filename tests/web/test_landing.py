@@ -103,7 +103,8 @@ def test_a_root_is_held_and_goes_on(harbour, page):
 
 
 def test_what_cannot_be_done_is_refused(harbour, page):
-    for act, form in {"land": {"task": "sail"}, "return": {"task": "sail", "text": "x"}, "hold": {"root": "/"}, "resume": {}}.items():
+    forms = {"land": {"task": "sail"}, "return": {"task": "sail", "text": "x"}, "hold": {"root": "/"}, "resume": {}}
+    for act, form in forms.items():
         assert page.post(act, **form).status == 400, act
 
 

@@ -115,6 +115,8 @@ def open_rows(tasks: Iterable[TaskSummary], index: PageIndex) -> Iterator[TaskRo
         state = "waiting" if task.state is TaskState.INBOX else "parked" if task.parked else "active"
         state = "lands" if landing == "lands" else state
         note = landing or task.waiting or (task.parked.reason if task.parked else None) or task.problem
-        owner = (task.owner if landing is None else None) or task.assignee or (f"role {task.role}" if task.role else None)
+        owner = (
+            (task.owner if landing is None else None) or task.assignee or (f"role {task.role}" if task.role else None)
+        )
         usage = usage_by_task.get(task.id, TokenUse())
         yield TaskRow(task.id, state, task.since.timestamp(), task.title, owner, note, usage.tokens, usage.money)
