@@ -43,6 +43,10 @@ def _as_word(value: Any) -> Any:
 _Words = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 
 
+def _as_push(value: Any) -> Any:
+    return {"remote": value} if isinstance(value, str) else value
+
+
 class PushConfig(StrictModel):
     """The remote that gets each landing. `as: branch` pushes each task's branch instead, for a person to request its merge."""
 
@@ -74,7 +78,7 @@ class RootConfig(StrictModel):
     check_subtasks: bool = False
     protect: _Words = ()
     sign: Annotated[Literal["off", "wait"], BeforeValidator(_as_word)] = "off"
-    push: Annotated[PushConfig | None, BeforeValidator(lambda value: {"remote": value} if isinstance(value, str) else value)] = None
+    push: Annotated[PushConfig | None, BeforeValidator(_as_push)] = None
 
 
 def _as_root(value: Any) -> Any:

@@ -1,13 +1,378 @@
+"""The move of a target branch, together with the files and the index of the checkout where it is checked out.
+
+The index, the files and the branch change under that checkout's own `index.lock`, so no git of the person builds a commit on a
+stale index. A move that was killed is finished by the next one. Only a fast-forward that git allows changes the checkout.
+"""
 
 from __future__ import annotations
-import subprocess
-class TargetMoved(Exception): ...
-class TargetBusy(Exception):
-    paths = frozenset()
-def checkout_signature(repository, branch): return None
-def move_target(repository, branch, old, new, saved, save):
-    path = repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{branch}")
-    if path:
-        subprocess.run(["git","-C",path,"merge","--ff-only","-q",new],check=True)
-    else:
-        repository.git("update-ref","--no-deref",f"refs/heads/{branch}",new,old)
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hivemind import fs
+from hivemind.errors import HivemindError, UserError
+from hivemind.frozen import frozen
+from hivemind.taskrun.git import GitProblem, Repository
+
+_ACTIVITIES = {
+    "rebase-merge": "a rebase", "rebase-apply": "a rebase", "MERGE_HEAD": "a merge", "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert", "BISECT_START": "a bisect",
+}  # fmt: skip
+_DETACHED_BRANCH = ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START")
+"""Files with the branch to which git returns from a detached HEAD."""
+_SIGNED = ("HEAD", "index", "index.lock", *_ACTIVITIES)
+_REFUSED_PATH = re.compile(r"(?:Entry|file|Updating) '(.+?)' (?:not uptodate|would)")
+_TRIES, _PAUSE_S = 5, 0.05
+_NO_ENTRY = "000000"
+_GITLINK, _LINK = "160000", "120000"
+
+
+class TargetMoved(UserError):
+    """The target is at another commit than the landing began from; the landing begins again."""
+
+
+class TargetBusy(UserError):
+    """The target cannot move now. `path` is the file or folder that has to change first."""
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+@frozen
+class Checkout:
+    """A person's checkout: its folder, and its git folder (for a linked worktree a folder in `.git/worktrees`)."""
+
+    path: Path
+    git: Path
+
+
+def checkouts(repository: Repository) -> Iterator[Checkout]:
+    """Yield the main checkout and the linked worktrees of a repository. A folder that was deleted without `git worktree remove`
+    is left out, unless the worktree is locked."""
+    root_git = Path(
+        os.fsdecode(repository.output("rev-parse", "--absolute-git-dir", checkout=repository.root)[1]).rstrip("\n")
+    )
+    if root_git == repository.common:
+        yield Checkout(repository.root, repository.common)
+    elif repository.common.name == ".git":
+        yield Checkout(repository.common.parent, repository.common)
+    for folder in sorted(repository.common.glob("worktrees/*")):
+        if link := _text(folder / "gitdir"):
+            path = Path(os.path.normpath(folder / link)).parent
+            if path.exists() or (folder / "locked").exists():
+                yield Checkout(path, folder)
+
+
+def checkout_of(repository: Repository, branch: str) -> Checkout | None:
+    """Return the checkout where a branch is checked out; None for none. Raises TargetBusy."""
+    match = None
+    for checkout in checkouts(repository):
+        is_current = _text(checkout.git / "HEAD") == f"ref: refs/heads/{branch}"
+        names = {_text(checkout.git / name).removeprefix("refs/heads/") for name in _DETACHED_BRANCH}
+        if not is_current and branch not in names:
+            continue
+        for name, activity in _ACTIVITIES.items():
+            if (checkout.git / name).exists():
+                raise TargetBusy(f"{activity} of {branch} is under way in {checkout.path}", checkout.git / name)
+        if not checkout.path.exists():
+            raise TargetBusy(f"{branch} is checked out in {checkout.path}, which is not mounted", checkout.path)
+        if match is not None:
+            message = f"{branch} is checked out twice, in {match.path} and in {checkout.path}"
+            raise TargetBusy(message, checkout.git / "HEAD")
+        match = checkout if is_current else match
+    return match
+
+
+def checkout_signature(repository: Repository, path: Path | None = None) -> tuple[object, ...]:
+    """Return a value that changes with the checkouts of a repository, and with the file that a TargetBusy names."""
+    paths = [checkout.git / name for checkout in checkouts(repository) for name in _SIGNED]
+    return tuple(_stat_of(file) for file in (*paths, *([] if path is None else [path])))
+
+
+def move_target(
+    repository: Repository, branch: str, old: str, new: str, saved: Mapping[str, Any] | None,
+    save: Callable[[dict[str, Any] | None], object],
+) -> tuple[str, ...]:  # fmt: skip
+    """Move a branch from the commit `old` to `new`, together with the checkout where it is checked out.
+
+    `save` keeps a record while a checkout changes; after a kill, `saved` is that record. Returns the paths that a person changed
+    in the meantime: they are left as they are. `repository.hold` must keep a second move from beginning while git still works for
+    a killed one. Raises TargetMoved, TargetBusy, UserError, OSError.
+    """
+    if saved is not None:
+        move = _Move(
+            repository,
+            Checkout(Path(saved["path"]), Path(saved["git"])),
+            branch,
+            saved["old"],
+            saved["new"],
+            saved["token"],
+        )
+        left_paths = move.resume()
+        save(None)
+        if left_paths is not None and move.new == new:
+            return left_paths
+    if repository.commit_of(f"refs/heads/{branch}") == new:
+        return ()
+    checkout = checkout_of(repository, branch)
+    if checkout is None or not (checkout.git / "index").exists():
+        _move_ref(repository, branch, old, new)
+        return ()
+    move = _Move(repository, checkout, branch, old, new, secrets.token_hex(16))
+    save({"path": str(checkout.path), "git": str(checkout.git), "old": old, "new": new, "token": move.token})
+    fs.crash_point("landing.checkout.saved")
+    try:
+        move.take_lock()
+        fs.crash_point("landing.checkout.locked")
+        move.prepare()
+        fs.crash_point("landing.checkout.asked")
+        _move_ref(repository, branch, old, new)
+    except (HivemindError, OSError):
+        move.release()
+        save(None)
+        raise
+    fs.crash_point("landing.checkout.moved")
+    left_paths = move.finish(is_resumed=False)
+    save(None)
+    return left_paths
+
+
+@frozen
+class _Move:
+    """One move of a branch that is checked out. The lock is known by its content, `token`, and the next index by its name."""
+
+    repository: Repository
+    checkout: Checkout
+    branch: str
+    old: str
+    new: str
+    token: str
+
+    @property
+    def _lock(self) -> Path:
+        return self.checkout.git / "index.lock"
+
+    @property
+    def _index(self) -> Path:
+        return self.checkout.git / "index"
+
+    @property
+    def _next_index(self) -> Path:
+        return self.checkout.git / f"hivemind-{self.token}"
+
+    def _git(
+        self, *words: str, stdin: bytes = b"", index: Path | None = None, statuses: tuple[int, ...] = (0,)
+    ) -> bytes:
+        environment = {"GIT_INDEX_FILE": os.fspath(index or self._next_index)}
+        return self.repository.output(
+            *words, stdin=stdin, environment=environment, statuses=statuses, checkout=self.checkout.path
+        )[1]
+
+    def take_lock(self) -> None:
+        """Create `index.lock` with its content in one step. Raises TargetBusy if another git has it."""
+        seed = self._with_suffix(".seed")
+        seed.write_text(self.token)
+        try:
+            os.link(seed, self._lock)
+        except FileExistsError:
+            raise TargetBusy(f"another git is at work in {self.checkout.path}", self._lock) from None
+        finally:
+            seed.unlink()
+
+    def has_lock(self) -> bool:
+        return _text(self._lock) == self.token
+
+    def release(self) -> None:
+        """Delete everything of this move from the git folder, the lock last."""
+        for path in self.checkout.git.glob(f"hivemind-{self.token}*"):
+            path.unlink()
+        if self.has_lock():
+            self._lock.unlink()
+
+    def prepare(self) -> None:
+        """Copy the index, and ask git whether the checkout can move. Raises TargetMoved, TargetBusy."""
+        if self.repository.commit_of(f"refs/heads/{self.branch}") != self.old:
+            raise TargetMoved(f"{self.branch} has moved")
+        self._copy_index()
+        fs.crash_point("landing.checkout.copied")
+        if self._git("diff-index", "--cached", "--name-only", self.old):
+            time.sleep(_PAUSE_S)  # `git checkout` writes the index first and HEAD next
+        if checkout_of(self.repository, self.branch) != self.checkout:
+            raise TargetMoved(f"{self.branch} is not checked out in {self.checkout.path} any more")
+        for path, (old_mode, _, new_mode, _) in self._changes().items():
+            self._check_path(path, is_new=old_mode == _NO_ENTRY and new_mode != _GITLINK)
+        try:
+            self._git("read-tree", "-m", "-u", "-n", self.old, self.new)
+        except GitProblem as problem:
+            match = _REFUSED_PATH.search(problem.message)
+            if match is None:
+                raise TargetBusy(f"git cannot update {self.checkout.path}: {problem.message}", self._index) from None
+            raise TargetBusy(f"{match[1]} is changed in your checkout", self.checkout.path / match[1]) from None
+
+    def _check_path(self, path: str, *, is_new: bool) -> None:
+        """Raise TargetBusy if a path cannot be written, or if a new one is an untracked file, which git overwrites if ignored."""
+        file = self.checkout.path / path
+        if is_new and (obstacle := self._obstacle(file)):
+            raise TargetBusy(f"{path} is new, and your checkout has an untracked {obstacle.name}", obstacle)
+        folder = next(parent for parent in file.parents if parent.exists())
+        if not os.access(folder, os.W_OK):
+            raise TargetBusy(f"{folder} is not writable", folder)
+
+    def _obstacle(self, file: Path) -> Path | None:
+        """Return the untracked file, or the untracked content of a folder, in the place of a new file."""
+        blocking_file = next((parent for parent in (file, *file.parents) if os.path.lexists(parent)), file)
+        if blocking_file != file and blocking_file.is_dir() and not blocking_file.is_symlink():
+            return None
+        words = ("ls-files", "-z", "--others", "--", os.path.relpath(blocking_file, self.checkout.path))
+        if not os.path.lexists(blocking_file) or not self._git("--literal-pathspecs", *words):
+            return None
+        return blocking_file
+
+    def resume(self) -> tuple[str, ...] | None:
+        """Finish a move that was killed; None if it had not moved the branch yet. Raises TargetBusy."""
+        tip = self.repository.commit_of(f"refs/heads/{self.branch}")
+        has_moved = tip is not None and tip != self.old and self._contains_new(tip)
+        if not self.checkout.git.is_dir():
+            return () if has_moved else None
+        if not has_moved or not self._next_index.exists():
+            self.release()
+            return () if has_moved else None
+        if not self.has_lock():  # the person took it away
+            if _text(self.checkout.git / "HEAD") != f"ref: refs/heads/{self.branch}":
+                self.release()
+                return ()
+            self.take_lock()
+        return self.finish(is_resumed=True)
+
+    def _contains_new(self, tip: str) -> bool:
+        return not self.repository.git("rev-list", "--max-count=1", self.new, f"^{tip}")
+
+    def finish(self, *, is_resumed: bool) -> tuple[str, ...]:
+        """Bring files and index to the new commit, and give the lock back. Returns the paths that a person has changed since."""
+        start = self.old
+        left_paths: tuple[str, ...] = ()
+        for remaining_tries in reversed(range(_TRIES)):
+            self._with_suffix(".lock").unlink(missing_ok=True)
+            if is_resumed:
+                start, left_paths = self._make_way()
+            try:
+                self._git("read-tree", "-m", "-u", start, self.new)
+                break
+            except GitProblem:
+                if not remaining_tries:
+                    raise
+                is_resumed = True
+        fs.crash_point("landing.checkout.written")
+        start_s = time.monotonic()
+        self._git("diff-files", "--quiet", statuses=(0, 1))
+        os.replace(self._next_index, self._index)
+        fs.crash_point("landing.checkout.renamed")
+        # `git commit` reads the index before it takes the lock: a git that has read the old index must still find the lock.
+        time.sleep(time.monotonic() - start_s + _PAUSE_S)
+        self.release()
+        fs.crash_point("landing.checkout.released")
+        return left_paths
+
+    def _make_way(self) -> tuple[str, tuple[str, ...]]:
+        """Delete what a killed git has half written, and take the paths that a person has changed out of the update.
+
+        Returns the tree to start from, which has these paths as in the new commit, and the paths.
+        """
+        self._copy_index()
+        modified_paths = set(_paths(self._git("diff-files", "-z", "--name-only")))
+        entries: dict[str, tuple[str, str]] = {}
+        for line in _paths(self._git("ls-files", "-z", "--stage")):
+            header, path = line.split("\t", 1)
+            mode, blob, _ = header.split(" ")
+            entries[path] = mode, blob
+        index_lines, tree_lines, left_paths = [], [], []
+        for path, (old_mode, old_blob, new_mode, new_blob) in self._changes().items():
+            entry = entries.get(path, (_NO_ENTRY, "0" * len(new_blob)))
+            is_staged = entry not in ((old_mode, old_blob), (new_mode, new_blob))
+            is_modified = path in modified_paths or path not in entries
+            if not is_staged and not (is_modified and self._is_changed(path, new_mode)):
+                continue
+            left_paths.append(path)
+            tree_lines.append(f"{new_mode} {new_blob}\t{path}\0")
+            index_lines += [] if is_staged else tree_lines[-1:]
+        if not left_paths:
+            return self.old, ()
+        start_index = self._with_suffix(".start")
+        self._git("update-index", "-z", "--index-info", stdin=os.fsencode("".join(index_lines)))
+        self._git("read-tree", self.old, index=start_index)
+        self._git("update-index", "-z", "--index-info", stdin=os.fsencode("".join(tree_lines)), index=start_index)
+        return os.fsdecode(self._git("write-tree", index=start_index)).strip(), tuple(left_paths)
+
+    def _is_changed(self, path: str, new_mode: str) -> bool:
+        """Check whether a person has changed a path. Deletes a file with the new content or a beginning of it, which git left."""
+        file = self.checkout.path / path
+        if any(parent.is_symlink() or parent.is_file() for parent in file.parents if parent != self.checkout.path):
+            return True
+        if not os.path.lexists(file) or new_mode == _GITLINK:
+            return False
+        if (
+            new_mode == _NO_ENTRY
+            or (file.is_dir() and not file.is_symlink())
+            or file.is_symlink() != (new_mode == _LINK)
+        ):
+            return True
+        content = os.fsencode(os.readlink(file)) if file.is_symlink() else file.read_bytes()
+        name = f"{self.new}:{path}"
+        blobs = (self._git("cat-file", *words, name) for words in (("--filters",), ("blob",)))
+        if not any(blob.startswith(content) for blob in blobs):
+            return True
+        file.unlink()
+        return False
+
+    def _with_suffix(self, suffix: str) -> Path:
+        return self.checkout.git / f"hivemind-{self.token}{suffix}"
+
+    def _copy_index(self) -> None:
+        """Copy the index with its time, which git compares with the times of files, and refresh the copy."""
+        shutil.copy2(self._index, self._next_index)
+        self._git("update-index", "-q", "--refresh", statuses=(0, 1))
+
+    def _changes(self) -> dict[str, tuple[str, str, str, str]]:
+        """Return the paths that change, with their old and new modes and blobs."""
+        fields = _paths(self._git("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", self.old, self.new))
+        changes = {}
+        for header, path in zip(fields[::2], fields[1::2], strict=True):
+            old_mode, new_mode, old_blob, new_blob, _ = header.lstrip(":").split(" ")
+            changes[path] = (old_mode, old_blob, new_mode, new_blob)
+        return changes
+
+
+def _move_ref(repository: Repository, branch: str, old: str, new: str) -> None:
+    ref = f"refs/heads/{branch}"
+    try:
+        repository.git("update-ref", "--no-deref", "-m", "hivemind: landed", ref, new, old)
+    except GitProblem as problem:
+        if repository.commit_of(ref) != old:
+            raise TargetMoved(f"{branch} has moved") from None
+        raise TargetBusy(f"{branch} cannot move: {problem.message}", repository.common / f"{ref}.lock") from None
+
+
+def _paths(output: bytes) -> list[str]:
+    return [path for path in os.fsdecode(output).split("\0") if path]
+
+
+def _text(path: Path) -> str:
+    """Return a small file of git's without its last newline; an empty text if it cannot be read."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return os.fsdecode(file.read(1 << 16)).rstrip("\n")
+    return ""
+
+
+def _stat_of(path: Path) -> tuple[int, ...]:
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+    return ()

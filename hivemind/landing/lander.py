@@ -8,6 +8,7 @@ have, so it can be killed at any moment (docs/design/landing.md).
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from hivemind.landing.target import Target
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
-from hivemind.taskrun.git import git_identity
+from hivemind.taskrun.git import git_identity, lock_worktrees
 from hivemind.taskrun.landing_entry import LOG, LandingBranch, LandingEntry
 from hivemind.tasks import TaskMoved
 
@@ -77,10 +78,11 @@ class _Landing:
 
 @dataclass(slots=True)
 class _Wait:
-    """A wait of a task with this entry: for another `signature` of the checkouts, else until the time `again`."""
+    """A wait of a task with this entry: for another `signature` of the checkouts and the file `path`, else until `again`."""
 
     entry: LandingEntry
     signature: object
+    path: Path | None
     again: float
 
     def is_over(self, targets: Sequence[Target]) -> bool:
@@ -88,7 +90,7 @@ class _Wait:
         if (now := time.monotonic()) < self.again:
             return False
         self.again = now + _LOOK_S
-        return self.signature is None or self.signature != _signatures(targets)
+        return self.signature is None or self.signature != _signatures(targets, self.path)
 
 
 class Lander:
@@ -251,7 +253,8 @@ class Lander:
             return hold.reason
         settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
         if settings.sign == "wait" and target.signs_commits:
-            return f"your git signs commits in {target.root}, and hivemind cannot: merge {branch.branch} yourself, or set sign: off"
+            remedy = f"merge {branch.branch} yourself, or set sign: off"
+            return f"your git signs commits in {target.root}, and hivemind cannot: {remedy}"
         if queued.entry.approved or branch.landed:
             return None
         if settings.land == "ask":
@@ -260,13 +263,13 @@ class Lander:
             return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
         return None
 
-    def _wait(self, queued: QueuedTask, reason: str, *, signature: object = None, retry_s: float = _LOOK_S) -> None:
+    def _wait(self, queued: QueuedTask, reason: str, *, signature: object = None, path: Path | None = None, retry_s: float = _LOOK_S) -> None:
         """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
         try:
             queued = self._queue.wait(queued, reason)
         except (HivemindError, OSError) as error:
             _log.warning("task %s waits to land (%s), and its record cannot be written: %s", queued.id, reason, error)
-        self._waits[queued.id] = _Wait(queued.entry, signature, time.monotonic() + retry_s)
+        self._waits[queued.id] = _Wait(queued.entry, signature, path, time.monotonic() + retry_s)
 
     def _may_land_now(self, queued: QueuedTask, target: Target, queue: Sequence[QueuedTask]) -> bool:
         """Check whether a task is in the part of a red batch that is checked next. Without a red batch any task may land."""
@@ -337,11 +340,11 @@ class Lander:
         self._move(landing)
 
     def _start_check(self, landing: _Landing, leg: _Leg, commit: str, log: Path, *, again: bool = False) -> None:
-        """Start a check. Red counts at once for a batch, which blames nobody, and for a task of a red batch, which was red before."""
+        """Start a check. Red counts at once for a batch, which blames nobody, and for a task that was in a red batch."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
         confirms = len(landing.tasks) == 1 and not self._suspects.get(leg.target.root)
-        outcome = self._red_verdicts.get(tree) if commit == leg.new else None  # its batch, of which the others have landed
-        outcome = outcome or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
+        verdict = self._red_verdicts.get(tree) if commit == leg.new else None  # of its batch, of which the others have landed
+        outcome = verdict or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
         if isinstance(outcome, RunningCheck):
             landing.check = outcome
         else:
@@ -410,19 +413,23 @@ class Lander:
 
     def _move_target(self, tasks: Sequence[QueuedTask], target: Target, old: str, new: str) -> bool:
         """Move one target. Returns False if it cannot move now: the tasks wait, or are merged again with its new tip."""
-        make_folder(target.folder)
         try:
-            move_target(target.repository, target.branch, old, new, target.move, target.save_move)
+            with lock_worktrees(target.folder) as hold:  # a git of a killed lander holds it too
+                repository = replace(target.repository, hold=hold)
+                left_paths = move_target(repository, target.branch, old, new, target.move, target.save_move)
+            if left_paths:
+                self._returns.left_alone(target, new, left_paths)
         except TargetMoved:
             for queued in tasks:
                 self._queue.change(queued, state="queued", reason="")
             return False
         except TargetBusy as busy:
-            blocked_tasks = [queued for queued in tasks if not busy.paths.isdisjoint(self._changed_paths(queued, target))]
+            path = os.path.relpath(busy.path, target.root)
+            blocked_ids = {queued.id for queued in tasks if path in self._changed_paths(queued, target)}
             for queued in tasks:
                 queued = self._queue.change(queued, state="queued", reason="")
-                if queued.id in {blocked.id for blocked in blocked_tasks or tasks}:
-                    self._wait(queued, str(busy), signature=_signatures([target]))
+                if queued.id in blocked_ids or not blocked_ids:
+                    self._wait(queued, str(busy), signature=_signatures([target], busy.path), path=busy.path)
             return False
         return True
 
@@ -451,7 +458,9 @@ class Lander:
     def _resume_move(self, queued: QueuedTask) -> None:
         for branch in queued.entry.branches:
             target = Target.of(self._hive, Path(branch.root), branch.target)
-            assert branch.old is not None and branch.new is not None and branch.commit is not None
+            assert branch.old is not None
+            assert branch.new is not None
+            assert branch.commit
             if target.move is None and not target.contains(branch.commit):  # nothing has moved
                 self._queue.change(queued, state="queued", reason="")
                 return
@@ -473,6 +482,6 @@ def _has_news(queued: QueuedTask) -> bool:
     return len(queued.task.said) > queued.entry.said
 
 
-def _signatures(targets: Sequence[Target]) -> list[object]:
-    return [checkout_signature(target.repository, target.branch) for target in targets]
+def _signatures(targets: Sequence[Target], path: Path | None) -> list[object]:
+    return [checkout_signature(target.repository, path) for target in targets]
 

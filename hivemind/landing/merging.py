@@ -2,7 +2,7 @@
 
 Git merges here in an empty git folder that borrows the person's objects. It reads no settings of the person, and of the
 attributes only the target's `/.gitattributes`: no branch can name a program that a merge runs. `merge=union` and `merge=binary`
-work; files whose attributes name a program are merged as text.
+work; if a file's attributes name a program, it is merged as text.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ conflictStyle = merge
 _MERGE_S = 60
 _MAX_SUBJECT = 72
 
-How = Literal["merge", "squash", "rebase"]
+Method = Literal["merge", "squash", "rebase"]
 
 
 @frozen
 class Conflict:
     """A path that git could not merge. If `is_marked`, the merged tree's file has conflict marks; `target` and `tip` are the
-    versions of the two sides as `MODE BLOB`, None where a side has no such file."""
+    versions of the two sides as `MODE BLOB`, None where a side lacks the file."""
 
     path: str
     is_marked: bool
@@ -95,7 +95,7 @@ class _Objects:
         return bool(self.git("rev-list", "--max-count=1", *words))
 
     def contents(self, revision: str, paths: Collection[str]) -> dict[str, bytes]:
-        """Return the files of a commit or tree at these paths, except those that it does not have."""
+        """Return the files of a commit or tree at these paths, without the absent ones."""
         names = [os.fsencode(f"{revision}:{path}") for path in paths]
         _, output = self.run("cat-file", "--batch", "-z", stdin=b"".join(name + b"\0" for name in names))
         files, start = {}, 0
@@ -133,13 +133,14 @@ def _objects_of(repository: Repository, *, keeps_new: bool = True) -> Iterator[_
 
 
 def merge(
-    repository: Repository, onto: str, tip: str, base: str, how: How, message: str, identity: Mapping[str, str],
+    repository: Repository, onto: str, tip: str, base: str, method: Method, message: str, identity: Mapping[str, str],
     committer: Mapping[str, str] = COMMITTER,
 ) -> Merge:  # fmt: skip
-    """Merge the commit `tip`, whose branch began at `base`, into the commit `onto`, without moving a branch.
+    """Merge the commit `tip` into the commit `onto`, without moving a branch. The task's branch began at `base`.
 
     `squash` makes one commit, `rebase` one for each commit of the branch that changes something. A branch that has merge commits,
-    or can only be merged as a whole, is merged in any case. If nothing is to be merged, the commit is `onto`. Raises UserError.
+    or can only be merged as a whole, is merged in any case. If `onto` has all changes already, the commit is `onto`. Raises
+    UserError.
     """
     identity = _with_committer(identity, committer)
     with _objects_of(repository) as objects:
@@ -148,12 +149,12 @@ def merge(
         merged = _merge_trees(objects, onto, tip)
         if merged.conflicts:
             return merged
-        if how == "rebase" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
+        if method == "rebase" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
             commits = objects.git("rev-list", "--reverse", "--topo-order", tip, f"^{onto}", f"^{base}").split()
             rebased = _rebase(objects, onto, commits, message, identity)
             if rebased is not None:
                 return rebased
-        if how == "squash" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
+        if method == "squash" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
             return _commit_on(objects, onto, merged.tree, message, identity)
         return replace(merged, commit=objects.commit(merged.tree, (onto, tip), message, identity))
 
@@ -161,7 +162,7 @@ def merge(
 def conflict_commit(
     repository: Repository, tip: str, target_tip: str, merged: Merge, identity: Mapping[str, str]
 ) -> str:
-    """Return a commit on the branch at `tip` whose tree has the conflict marks of its merge into `target_tip`. It never lands."""
+    """Return a commit on the branch at `tip`: the tree with the conflict marks of its merge into `target_tip`. It never lands."""
     message = f"Conflicts with {target_tip[:12]}"
     with _objects_of(repository) as objects:
         return objects.commit(merged.tree, (tip, target_tip), message, _with_committer(identity))
@@ -192,8 +193,9 @@ def unresolved(
 def revert(
     repository: Repository, landed: str, onto: str, identity: Mapping[str, str], message: str, before: str | None = None
 ) -> Merge:
-    """Undo a landed commit on the commit `onto`. `before` is the target's commit before the landing, if that was several commits;
-    a merge commit is undone against its first parent. If nothing is left to undo, the commit is `onto`. Raises UserError."""
+    """Undo a landed commit on the commit `onto`. A merge commit is undone against its first parent. `before` is the target's
+    commit before the landing, if that was several commits. If `onto` has none of its changes any more, the commit is `onto`.
+    Raises UserError."""
     with _objects_of(repository) as objects:
         undone = _pick(objects, landed, onto, before or f"{landed}^1")
         if undone.conflicts:
@@ -286,7 +288,7 @@ def _has_divider(labels: re.Pattern[bytes], merged: bytes, content: bytes) -> bo
 
 
 def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
-    """Apply the changes from `base` to `tip` to `onto`: merge two commits whose only common ancestor has the tree of `base`."""
+    """Apply the changes from `base` to `tip` to `onto`: merge two commits. Their only common ancestor has the tree of `base`."""
     identity = {**COMMITTER, **_EPOCH}
     root = objects.commit(objects.tree(base), (), "base", identity)
     sides = (objects.commit(objects.tree(commit), (root,), "side", identity) for commit in (onto, tip))

@@ -1,4 +1,4 @@
-"""Returns: the words with which a task that cannot land goes back to its agent, and the questions that only a person can answer."""
+"""Returns: the words with which a task that cannot land goes back to its agent, and the questions to a person."""
 
 from __future__ import annotations
 
@@ -113,6 +113,13 @@ class Returns:
         self._hive.mail.send(
             POSTMASTER, HUMAN, f"Does not land: {queued.task.title}"[:200], body, message_id=message_id, task=queued.id
         )
+
+    def left_alone(self, target: Target, commit: str, paths: Sequence[str]) -> None:
+        """Tell a person which files a landing has not updated, since they were changed while it was interrupted."""
+        names = "\n".join(_names(paths))
+        body = f"{target.branch} is at {commit} in {target.root}. These files have your content, and git shows them as changed:\n\n"
+        message_id = f"landing-left.{target.folder.name}.{commit}"
+        self._hive.mail.send(POSTMASTER, HUMAN, "Files that a landing left alone", f"{body}{names}\n", message_id=message_id)
 
     def target_red(self, target: Target, tip: str, verdict: Verdict) -> None:
         """Hold a target whose own commit fails the check, and tell a person once."""

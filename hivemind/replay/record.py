@@ -34,7 +34,7 @@ _HIVE_TOOLS = frozenset({
     "reserve", "search_files", "search_memory", "send_to_task", "wait_for",
 })  # fmt: skip
 """Tools that read or change more of the hive than its files and this task. A replay uses their recorded results."""
-_WORKTREE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "apply_patch", "merge_worktree"})
+_WORKTREE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "apply_patch"})
 
 
 @frozen

@@ -88,7 +88,7 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The running processes, by agent."""
+        """The pids of the running processes, by agent."""
         return {name: child.pid for name, child in self._children.items() if child.pid and name not in _SERVICES}
 
     @property

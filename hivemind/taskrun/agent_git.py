@@ -33,13 +33,13 @@ _BROKEN, _MERGE_UNDER_WAY = 9, 10
 _FILL = "git read-tree --reset -u HEAD"
 _TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _SWITCH = """
-git update-index -q --refresh || :
 if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi
 git read-tree --reset -u HEAD
 git clean -ffdq
 """
-"""Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. Fails
-for an index with entries that hide changes (`assume-unchanged`, `skip-worktree`)."""
+"""Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. The
+commit of what was left over has refreshed the index. It fails if the index hides changes (`assume-unchanged`,
+`skip-worktree`)."""
 _CLEAN_SWITCH = """
 problems=$({
     git read-tree --reset -u "$1" &&
@@ -74,8 +74,8 @@ echo "$tip"
 """
 """Commit all changes to the branch $1, which was at $2 and began at $3; print the commit and a pack of the new objects. If the
 agent has checked out another branch that contains the task's, that one counts. Repositories are not added as submodules. If the
-task is over ($5), an unfinished merge is committed too. If others may have moved the branch ahead ($6), the files follow first, if
-git can keep the changes in them."""
+task is over ($5), an unfinished merge is committed too. If others may have moved the branch ahead ($6), the files follow first
+if git can keep the changes in them."""
 _LIST_UNTRACKED = "git -c core.excludesFile= ls-files --others --exclude-standard --directory"
 
 
@@ -89,8 +89,8 @@ class MergeUnderWay(GitProblem):
 
 @frozen
 class Worktree:
-    """A worktree of one root, as one task uses it. `branch` is None for a read-only worktree (a review). `into` is the branch that
-    it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's, `agent` is
+    """A worktree of one root, as one task uses it. `branch` is None for a read-only worktree (a review). `into` is the branch
+    that it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's, `agent` is
     the agent whose repository is in it."""
 
     root: Path
@@ -113,8 +113,8 @@ class Worktree:
         return None if commit == self.base else commit
 
     def make_git(self, repository: Repository, tip: str, identity: Mapping[str, str], *, switch: bool = False) -> bool:
-        """Create a new repository in the worktree at the commit `tip`, in place of any other. Fill an empty worktree; with `switch`
-        bring its files from the commit of its index to `tip`. Return False if files that were there stay.
+        """Create a new repository in the worktree at the commit `tip`, in place of any other. Fill an empty worktree; with
+        `switch` bring its files from the commit of its index to `tip`. Return False if files that were there stay.
 
         The repository is created next to the worktree, where no agent writes. It has the person's branches under `refs/remotes/`.
         Raises GitProblem, OSError.
@@ -159,8 +159,7 @@ class Worktree:
     def _replace_git(
         self, repository: Repository, tip: str, identity: Mapping[str, str], *, keep_index: bool = False
     ) -> bool:
-        """Replace the repository in the worktree by a new one. Return False, without a change, if its index is to be kept and there
-        is none."""
+        """Replace the repository in the worktree by a new one. Return False if its index is to be kept and there is none."""
         staging, top = self.path.with_name(".making"), self.path.parent
         index = self.path / ".git/index"
         if keep_index and not (has_git(self.path) and _is_regular(index)):

@@ -78,13 +78,15 @@ class Repository:
 
     def output(
         self, *words: str | Path, environment: Mapping[str, str] = MappingProxyType({}), stdin: bytes = b"",
-        statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S,
+        statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S, checkout: Path | None = None,
     ) -> tuple[int, bytes]:  # fmt: skip
-        """Run git and return its status and its output as bytes. Raises UserError, OSError for a full disk."""
-        argv = ["git", "-C", os.fspath(self.common), *(os.fspath(word) for word in words)]
+        """Run git and return its status and its output as bytes; in a person's checkout with all settings of that person, except
+        for hooks. Raises UserError, OSError for a full disk."""
+        argv = ["git", "-C", os.fspath(checkout or self.common), *(os.fspath(word) for word in words)]
+        own_environment = {"GIT_CONFIG_NOSYSTEM": "0"} if checkout else self._environment
         try:
             process = subprocess.run(
-                argv, env=git_environment({**self._environment, **environment}), input=stdin, capture_output=True,
+                argv, env=git_environment({**own_environment, **environment}), input=stdin, capture_output=True,
                 timeout=limit_s, check=False, pass_fds=() if self.hold is None else (self.hold,),
             )  # fmt: skip
         except FileNotFoundError:
@@ -242,37 +244,6 @@ class Repository:
                 raise GitProblem("changes more files than can be checked", location=commits[:40])
             stdout.seek(0)
             return stdout.read().decode("utf-8", "surrogateescape").split("\0")
-
-    def merge_tips(
-        self, source: str, into: str, identity: Mapping[str, str], *, mark: bool = False
-    ) -> tuple[str, str, list[str]]:
-        """Merge `source` into `into` without moving the branches. Returns the commit of `into`, the merge commit (the same if
-        `source` is merged already) and the conflicting files, which have conflict marks if `mark`. Raises UserError."""
-        target_tip, source_tip = (self.commit_of(f"refs/heads/{branch}") for branch in (into, source))
-        if target_tip is None or source_tip is None:
-            message = f"there is no branch {into if target_tip is None else source}: it was deleted, or has no commits"
-            raise UserError(message, location=self.root)
-        if not self.git("rev-list", "--max-count=1", source_tip, f"^{target_tip}"):
-            return target_tip, target_tip, []
-        words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", target_tip, source_tip)
-        tree, *conflicts = self.git(*words).splitlines()
-        if conflicts and not mark:
-            message = f"{into} and {source} have changed the same lines in {', '.join(conflicts)}"
-            raise UserError(
-                message, location=self.root, remedy="merge_worktree with mark: true, or git merge, lets you edit them"
-            )
-        merge_commit = self.git(
-            "commit-tree",
-            tree,
-            "-p",
-            target_tip,
-            "-p",
-            source_tip,
-            "-m",
-            f"Merge {source} into {into}",
-            identity=identity,
-        )
-        return target_tip, merge_commit, conflicts
 
 
 def _hold_ref(branch: str, name: str) -> str:

@@ -19,6 +19,8 @@ from hivemind.tasks.record import TaskRecord
 
 DRAFT, LOG = "landing.md", "landing.log"
 """The files of a queued task: its result until it has landed, and the output of its last check."""
+OWN = "hive/"
+"""The beginning of the names of tasks' branches."""
 _QUEUED = "waits to land"
 
 
@@ -57,8 +59,9 @@ class LandingEntry:
 
     `agent` and `role` did the work, `queued` is the time of the first finish (ISO 8601), `said` the number of texts added to
     the task by then. `state` is `queued`, `waits` (for a change or a person, for the `reason`), `moving` (the target is being
-    moved) or `returned`. `approved` is True if a person has said that it may land, `tries` counts the returns. `asks` is True while a person must
-    say how it goes on, `again` until remembered checks are forgotten. A subtask has the id of its `parent`, whose agent lands it. `reverts` is the commit that the task undoes.
+    moved) or `returned`. `approved` is True if a person has said that it may land. `tries` counts the returns. `asks` is True
+    while a person must say how it goes on, `again` until remembered checks are forgotten. A subtask has the id of its `parent`,
+    whose agent lands it. `reverts` is the commit that the task undoes.
     """
 
     agent: str
@@ -97,11 +100,13 @@ class LandingEntry:
 
 
 def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConfig]) -> list[LandingBranch]:
-    """Return the branches with new commits that have a target, unless `land: off` is set for their root."""
+    """Return the branches with new commits that have a target. With `land: off` only those of subtasks land, in their parents'."""
     branches = []
     for worktree in worktrees:
         settings = roots.get(worktree.root)
-        if settings is None or settings.land == "off" or not worktree.branch or not worktree.into:
+        if settings is None or not worktree.branch or not worktree.into:
+            continue
+        if settings.land == "off" and not worktree.into.startswith(OWN):
             continue
         if (tip := worktree.tip) is not None:
             branches.append(LandingBranch(str(worktree.root), worktree.branch, worktree.base, tip, worktree.into))
@@ -121,7 +126,7 @@ def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[Lan
     tries, merges = (0, ()) if previous is None else (previous.tries, previous.merges)
     entry = LandingEntry(
         task.owner, role, queued, len(task.said), tuple(branches), tries=tries, merges=merges,
-        parent=task.parent if any(branch.target.startswith("hive/") for branch in branches) else None,
+        parent=task.parent if any(branch.target.startswith(OWN) for branch in branches) else None,
     )  # fmt: skip
     branch, tip = branches[0].branch, branches[0].tip
     hive.tasks.active.pass_on(task, LANDING, entry.save_in, "landing.queued", branch=branch, commit=tip)

@@ -1,10 +1,10 @@
 """Worktrees: each agent has its own checkout of each git repository that hive.yaml lists with `worktree: true`, and keeps it from
 task to task.
 
-A worktree is made when a task first needs it. The note next to it (`PATH.json`) says which task's work is in it; the record in the
-task says which worktree, branch and base the task has. What a task leaves is committed to its branch before another task's files
-come in, so a successor can finish whatever was interrupted. The lock of an agent's worktrees is held while git runs in the person's
-repository; the git process holds it too.
+A worktree is made when a task first needs it. The note next to it (`PATH.json`) says which task's work is in it; the record in
+the task says which worktree, branch and base the task has. What a task leaves is committed to its branch before another task's
+files come in, so a successor can finish whatever was interrupted. The lock of an agent's worktrees is held while git runs in the
+person's repository; the git process holds it too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
 from hivemind.taskrun.box import is_boxed, start_lines
-from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees, run_git
+from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees
 from hivemind.taskrun.target import root_folder, target_tip
-from hivemind.tasks import Task, TaskState
+from hivemind.tasks import Task
 from hivemind.tasks.record import load
 
 _log = logging.getLogger(__name__)
@@ -314,40 +314,8 @@ class Worktrees:
                     worktree.repository.let_go(worktree.branch, worktree.base)
         self._ready_roots.clear()
 
-    def merge(self, task: str, *, mark: bool) -> list[str]:
-        """Merge the branches of a finished subtask into this task's worktrees; returns a line of outcome for each. Raises
-        UserError, also for conflicts unless `mark`."""
-        source_branches = {
-            worktree.root: worktree.branch
-            for worktree in _recorded(self._hive.layout, self._hive.tasks.listing.kept_values(task))
-        }
-        pairs = [
-            (worktree, branch)
-            for worktree in self.ready()
-            if worktree.branch and (branch := source_branches.get(worktree.root))
-        ]
-        if not pairs:
-            raise UserError("has no branch of a repository of yours", location=task)
-        self.commit(f"Before the merge of {task}", ends=True)
-        return [
-            line
-            for worktree, branch in pairs
-            for line in self._merge(worktree, str(worktree.branch), branch, mark=mark)
-        ]
-
-    def _merge(self, worktree: Worktree, target: str, source: str, *, mark: bool) -> list[str]:
-        with lock_worktrees(self._top) as hold:
-            repository = replace(worktree.repository, hold=hold)
-            before, after, conflicts = repository.merge_tips(source, target, self._identity, mark=mark)
-            if after != before:
-                worktree.forward(before, after)
-                # files first: if the branch were ahead, the next commit would undo them
-                fs.crash_point("worktree.merging")
-                repository.move(target, after, before, f"merge {source}")
-        return [_merge_line(source, target, before, after), *(f"edit the marks in {path}" for path in conflicts)]
-
     def take_in(self, root: Path, old: str, new: str) -> None:
-        """Move the task's branch of a root from one commit to another: its files first, or its next commit would undo the move."""
+        """Move the task's branch of a root between two commits. Files go first, or the next commit would undo the move."""
         worktree = next(worktree for worktree in self.ready() if worktree.root == root)
         with lock_worktrees(self._top) as hold:
             worktree.forward(old, new)
@@ -376,7 +344,7 @@ class Worktrees:
 
     def changes(self) -> list[str]:
         """Return the section of result.md on the branches: what each changed, and how to see all of it."""
-        lines: list[str] = []
+        lines = list[str]()
         for worktree, stat in self.diffs("--stat=100", "--stat-count=40"):
             start = f"{worktree.base[:12]}{f' of {worktree.into}' if worktree.into else ''}"
             lines += [
@@ -454,49 +422,6 @@ def _setup_digest(config: RootConfig, path: Path) -> str:
         with contextlib.suppress(UserError, OSError), open(fs.file_below(path, Path(name).parts), "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def merge_task(hive: Parts, task_id: str) -> list[str]:
-    """Merge the branches of a finished task into their base branches, for a person; returns a line of outcome for each. A
-    checkout is updated only if it is clean. Raises UserError."""
-    if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
-        raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
-    worktrees = [
-        worktree
-        for worktree in _recorded(hive.layout, hive.tasks.listing.kept_values(task_id))
-        if worktree.branch is not None
-    ]
-    if not worktrees:
-        raise UserError(
-            "has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one"
-        )
-    parent = hive.tasks.get(task_id).parent
-    if parent is not None and hive.tasks.listing.is_open(parent):
-        raise UserError(f"is a part of {parent}, which is not over yet", location=task_id, remedy="its agent merges it")
-    return [_merged_by_hand(worktree, str(worktree.branch)) for worktree in worktrees]
-
-
-def _merged_by_hand(worktree: Worktree, branch: str) -> str:
-    repository, by_hand = Repository.at(worktree.root), f"git -C {worktree.root} merge {branch}"
-    if worktree.into is None:
-        raise UserError("began on no branch that it could be merged into", location=branch, remedy=by_hand)
-    target_path = Path(repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{worktree.into}") or "/")
-    if target_path != Path("/") and run_git(
-        ["-C", target_path, "status", "--porcelain", "--untracked-files=no"], {}, None
-    ):
-        raise UserError(
-            "has changes that are not committed", location=target_path, remedy=f"commit or stash them, or: {by_hand}"
-        )
-    before, after, _ = repository.merge_tips(branch, worktree.into, {})
-    if after != before and target_path != Path("/"):
-        run_git(["-C", target_path, "merge", "--quiet", "--ff-only", after], {}, None)
-    elif after != before:
-        repository.move(worktree.into, after, before, f"merge {branch}")
-    return _merge_line(branch, worktree.into, before, after)
-
-
-def _merge_line(source: str, into: str, before: str, after: str) -> str:
-    return f"{source} into {into}: {'was in it already' if before == after else f'merged, {after}'}"
 
 
 def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda _: False) -> None:

@@ -182,7 +182,7 @@ class ClaimedTasks:
             self._logs.append(task, *records, durable=durable)
 
     def log_late(self, task_id: str, *records: Mapping[str, Any]) -> None:
-        """Append the last records of the agent whose task the lander has, or had. A task that is worked on again is left alone."""
+        """Append the last records of an agent whose task the lander has or had. A task that was claimed again is left alone."""
         while (folder := folder_of(self._layout, task_id)) is not None:
             with suppress(FileNotFoundError), hold(folder, wait=True):
                 record = load_sound(folder)

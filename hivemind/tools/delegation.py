@@ -29,7 +29,6 @@ _MAX_TASKS = 32
 _STEM = 48  # characters of the parent's id in a subtask's
 _SHOWN_CHARS = 10_000
 _ATTACHED_BYTES = 16 << 20
-_MERGING_S = 900
 
 
 class Subtask(Arguments):
@@ -64,11 +63,6 @@ class SendToTask(Arguments):
 class CancelTask(Arguments):
     id: str = Field(description="a subtask of yours")
     reason: str = ""
-
-
-class MergeWorktree(Arguments):
-    task: str = Field(description="a finished subtask of yours")
-    mark: bool = Field(False, description="write conflicts into your files between conflict marks, for you to edit")
 
 
 @tool()
@@ -147,17 +141,6 @@ def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
         if task.owner is not None:
             ring(session.hive.layout.doorbells, task.owner)
     return {"task": task.id, "state": session.hive.tasks.get(task.id).state.value}
-
-
-@tool()
-def merge_worktree(session: Session, arguments: MergeWorktree) -> dict[str, Any]:
-    """Merge the work of a finished subtask of yours from its worktree into yours. If there are conflicts and `mark` is
-    false, the call is refused and names the files."""
-    task = _own_subtask(session, arguments.task)
-    if session.hive.tasks.listing.is_open(task.id):
-        raise ToolProblem("is not over yet", location=task.id, remedy="wait_for it first")
-    with session.pulse.busy(_MERGING_S):
-        return {"merged": session.work.worktrees.merge(task.id, mark=arguments.mark)}
 
 
 # Creation
@@ -265,4 +248,4 @@ def _result(session: Session, task_id: str) -> dict[str, Any]:
     return fields
 
 
-DELEGATION_TOOLS = (delegate, wait_for, send_to_task, cancel_task, merge_worktree)
+DELEGATION_TOOLS = (delegate, wait_for, send_to_task, cancel_task)

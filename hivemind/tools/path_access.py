@@ -69,7 +69,7 @@ def readable(session: Session, path: str) -> ToolPath:
     layout = session.hive.layout
     place = _resolve(session, path)
     place = _archived_place(layout, place) or place
-    worktree_place = _in_worktree(session, path, place)
+    worktree_place = _worktree_place(session, path, place)
     if worktree_place is not None and _is_there(session, worktree_place):
         place = worktree_place
     elif session.focus.work is not None and not os.path.isabs(path) and place.names:

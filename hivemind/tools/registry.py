@@ -51,12 +51,12 @@ TOOLSETS: dict[str, tuple[str, ...] | None] = {
     ),
     "reviewer": (*_READ, "run_command", "recall", "check_citations", "verdict", *_TASK, *_MAIL),
     "lead": (
-        "delegate", "wait_for", "send_to_task", "cancel_task", "merge_worktree", "hand_over", "edit_file", *_READ, "recall",
+        "delegate", "wait_for", "send_to_task", "cancel_task", "hand_over", "edit_file", *_READ, "recall",
         "verdict", *_TASK, *_MAIL,
     ),
     "hive": (
         "recall", "doc_find", "search_memory", "remember", "plan_steps", "finish_step", "finish_task", "fail_task", "ask_human",
-        *_MAIL, "delegate", "wait_for", "send_to_task", "cancel_task", "merge_worktree", "hand_over", "reserve", "release",
+        *_MAIL, "delegate", "wait_for", "send_to_task", "cancel_task", "hand_over", "reserve", "release",
         "verdict",
     ),
     "all": None,
@@ -71,7 +71,7 @@ _CORE = (
 _DAILY = (
     *_CORE, "signals", "add_task", "note_step", "verify_step", "block_step", "add_evidence", "link_cards", "publish",
     "ask_human", "wait", "read_file", "list_files", "search_files", "doc_expand", "doc_note",
-    "delegate", "wait_for", "send_to_task", "cancel_task", "merge_worktree", "verdict",
+    "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
 )  # fmt: skip
 
 PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}

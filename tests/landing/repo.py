@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from hivemind.taskrun.git import Repository
 
@@ -29,7 +30,7 @@ class Repo:
     def git(self, *words: str | bytes) -> str:
         return self.raw(*words).decode("utf-8", "surrogateescape").rstrip("\n")
 
-    def commit(self, *, message: str = "by the person", **files: str | bytes | None) -> str:
+    def commit(self, *, message: str = "by the person", **files: Any) -> str:
         """Commit files in the checkout; None deletes a file, `__` is a slash."""
         for name, text in files.items():
             path = self.path / name.replace("__", "/")
@@ -42,7 +43,7 @@ class Repo:
         self.git("commit", "-q", "--allow-empty", "-m", message)
         return self.git("rev-parse", "HEAD")
 
-    def branch(self, *, start: str | None = None, message: str = "by an agent", **files: str | bytes | None) -> str:
+    def branch(self, *, start: str | None = None, message: str = "by an agent", **files: Any) -> str:
         """Return a commit with files changed since `base`, made beside the branch that is checked out."""
         self.git("checkout", "-q", "--detach", start or self.base)
         try:

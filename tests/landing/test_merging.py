@@ -472,3 +472,42 @@ def test_a_commit_without_a_message_or_in_another_encoding_is_rebased(repo: Repo
     assert commit is not None
     assert repo.git("log", "--format=%s", f"{onto}..{commit}").splitlines() == ["(no message)", "café"]
     repo.git("fsck", "--strict")
+
+
+def take_over(repo: Repo, tmp_path: Path, *messages: str) -> str | None:
+    """Bring commits with these messages into the repository as an agent's. Return the branch's commit."""
+    subprocess.run(["git", "clone", "-q", "--shared", repo.path, tmp_path / "agent"], check=True)
+    agent = Repo.__new__(Repo)
+    agent.path = tmp_path / "agent"
+    agent.git("config", "user.email", "a@b")
+    agent.git("config", "user.name", "A")
+    for message in messages:
+        agent.raw("commit", "-q", "--allow-empty", "--cleanup=verbatim", "-F", "-", stdin=message.encode())
+    tip = agent.git("rev-parse", "HEAD")
+    words = ["git", "-C", str(agent.path), "pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{tip}\n^{repo.base}\n".encode())
+        process.stdin.close()
+        repo.repository.take_over("hive/t", tip, None, repo.base, process.stdout.fileno(), tmp_path / "incoming")
+    return repo.repository.commit_of("refs/heads/hive/t")
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Fine\n\nHive-Task: other\n", "Fine\n\nhive-agent : boss\n\nmore\n", "Fine\n\nSigned-off-by: a\nHive-Tip: 1\n",
+     "Fine\n\nx\nHIVE-NEW:\n"],
+)  # fmt: skip
+def test_a_commit_of_an_agent_with_a_trailer_of_the_hive_is_refused(repo: Repo, tmp_path: Path, message: str) -> None:
+    with pytest.raises(GitProblem, match="take the Hive-\\* trailers out of your commit messages"):
+        take_over(repo, tmp_path, message, "The last commit is fine")
+    assert repo.repository.commit_of("refs/heads/hive/t") is None
+
+
+@pytest.mark.parametrize(
+    "message", ["Hive-Task: as a title\n", "Beehive\n\nBeehive-Task: x\n", "A\n\nSee the Hive-Task: line\n", ""]
+)
+def test_other_messages_of_agents_come_in(repo: Repo, tmp_path: Path, message: str) -> None:
+    repo.base = repo.commit(message="Landed\n\nHive-Task: t0")
+    assert take_over(repo, tmp_path, message or "x", "more") is not None
