@@ -25,6 +25,7 @@ MODULES = {
     "backup": "archive",
     "restore": "archive",
     "task": "task transcript",
+    "land": "land",
     "mail": "mail",
     "agent": "agent",
     "context": "agent",

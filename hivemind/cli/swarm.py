@@ -444,6 +444,8 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
         yield f"Memory     {one_line(server.summary())}"
     if overview.exchange is not None:
         yield f"Exchange   {one_line(overview.exchange)}"
+    if overview.landing is not None:
+        yield f"Landing    {one_line(overview.landing)}"
     counts = overview.tasks
     active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
     yield f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed"

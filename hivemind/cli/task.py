@@ -1,4 +1,4 @@
-"""Add, list, show, retry, cancel, merge and replay tasks, read their conversations, and add to them.
+"""Add, list, show, compare, retry, cancel and replay tasks, read their conversations, and add to them.
 
 A task is a file: dropping one into tasks/inbox/ has the same effect as `task add`.
 
@@ -26,7 +26,7 @@ from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only,
 from hivemind.cli.output import headed_text, print_line, separated, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
-from hivemind.layout import EXCHANGE
+from hivemind.layout import EXCHANGE, LANDING
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -185,7 +185,7 @@ def tasks(
 
     def lines() -> Iterator[str]:
         rows = [
-            {**record, "since": age(task.since), "note": _note(task)}
+            {**record, "owner": _agent_of(task), "since": age(task.since), "note": _note(task)}
             for record, task in zip(records, summaries, strict=True)
         ]
         visible_columns = [name for name in _COLUMNS if name not in _OPTIONAL_COLUMNS or any(row[name] for row in rows)]
@@ -214,8 +214,16 @@ def _summary_record(task: TaskSummary) -> dict[str, Any]:
     return {**attributes, "state": task.state.value, "parked": None if task.parked is None else asdict(task.parked)}
 
 
+def _agent_of(task: TaskSummary) -> str | None:
+    return None if task.owner == LANDING else task.owner
+
+
 def _note(task: TaskSummary) -> str | None:
     """Return the reason why the task failed or why nobody works on it; None without a reason."""
+    from hivemind.tasks import landing_state
+
+    if (landing := landing_state(task)) is not None:
+        return landing if task.parked is None or task.parked.until is not None else f"waits to land: {landing}"
     return task.error or task.problem or task.waiting or (f"parked: {task.parked.reason}" if task.parked else None)
 
 
@@ -239,7 +247,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
 
     A drop that cannot be parsed as a task has only its path and the reason.
     """
-    from hivemind.tasks import TaskProblem
+    from hivemind.tasks import TaskProblem, landing_state
 
     try:
         task = hive.tasks.get(task_id)
@@ -254,7 +262,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
             record
             | empty_fields
             | {"waiting": unread.waiting, "notes": notes}
-            | dict.fromkeys(("deadline", "parked", "text", "used", "hive"))
+            | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "landing"))
         )
     return _common_fields(task) | {
         "subtasks": task.subtasks,
@@ -268,6 +276,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "text": task.text,
         "used": _usage(hive, task.id),
         "hive": task.kept.get("hive"),
+        "landing": landing_state(task),
     }
 
 
@@ -302,7 +311,8 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
     headers = (
         ("Task", f"{task['id']}: {task['title']}" if task["title"] != task["id"] else task["id"]),
         ("State", f"{task['state']}, in {task['path']}"),
-        ("Agent", task["owner"]),
+        ("Agent", task["owner"] if task["landing"] is None else None),
+        ("Landing", task["landing"]),
         ("Done by hive", task.get("hive")),
         ("Made by", None if task["maker"] == "human" else task["maker"]),
         ("For", task["assignee"] or (f"role {task['role']}" if task["role"] else None)),
@@ -311,7 +321,7 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
         ("After", ", ".join(task["dependencies"])),
         ("Deadline", task["deadline"]),
         ("Waiting", task["waiting"]),
-        ("Parked", f"{parked['reason']}{until_text}" if parked else None),
+        ("Parked", f"{parked['reason']}{until_text}" if parked and task["landing"] is None else None),
         ("Used", TaskUsage(**task["used"]).summary if task["used"] else None),
         *(("Added", f"by {addition['by']} at {addition['at']}: {addition['text']}") for addition in task["said"]),
         *(("Note", note) for note in task["notes"]),
@@ -426,18 +436,21 @@ def _move_tasks(hive: Hive, ids: list[str], move: Callable[[str], Path], message
     return CommandOutput(record, lines, error=error)
 
 
-@command("task merge", open_hive)
-def merge(hive: Hive, ids: list[str], *, json: bool) -> None:
-    """Merge the branches of finished tasks into the branches that they started from.
+@command("task diff", open_read_only)
+def diff(hive: Hive, id_: str, *, stat: bool = False) -> CommandOutput:
+    """Show what a task has changed in git repositories, also after it has landed.
 
     arguments:
       TASK  the task's id
+      --stat  only the files, with the number of changed lines
 
     examples:
-      hivemind task merge what-is-a-lease
+      hivemind task diff what-is-a-lease --stat
     """
-    from hivemind.taskrun.worktree import merge_task
+    from hivemind.landing.changes import branch_diffs
 
-    for task_id in ids:  # report each merge at once: a later one may be refused
-        merge_lines = merge_task(hive, task_id)
-        CommandOutput({"id": task_id, "merged": merge_lines}, merge_lines).show(json)
+    diffs = [*branch_diffs(hive, hive.tasks.get(id_), *(["--stat"] if stat else []))]
+    if not any(text for _, text in diffs):
+        return CommandOutput([], [f"{id_} has changed nothing in a repository."])
+    lines = (line for branch, text in diffs for line in (f"# {branch}", *text.split("\n")))
+    return CommandOutput([{"branch": branch, "diff": text} for branch, text in diffs], lines)

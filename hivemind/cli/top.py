@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 _STATE_ORDER = (
-    "failed", "stuck", "set aside", "parked", "working", "active", "starting", "stopping", "waiting", "idle", "down", "done",
+    "failed", "stuck", "set aside", "parked", "working", "active", "lands", "starting", "stopping", "waiting", "idle", "down",
+    "done",
 )  # fmt: skip
 _MAX_LETTERS = 100
 _MAX_ENDED_TASKS = 50  # only the newest finished tasks are listed

@@ -24,6 +24,7 @@ from hivemind.doctor.files import (
     check_records,
     check_workspace_record,
 )
+from hivemind.doctor.landing import check_landing
 from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
 from hivemind.documents import verify
 from hivemind.errors import UnknownVersion, UserError
@@ -107,6 +108,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("doorbells", lambda context: check_doorbells(context.layout.doorbells)),
     ("leftovers", check_leftovers),
     ("worktrees", check_worktrees),
+    ("landing", check_landing),
     ("databases", check_databases),
     ("encodings", check_encodings),
     ("inotify", check_inotify),

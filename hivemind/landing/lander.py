@@ -23,8 +23,9 @@ from hivemind.fs import crash_point, make_folder
 from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target
 from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
 from hivemind.landing.endings import close_landed, close_task
-from hivemind.landing.merging import landing_message, merge
+from hivemind.landing.merging import landing_message, merge, revert_message
 from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.reverts import REVERT
 from hivemind.landing.returns import Returns
 from hivemind.landing.target import Target
 from hivemind.layout import LANDING
@@ -114,6 +115,11 @@ class Lander:
         return [landing.check for landing in self._landings if landing.check is not None]
 
     @property
+    def checked_ids(self) -> list[str]:
+        """The tasks whose merged result is being checked."""
+        return [queued.id for landing in self._landings if landing.check is not None for queued in landing.tasks]
+
+    @property
     def is_busy(self) -> bool:
         """True while a landing is under way."""
         return bool(self._landings)
@@ -189,6 +195,8 @@ class Lander:
     def _begin(self, queued: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Begin the landing of a task, together with others that wait for the same target."""
         entry = queued.entry
+        if not queued.task.path.is_dir():  # it has landed in this step
+            return
         if entry.state == "returned":  # a killed lander had sent it back
             self._queue.release(queued)
             return
@@ -297,6 +305,8 @@ class Lander:
             branch = replace(branch, tip=tip)
         reviewer = (queued.task.kept.get("criteria") or {}).get("approved")
         message = landing_message(queued.task.title, queued.id, entry.agent, tip, reviewer)
+        if entry.reverts is not None:
+            message = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts)
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = merge(
             target.repository, leg.new, tip, branch.base, target.settings.how, message, author, committer=_LANDER

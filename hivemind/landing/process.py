@@ -11,6 +11,7 @@ from hivemind.coordination import JournalState
 from hivemind.fs import Doorbell, HeldLock
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.lander import Lander
+from hivemind.landing.reverts import claim_reverts
 from hivemind.layout import LANDING
 from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name
 from hivemind.presence.parts import Parts
@@ -30,7 +31,9 @@ def needs_lander(hive: Parts) -> bool:
     return hive.journal.view(has_entries)
 
 
-def run_landing(hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False) -> int:
+def run_landing(
+    hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False
+) -> int:
     """Run the lander of a hive until SIGTERM, the end of `lifeline`, or until `is_done`. Return the exit status."""
     try:
         lock = lock_name(hive.layout, LANDING)
@@ -39,7 +42,9 @@ def run_landing(hive: Parts, lifeline: int | None = None, *, is_done: Callable[[
         return 2
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    handlers = {number: signal.signal(number, lambda *_: os.write(writer, b"\0")) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {
+        number: signal.signal(number, lambda *_: os.write(writer, b"\0")) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     folder = hive.layout.agent_state(LANDING)
     folder.mkdir(parents=True, exist_ok=True)
     status, lander = StatusFile(folder, LANDING), Lander(hive)
@@ -49,8 +54,9 @@ def run_landing(hive: Parts, lifeline: int | None = None, *, is_done: Callable[[
             while not wait_for_input(ends, 0):
                 check_hive_exists(lock, hive.layout)
                 status.beat()
+                claim_reverts(hive)
                 lander.step()
-                status.update(state="working" if lander.is_busy else "idle")
+                status.update(state="working" if lander.is_busy else "idle", task=" ".join(lander.checked_ids) or None)
                 if is_done(lander):
                     break
                 timeout = min(lander.remaining_s, _BEAT_S if lander.is_busy else hive.config.hang_after / 3)

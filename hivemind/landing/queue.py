@@ -72,6 +72,8 @@ class Queue:
         payload = {"reason": changes["reason"]} if changes.get("reason") else {}
 
         def rewrite(record: TaskRecord) -> TaskRecord:
+            if event == "landing.waits":
+                self._hive.tasks.outbox.put("parked", queued.id, record, queued.task.notify, changes["reason"])
             current_entry = LandingEntry.of(record.kept) or queued.entry  # a person may have approved it meanwhile
             return replace(current_entry, **changes).save_in(record)
 
@@ -114,11 +116,31 @@ class Queue:
         self._hive.tasks.release(queued.task)
 
 
+def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
+    """Return a task in the queue and its entry. Raises UserError if it is not in the queue."""
+    task = hive.tasks.get(task_id)
+    entry = LandingEntry.of(task.kept)
+    if task.owner != LANDING or entry is None:
+        raise UserError("does not wait to land", location=task_id, remedy="see: hivemind land")
+    return task, entry
+
+
+def approve(hive: Parts, task_id: str) -> None:
+    """Let a task land that waits for a person. Raises UserError."""
+    _, entry = get_queued(hive, task_id)
+    if entry.parent is not None:
+        raise UserError(f"lands in the branch of {entry.parent}, by the agent of that", location=task_id)
+
+    def change(entry: LandingEntry) -> LandingEntry:
+        is_waiting = entry.state == "waits"
+        return replace(entry, approved=True, state="queued" if is_waiting else entry.state, reason="")
+
+    change_entry(hive, task_id, change)
+
+
 def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], LandingEntry]) -> None:
     """Change the entry of a task in the queue for a person, and wake the lander. Raises UserError if it is not in the queue."""
-    task = hive.tasks.get(task_id)
-    if task.owner != LANDING or LandingEntry.of(task.kept) is None:
-        raise UserError("does not wait to land", location=task_id, remedy="see: hivemind land")
+    task, _ = get_queued(hive, task_id)
 
     def rewrite(record: TaskRecord) -> TaskRecord:
         entry = LandingEntry.of(record.kept)

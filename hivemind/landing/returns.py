@@ -27,7 +27,10 @@ class Returns:
     def __init__(self, hive: Parts, queue: Queue) -> None:
         self._hive, self._queue = hive, queue
 
-    def _limit(self, branch: LandingBranch) -> int:
+    def _limit(self, queued: QueuedTask, branch: LandingBranch) -> int:
+        """Return how often the task may go back to its agent. A revert has no agent: a person is asked at once."""
+        if queued.entry.reverts is not None:
+            return 0
         roots = self._hive.config.repository_roots(self._hive.layout)
         return next((settings.land_tries for root, settings in roots.items() if str(root) == branch.root), 1)
 
@@ -51,19 +54,28 @@ class Returns:
         commit = conflict_commit(repository, branch.tip, old, merge, _LANDER)
         marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
         unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
-        lines = [f"Not landed: your work and {branch.target} have changed the same places. Keep what both sides set out to do."]
+        lines = [
+            f"Not landed: your work and {branch.target} have changed the same places. Keep what both sides set out to do."
+        ]
         if marked:
-            lines += ["", "Your branch has the merge now. Edit these files and remove the conflict marks:", *_names(marked)]
+            lines += [
+                "",
+                "Your branch has the merge now. Edit these files and remove the conflict marks:",
+                *_names(marked),
+            ]
         if unmarked:
             kinds = {conflict.path: conflict.kind for conflict in merge.conflicts}
-            lines += ["", "These are in conflict without marks. Change them, or name them in finish_task(resolved=[…]):"]
+            lines += [
+                "",
+                "These are in conflict without marks. Change them, or name them in finish_task(resolved=[…]):",
+            ]
             lines += [f"* {path}: {kinds[path]}" for path in unmarked[:_MAX_NAMES]]
         others = self._others(target, branch, old, marked + unmarked)
         if others:
             lines += ["", f"What the other side set out to do in {branch.target}:", *others]
         lines += ["", "Then call finish_task again."]
         crash_point("landing.conflicting")
-        if queued.entry.tries < self._limit(branch) and target.follow_branch(branch) == branch.tip:
+        if queued.entry.tries < self._limit(queued, branch) and target.follow_branch(branch) == branch.tip:
             repository.move(branch.branch, commit, branch.tip, f"conflict with {branch.target}")
         branches = tuple(
             replace(other, tip=commit) if other.branch == branch.branch and other.root == branch.root else other
@@ -86,14 +98,15 @@ class Returns:
     def _send_back(self, queued: QueuedTask, text: str, **changes: Any) -> None:
         """Send a task back, or ask a person once it has come back too often."""
         entry = queued.entry
-        if entry.tries < min(map(self._limit, entry.branches)):
+        if entry.tries < min(self._limit(queued, branch) for branch in entry.branches):
             self._queue.send_back(queued, text, tries=entry.tries + 1, **changes)
             return
         remedy = (
             f"look at it, then: hivemind land {queued.id} (tries once more), hivemind task say {queued.id} TEXT "
             f"(sends it back with your words), or hivemind task cancel {queued.id}"
         )
-        reason = f"was returned {entry.tries} times, and still does not land: {remedy}"
+        history = f"was returned {entry.tries} times, and still does not land" if entry.tries else "does not land"
+        reason = f"{history}: {remedy}"
         self._queue.change(queued, "landing.waits", state="waits", reason=reason, asks=True, approved=False)
         body = "\n".join([f"{queued.task.title} ({queued.id}) {reason}", "", text, ""])
         message_id = f"landing-asks.{queued.id}.{queued.task.claim}"
@@ -114,7 +127,9 @@ class Returns:
         reason = f"{target.branch} itself fails: {command}"
         target.set_hold(Hold("check", reason, tip))
         crash_point("landing.held")
-        self._hive.journal.append("landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason)
+        self._hive.journal.append(
+            "landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason
+        )
         body = "\n".join([
             f"{reason} ({verdict.reason}), at {tip} in {target.root}. Nothing lands there until the branch has moved.", "",
             verdict.output_tail, "",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from hivemind.boundary import Unreadable
-from hivemind.config import RootConfig
+from hivemind.config import HiveConfig, RootConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, load_dataclass, load_record, make_folder, save_dataclass, save_record
+from hivemind.fs import Log, load_dataclass, load_record, make_folder, ring, save_dataclass, save_record
+from hivemind.layout import LANDING, Layout
+from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.target import root_folder
+from hivemind.taskrun.target import checked_out_branch, read_target, root_folder
 
 _MAX_OTHERS = 10
 _HOLD, _MOVE, _VERSION = "landing hold", "landing move", 1
@@ -48,6 +51,25 @@ class Target:
             raise UserError("is not a root with worktree: true any more", location=root, remedy="list it in hive.yaml")
         return cls(root, branch, settings, Repository.at(root), root_folder(hive.layout, root))
 
+    @classmethod
+    def held(cls, config: HiveConfig, layout: Layout) -> dict[Path, Hold]:
+        """Return the roots in which nothing lands now, with the reasons."""
+        holds = {}
+        for root, settings in config.repository_roots(layout).items():
+            if not (root_folder(layout, root) / "hold.json").exists():
+                continue
+            with suppress(UserError):
+                if (hold := cls.at(layout, root, settings).hold) is not None:
+                    holds[root] = hold
+        return holds
+
+    @classmethod
+    def at(cls, layout: Layout, root: Path, settings: RootConfig) -> Target:
+        """Return the target of a root, without recording it. Raises UserError."""
+        folder, repository = root_folder(layout, root), Repository.at(root)
+        branch = settings.branch or read_target(folder) or checked_out_branch(repository)
+        return cls(root, branch or "HEAD", settings, repository, folder)
+
     @property
     def ref(self) -> str:
         return f"refs/heads/{self.branch}"
@@ -57,7 +79,9 @@ class Target:
         """The commit of the branch. Raises UserError if there is none."""
         commit = self.repository.commit_of(self.ref)
         if commit is None:
-            raise UserError(f"has no branch {self.branch}", location=self.root, remedy="make it, or change branch: in hive.yaml")
+            raise UserError(
+                f"has no branch {self.branch}", location=self.root, remedy="make it, or change branch: in hive.yaml"
+            )
         return commit
 
     def contains(self, commit: str) -> bool:
@@ -92,7 +116,9 @@ class Target:
     def note_landed(self, task_id: str, commit: str) -> None:
         """Note which task a landed commit is of, for people and for the words of a conflict."""
         make_folder(self.folder)
-        Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append({"task": task_id, "commit": commit})
+        Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append(
+            {"task": task_id, "commit": commit}
+        )
 
     def landed(self) -> dict[str, str]:
         """Return the task of each landed commit, oldest first."""
@@ -132,3 +158,24 @@ class Target:
             (self.folder / "move.json").unlink(missing_ok=True)
         else:
             save_record(self.folder / "move.json", _MOVE, _VERSION, {"move": state})
+
+
+def hold_roots(hive: Parts, names: Sequence[str], reason: str | None) -> list[Path]:
+    """Hold the landing in roots, or let it go on (`reason` is None), and wake the lander. Roots are named by their paths or by the
+    last part of these; without a name all are meant. Raises UserError."""
+    settings = hive.config.repository_roots(hive.layout)
+    roots = {
+        root for name in names for root in settings
+        if name == root.name or root == Path(os.path.realpath(hive.layout.root / name)) or root == Path(os.path.realpath(name))
+    }  # fmt: skip
+    if len(roots) != len({*names}) or not settings:
+        remedy = f"there are {', '.join(map(str, settings)) or 'none'}"
+        raise UserError("is not a root with worktree: true", location=" ".join(names), remedy=remedy)
+    for root in roots or settings:
+        target = Target.at(hive.layout, root, settings[root])
+        make_folder(target.folder)
+        target.set_hold(None if reason is None else Hold("person", mask(reason)))
+        if reason is not None:
+            hive.journal.append("landing.held", root=str(root), branch=target.branch, reason=mask(reason))
+    ring(hive.layout.doorbells, LANDING)
+    return sorted(roots or settings)

@@ -60,6 +60,9 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         if task.waiting == BEING_WRITTEN and datetime.now(UTC) - task.since < SHORT_WAIT:
             busy.append(f"task {task.id} is being written")
             continue
+        if task.assignee == LANDING:
+            busy.append(f"task {task.id} lands")
+            continue
         reason = task.waiting or claim_obstacle(hive, task, names)
         if reason is None and not any(_can_claim(hive, name, task, active_counts) for name in names):
             reason = DISK_FULL if is_full(hive.layout) else "every agent that may claim it already has max_active tasks"

@@ -7,28 +7,35 @@ file. Tasks and mail are counted from the folders.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hivemind.config import RootConfig
 from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.layout import EXCHANGE, HUMAN
+from hivemind.landing.target import Target
+from hivemind.layout import EXCHANGE, HUMAN, LANDING, Layout
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.status import State as AgentState
 from hivemind.presence.watching import agent_problems, supervisor_lock, watch_lock
+from hivemind.sandbox import has_sandbox
 from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, with_wait_reasons
-from hivemind.tasks import ScheduledTask, TaskState, TaskSummary
+from hivemind.tasks import ScheduledTask, TaskState, TaskSummary, landing_state
 
 if TYPE_CHECKING:
     from hivemind.embedding import Embedder
+
+_MINUTE_S = 60
 
 
 @frozen
@@ -77,6 +84,7 @@ class Overview:
     schedule: tuple[ScheduledTask, ...] = ()
     untold: int = 0
     exchange: str | None = None
+    landing: str | None = None
 
 
 def overview(hive: Parts) -> Overview:
@@ -94,6 +102,7 @@ def overview(hive: Parts) -> Overview:
         schedule=tuple(hive.tasks.schedule.look(datetime.now(UTC))),
         untold=hive.tasks.outbox.count,
         exchange=_exchange_now(hive, active),
+        landing=_landing_now(hive, active),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         search=search_now(hive),
@@ -104,10 +113,12 @@ def overview(hive: Parts) -> Overview:
             **hive.tasks.listing.counts(),
             "inbox": len(inbox),
             "active": len(active),
-            "parked": sum(task.parked is not None for task in active),
+            "parked": sum(task.parked is not None and landing_state(task) != "lands" for task in active),
         },
         waiting=tuple((task.id, task.waiting) for task in with_wait_reasons(hive, inbox) if task.waiting),
-        parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
+        parked=tuple(
+            (task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands"
+        ),
         needs_you=tuple(
             (letter.id, f"a letter from the unknown address {letter.sender}: {letter.subject or letter.preview}")
             for letter in hive.mail.unread_from_strangers(HUMAN)
@@ -146,6 +157,36 @@ def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
         return f"away {away}{notes}"
     names = sorted(hive.linked_hives.agents)
     return f"linked with {', '.join(names) or 'no other hive yet'}{notes}"
+
+
+def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
+    """Describe the landing: how many tasks land and wait, held roots, checks without a box. None if nothing lands here."""
+    roots = {
+        root: settings for root, settings in hive.config.repository_roots(hive.layout).items() if settings.land != "off"
+    }
+    states = [state for task in active if (state := landing_state(task)) is not None]
+    if not roots and not states:
+        return None
+    counts = {"land": states.count("lands"), "wait": len(states) - states.count("lands")}
+    notes = [f"{number} {verb}{'s' if number == 1 else ''}" for verb, number in counts.items() if number]
+    if (deaths := agent_problems(hive.layout.locks).get(LANDING)) is not None:
+        notes.append(f"its process {deaths}")
+    notes += [f"{root} is held: {hold.reason}" for root, hold in Target.held(hive.config, hive.layout).items()]
+    for root, settings in roots.items():
+        if settings.check and settings.check_box == "auto" and not has_sandbox():
+            notes.append(f"the check of {root} runs without a box: bubblewrap does not run here")
+        if settings.sign == "off" and _signs_commits(hive.layout, root, settings, int(time.monotonic() // _MINUTE_S)):
+            notes.append(f"your git signs commits in {root}, landings are not signed (sign: off)")
+    return "; ".join(notes) or "nothing is to land"
+
+
+@lru_cache(64)
+def _signs_commits(layout: Layout, root: Path, settings: RootConfig, _minute: int) -> bool:
+    """Check whether the person's git signs commits. Git is asked once a minute."""
+    try:
+        return Target.at(layout, root, settings).signs_commits
+    except UserError:
+        return False
 
 
 def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:

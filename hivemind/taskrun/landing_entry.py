@@ -92,7 +92,11 @@ class LandingEntry:
             now = datetime.now(UTC)
             is_waiting = self.state == "waits"
             parked = ParkedTask(self.reason if is_waiting else _QUEUED, None if is_waiting else now, now)
-        return replace(record, kept={**record.kept, LANDING: json_fields(self)}, parked=parked)
+        return replace(record, kept={**record.kept, **self.save()}, parked=parked)
+
+    def save(self) -> dict[str, Any]:
+        """Return the entry as a value to keep with a task."""
+        return {LANDING: json_fields(self)}
 
 
 def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConfig]) -> list[LandingBranch]:

@@ -30,20 +30,32 @@ def target_branch(hive: Parts, root: Path) -> str | None:
     if config is not None and config.branch is not None:
         return config.branch
     path = root_folder(hive.layout, root) / "target.json"
-    record = fs.load_record(path, _KIND, _VERSION)
-    if record is None:
+    recorded_branch = read_target(path.parent)
+    if recorded_branch is None:
         repository = Repository.at(root)
-        try:
-            branch = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
-        except GitProblem:
+        branch = checked_out_branch(repository)
+        if branch is None:
             return None
         if hive.layout.read_only or repository.commit_of(f"refs/heads/{branch}") is None:
             return branch
         fs.make_folder(path.parent)
         with contextlib.suppress(FileExistsError):  # another agent was first
             fs.create(path, as_line({"kind": _KIND, "version": _VERSION, "branch": branch}))
-        record = fs.load_record(path, _KIND, _VERSION) or {"branch": branch}
-    return str(record["branch"])
+        recorded_branch = read_target(path.parent) or branch
+    return recorded_branch
+
+
+def checked_out_branch(repository: Repository) -> str | None:
+    """Return the branch that is checked out; None on a detached HEAD."""
+    with contextlib.suppress(GitProblem):
+        return repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
+    return None
+
+
+def read_target(folder: Path) -> str | None:
+    """Return the branch that is recorded in the folder of a root; None if there is none yet. Raises UserError."""
+    record = fs.load_record(folder / "target.json", _KIND, _VERSION)
+    return None if record is None else str(record["branch"])
 
 
 def target_tip(hive: Parts, repository: Repository) -> tuple[str | None, str]:

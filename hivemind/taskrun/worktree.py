@@ -343,8 +343,8 @@ class Worktrees:
         return folders
 
     def changes(self) -> list[str]:
-        """Return the section of result.md on the branches: what each changed, and how to see it."""
-        lines = []
+        """Return the section of result.md on the branches: what each changed, and how to see all of it."""
+        lines = list[str]()
         for worktree, stat in self.diffs("--stat=100", "--stat-count=40"):
             start = f"{worktree.base[:12]}{f' of {worktree.into}' if worktree.into else ''}"
             lines += [

@@ -17,6 +17,7 @@ from hivemind.tasks.task import (
     TaskState,
     TaskStep,
     TaskSummary,
+    landing_state,
 )
 from hivemind.tasks.tasks import Tasks
 
@@ -35,6 +36,7 @@ __all__ = [
     "TaskSummary",
     "Tasks",
     "Telling",
+    "landing_state",
     "parse_duration",
     "read_outcome",
     "why_failed",

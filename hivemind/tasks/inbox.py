@@ -141,14 +141,15 @@ class Inbox:
         parent: str | None = None,
         attachments: Iterable[Attachment] | str | os.PathLike[str] = (),
         files: Mapping[str, bytes] = MappingProxyType({}),
+        kept: Mapping[str, Any] = MappingProxyType({}),
         **fields: Unpack[TaskFields],
     ) -> str:
         """Add a task to the inbox and return its id.
 
         `by` is the maker, set by the runtime and never by a mind. `parent` is the id of the parent task. `files` maps
-        the paths of attachments to their contents. `text` may have front matter; `fields` take precedence. A record
-        next to the text names the maker of an agent's task, because front matter has no key for it. Raises TaskProblem
-        for a task that the inbox would not accept, and for an id that is taken.
+        the paths of attachments to their contents, `kept` has values of the runtime. `text` may have front matter;
+        `fields` take precedence. A record next to the text names the maker of an agent's task, because front matter has
+        no key for it. Raises TaskProblem for a task that the inbox would not accept, and for an id that is taken.
         """
         by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
         copies = _as_list(attachments, str, os.PathLike)
@@ -168,7 +169,7 @@ class Inbox:
                         make_folder(self._layout.schedule, durable=self._durable)
                         create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
                         return task_id
-                    self._put(task_id, content, TaskRecord(by, parent), copies, files)
+                    self._put(task_id, content, TaskRecord(by, parent, kept=dict(kept)), copies, files)
                 except FileExistsError:
                     if not self.has_id(task_id):  # two of its files have the same name: another id would not help
                         raise

@@ -19,7 +19,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import is_timestamp_reliable, open_watcher
 from hivemind.fs.paths import names_in
-from hivemind.layout import ANY, HUMAN, archived_folders
+from hivemind.layout import ANY, HUMAN, LANDING, archived_folders
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
 from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
@@ -269,6 +269,8 @@ class Listing:
         if queued.target_hive is not None and queued.target_hive not in self._settings.local_hives():
             whom = "any linked hive" if queued.target_hive == ANY else f"the hive {queued.target_hive!r}"
             return f"it is for {whom}, and goes there once that hive can be reached"
+        if queued.assignee == LANDING:
+            return "it lands when the swarm is up, or with: hivemind land"
         agents = self._settings.agents() if queued.assignee or queued.role else {}
         if queued.assignee and queued.assignee not in agents:
             return f"it is for {queued.assignee!r}, which is not an agent of this hive"

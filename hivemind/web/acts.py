@@ -6,14 +6,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.hive import Hive
-from hivemind.layout import HUMAN
+from hivemind.landing.queue import approve, get_queued
+from hivemind.landing.target import hold_roots
+from hivemind.layout import HUMAN, LANDING
 from hivemind.names import check_name
+from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import ring_all
 
 _STOP_TIMEOUT_S = 5.0
@@ -87,6 +91,31 @@ def add_note(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     task = form["task"]
     hive.tasks.say(task, form.get("text", "").replace("\r\n", "\n"))
     return ActionOutcome(f"Added to {task}.", f"/tasks/{task}", {"act": "task say", "task_id": task})
+
+
+def land_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
+    task = form["task"]
+    approve(hive, task)
+    is_running = holder_pid(hive.layout, LANDING) is not None
+    message = f"{task} lands when it is its turn{'' if is_running else ', once the swarm is up'}."
+    return ActionOutcome(message, f"/landing?open={task}", {"act": "land", "task_id": task})
+
+
+def return_task(hive: Hive, form: Form, files: Sequence[Upload]) -> ActionOutcome:
+    """Send a task that is to land back to its agent, with a person's words."""
+    get_queued(hive, form["task"])
+    outcome = add_note(hive, form, files)
+    return replace(outcome, message=f"{form['task']} goes back to its agent.", path="/landing")
+
+
+def hold_root(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
+    hold_roots(hive, [form["root"]], form.get("reason") or "a person has stopped it")
+    return ActionOutcome(f"{form['root']} is held.", "/landing", {"act": "land --hold", "root": form["root"]})
+
+
+def resume_root(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
+    hold_roots(hive, [form["root"]], None)
+    return ActionOutcome(f"{form['root']} goes on.", "/landing", {"act": "land --resume", "root": form["root"]})
 
 
 def reply_to_letter(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
@@ -191,6 +220,10 @@ ACTIONS: Mapping[str, ActionHandler] = {
     "retry": retry_task,
     "cancel": cancel_task,
     "say": add_note,
+    "land": land_task,
+    "return": return_task,
+    "hold": hold_root,
+    "resume": resume_root,
     "reply": reply_to_letter,
     "send": send_letter,
     "read": mark_read,

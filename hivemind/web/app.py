@@ -32,7 +32,7 @@ from hivemind.layout import HUMAN
 from hivemind.loopback import LOOPBACK, listen_on, server_settings
 from hivemind.web.access import Access
 from hivemind.web.acts import ACTIONS, ActionOutcome, Upload
-from hivemind.web.pages import agent, costs, journal, knowledge, mail, now, task
+from hivemind.web.pages import agent, costs, journal, knowledge, landing, mail, now, task
 from hivemind.web.render import WEB_FOLDER, PageRenderer, masked_text
 from hivemind.web.site import Page, PageQuery, Site
 
@@ -48,6 +48,7 @@ PAGES: dict[str, PageFunction] = {
     "/tasks/{id}": lambda site, query, id: task.show_task(site, id, query),  # noqa: A006 - the address's own word
     "/tasks/{id}/turns/{number}": lambda site, _, id, number: task.show_turn(site, id, number),  # noqa: A006
     "/files": task.show_file,
+    "/landing": landing.show_landing,
     "/mail": mail.show_own_mailbox,
     "/mail/{box}": lambda site, query, box: mail.show_mailbox(site, box, query),
     "/mail/{box}/{id:path}": lambda site, _, box, id: mail.show_thread(site, box, id),  # noqa: A006

@@ -16,7 +16,7 @@ from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.fs import Watcher, open_watcher
 from hivemind.hive import Hive
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import HUMAN, LANDING, Layout
 from hivemind.mail import Message
 from hivemind.swarm.overview import AgentOverview, Overview, overview
 from hivemind.taskrun.waits import is_question
@@ -26,7 +26,7 @@ from hivemind.tasks.folder import why_failed
 if TYPE_CHECKING:
     from hivemind.web.index import PageIndex
 
-Kind = Literal["question", "letter", "parked", "failed", "agent", "disk"]
+Kind = Literal["question", "letter", "parked", "landing", "failed", "agent", "disk"]
 _REFRESH_S = 0.25  # the hive is read at most this often
 _LOAD_DIVISOR = 8  # refreshing may take about 1/8 of the time
 _INDEX_TIME_S = 0.2  # a refresh indexes ended tasks for this long; the next refresh continues
@@ -80,7 +80,8 @@ def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], mo
         if task.parked is not None:
             question = _find_question(hive, task.parked.reason)
             if question is None and task.parked.until is None:
-                yield Need("parked", task.id, task.parked.reason, task.parked.since)
+                kind: Kind = "landing" if task.owner == LANDING else "parked"
+                yield Need(kind, task.id, task.parked.reason, task.parked.since)
             elif (
                 question is not None and "R" not in question.flags
             ):  # an answered question resumes when its agent looks

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -355,9 +354,6 @@ def test_a_subtask_begins_from_its_parents_branch_and_is_merged_into_it(pair, re
     does(ada, merge(one))
     assert "was in it already" in said(pair)["text"]
     assert repo.git("status", "--porcelain") == ""
-    does(ada, *FINISH)
-    assert main(["task", "merge", "t", "--hive", str(pair.root)]) == 0
-    assert (repo.path / "mast").read_text() == "a mast\n"
 
 
 @pytest.mark.shows("argument: merge_worktree mark")
@@ -400,65 +396,6 @@ def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo, sand
     pair.drop("---\nassignee: eve\n---\nNext.\n", "u.md")
     does(eve, ("run_command", {"command": "cat boat; ls"}))
     assert said(pair, "u")["text"].splitlines()[1:] == ["a boat", "boat", "src"], "of what it did nothing is left"
-
-
-# people
-
-
-@pytest.fixture
-def merging(crew: Crew, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What `hivemind task merge` says."""
-
-    def merge(task: str = "t") -> str:
-        main(["task", "merge", task, "--hive", str(crew.root)])
-        told = capsys.readouterr()
-        return told.out + told.err
-
-    return merge
-
-
-def done_by(crew: Crew, *calls: tuple[str, dict[str, Any]]) -> None:
-    ada = at_work(crew)
-    does(ada, *calls, *FINISH)
-
-
-def test_a_person_merges_a_branch_into_a_clean_checkout_only(crew, repo, merging):
-    done_by(crew, write("boat", "a red boat\n"))
-    repo.commit(mast="a mast\n")
-    (repo.path / "mast").write_text("half a mast\n")
-    assert "has changes that are not committed" in merging()
-    assert (repo.path / "boat").read_text() == "a boat\n"
-    repo.git("checkout", "-q", "mast")
-    assert "hive/t into main: merged" in merging()
-    assert (repo.path / "boat").read_text() == "a red boat\n"
-    assert repo.git("status", "--porcelain") == ""
-    assert len(repo.git("log", "-1", "--format=%P").split()) == 2
-    assert "was in it already" in merging()
-
-
-def test_a_branch_that_is_checked_out_nowhere_is_merged_as_well_and_a_conflict_is_said(crew, repo, merging):
-    done_by(crew, write("boat", "a red boat\n"))
-    repo.git("checkout", "-q", "-b", "other")
-    assert "merged" in merging()
-    assert repo.show("main", "boat") == "a red boat"
-    crew.drop("Again.\n", "u.md")
-    [ada] = crew._agents
-    does(ada, write("boat", "a green boat\n"), *FINISH)
-    repo.git("checkout", "-q", "main")
-    repo.commit(boat="a blue boat\n")
-    assert "have changed the same lines in boat" in merging("u")
-    assert repo.show("main", "boat") == "a blue boat"
-
-
-def test_a_task_that_is_worked_on_or_has_no_branch_is_not_merged(crew, merging):
-    does(at_work(crew), write("boat", "a red boat\n"))
-    assert "is not over yet" in merging()
-    crew.close()
-    crew.configure()
-    crew.drop("x\n", "u.md")
-    assert "is not over yet" in merging("u")
-    Hive.open(crew.root).tasks.cancel("u")
-    assert "has no branch" in merging("u")
 
 
 # what can be in the way
@@ -587,7 +524,7 @@ def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
 
 def test_a_branch_of_that_name_that_is_somebody_elses_is_left_alone(crew, repo):
     repo.git("branch", "hive/t")
-    done_by(crew, write("boat", "a red boat\n"))
+    does(at_work(crew), write("boat", "a red boat\n"), *FINISH)
     assert repo.show("hive/t", "boat") == "a boat"
     assert repo.show("hive/t.2", "boat") == "a red boat"
 

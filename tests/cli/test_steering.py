@@ -24,7 +24,7 @@ STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _CHANGING = """
     link | unlink | init | up | down | due | archive | backup | restore
-    | task add | task retry | task cancel | task say | task merge | mail send | mail reply | mail keep | agent run
+    | task add | task retry | task cancel | task say | land | mail send | mail reply | mail keep | agent run
     | agent add | agent try | agent stop | agent start
     | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
     | graph branch create | graph branch merge | doc import | doc note | doc summarize | doc restore

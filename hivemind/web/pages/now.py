@@ -9,7 +9,7 @@ from typing import Any
 
 from hivemind.outcome import ENDED
 from hivemind.swarm.overview import AgentOverview
-from hivemind.tasks import TaskState, TaskSummary
+from hivemind.tasks import TaskState, TaskSummary, landing_state
 from hivemind.web.drawing.bars import sparkline
 from hivemind.web.index import SLOT_S, PageIndex, TaskRow, TokenUse
 from hivemind.web.site import Page, PageQuery, Site
@@ -111,8 +111,12 @@ def open_rows(tasks: Iterable[TaskSummary], index: PageIndex) -> Iterator[TaskRo
     tasks = list(tasks)
     usage_by_task = index.usage_of_tasks([task.id for task in tasks[:_MAX_PRICED_TASKS]])
     for task in tasks:
+        landing = landing_state(task)
         state = "waiting" if task.state is TaskState.INBOX else "parked" if task.parked else "active"
-        note = task.waiting or (task.parked.reason if task.parked else None) or task.problem
-        owner = task.owner or task.assignee or (f"role {task.role}" if task.role else None)
+        state = "lands" if landing == "lands" else state
+        note = landing or task.waiting or (task.parked.reason if task.parked else None) or task.problem
+        owner = (
+            (task.owner if landing is None else None) or task.assignee or (f"role {task.role}" if task.role else None)
+        )
         usage = usage_by_task.get(task.id, TokenUse())
         yield TaskRow(task.id, state, task.since.timestamp(), task.title, owner, note, usage.tokens, usage.money)

@@ -11,12 +11,12 @@ from hivemind.coordination import Commits, JournalState, Step
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import walk
 from hivemind.hive import Hive
-from hivemind.layout import HUMAN
+from hivemind.landing.changes import branch_diffs
+from hivemind.layout import HUMAN, LANDING
 from hivemind.minds import Usage
 from hivemind.reasoning import LOG_NAME, ReasoningGraph, TaskGraph
 from hivemind.taskrun.transcript import Transcript, TranscriptEntry, TranscriptReader
-from hivemind.taskrun.worktree import Worktrees
-from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary, read_outcome
+from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary, landing_state, read_outcome
 from hivemind.tools.registry import use_by_hand
 from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import draw_timeline, spans_of
@@ -42,6 +42,8 @@ def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
         "task": task,
         "is_over": task.state in (TaskState.DONE, TaskState.FAILED),
         "needs": [need for need in snapshot.needs if need.about == task.id],
+        "agent": task.owner,
+        "landing": None,
         "outcome": None,
         "steps": [],
         "subtasks": [],
@@ -87,7 +89,10 @@ def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
         graph, open_ids=open_ids, max_nodes=_MAX_NODES,
         link=lambda node_id: graph_link(task.id, [*sorted(open_ids), node_id]))  # fmt: skip
     spans = spans_of(transcript)
+    landing = landing_state(task)
     return {
+        "agent": task.owner if landing is None else task.kept.get(LANDING, {}).get("agent"),
+        "landing": landing,
         "outcome": read_outcome(task.path) or "",
         "steps": hive.journal.view(lambda state: _steps(state, task.id)),
         "subtasks": [(subtask_id, hive.tasks.listing.outcome(subtask_id) or "open") for subtask_id in task.subtasks],
@@ -176,12 +181,9 @@ def _files(hive: Hive, task: Task) -> list[str]:
 
 
 def _diffs(hive: Hive, task: Task) -> list[tuple[str, list[str]]]:
-    """Return for each of the task's worktrees its branch and the lines of its diff."""
-    if not task.kept.get("worktrees"):
-        return []
+    """Return each of the task's branches and the lines of its diff."""
     with suppress(HivemindError, OSError):
-        worktrees = Worktrees(hive, task, task.owner or HUMAN, 0)
-        return [(str(worktree.branch), diff[:_DIFF_CHARS].splitlines()) for worktree, diff in worktrees.diffs()]
+        return [(branch, text[:_DIFF_CHARS].splitlines()) for branch, text in branch_diffs(hive, task) if text]
     return []
 
 

@@ -1,0 +1,193 @@
+"""Show and steer the landing of finished work in the branches of git repositories."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from hivemind.cli.command import Arg, CommandOutput, command
+from hivemind.cli.opening import find_layout, open_hive, open_read_only
+from hivemind.cli.output import table_lines
+from hivemind.cli.text import age, one_line
+from hivemind.errors import UserError
+from hivemind.layout import LANDING
+
+if TYPE_CHECKING:
+    from hivemind.hive import Hive
+    from hivemind.landing.report import LandingReport, Rehearsal
+    from hivemind.layout import Layout
+
+_COLUMNS = ("task", "state", "for", "into", "agent", "why")
+_LOOK_S = 1.0
+_WAITS = 3  # the exit status, as of `up --until-idle`
+_Mode = Annotated[bool, Arg(exclusive_group="mode")]
+_State = Literal["landed", "returned", "waits", "cancelled", "queued"]
+
+
+@command("land", find_layout)
+def land(
+    layout: Layout,
+    tasks: list[str] | None = None,
+    *,
+    hold: _Mode = False,
+    resume: _Mode = False,
+    again: _Mode = False,
+    dry_run: _Mode = False,
+    reason: str | None = None,
+) -> CommandOutput:
+    """List what is to land, or let tasks land that wait for a person.
+
+    Without arguments it lists what waits and why, what is checked, what was returned to its agent, held roots, and what has
+    landed last. With ids it lets these tasks land, and waits until they have landed, are returned or wait: exit status 0,
+    1 if any was returned or cancelled, 3 if any waits. If the swarm is not up, it does the landing itself.
+    `land revert TASK` undoes a landed task by a commit that lands in the same way.
+
+    arguments:
+      TASK  the ids of tasks; with --hold and --resume roots (default: all); revert TASK
+      --hold  land nothing in these roots until --resume
+      --resume  go on with landing in these roots
+      --again  run the checks of these tasks again, from a clean worktree
+      --dry-run  show what the landing of these tasks would change, and with what it conflicts; changes nothing
+      --reason TEXT  why it is held
+
+    examples:
+      hivemind land
+      hivemind land read-dates write-dates
+      hivemind land --hold ../app --reason "a release"
+      hivemind land revert read-dates
+    """
+    names = tasks or []
+    if (again or dry_run) and not names:
+        raise UserError("no task is named", remedy="hivemind land lists those that there are")
+    if dry_run:
+        return _rehearsal_output(open_read_only(str(layout.root)), names)
+    if not (names or hold or resume):
+        return _report_output(open_read_only(str(layout.root)))
+    hive = open_hive(str(layout.root))
+    if hold or resume:
+        return _hold_output(hive, names, (reason or "a person has stopped it") if hold else None)
+    if names[0] == "revert":
+        from hivemind.landing.reverts import request_revert
+
+        if len(names) == 1:
+            raise UserError("land revert names no task", remedy="hivemind land revert TASK")
+        return _landing_output(hive, [request_revert(hive, task_id) for task_id in names[1:]])
+    if again:
+        from hivemind.landing.queue import change_entry
+
+        for task_id in names:
+            change_entry(hive, task_id, lambda entry: replace(entry, again=True, state="queued", reason=""))
+        lines = [f"{task_id}: its check runs again, when it is its turn" for task_id in names]
+        return CommandOutput([{"id": task_id} for task_id in names], lines)
+    from hivemind.landing.queue import approve
+
+    for task_id in names:
+        approve(hive, task_id)
+    return _landing_output(hive, names)
+
+
+def _report_output(hive: Hive) -> CommandOutput:
+    from hivemind.landing.report import report_landing
+
+    report = report_landing(hive)
+    record = {
+        "queue": [row.as_dict() for row in report.queue],
+        "returned": [row.as_dict() for row in report.returned],
+        "held": [{"root": root, **asdict(hold)} for root, hold in report.holds.items()],
+        "landed": [asdict(landed) for landed in report.landed],
+    }
+    return CommandOutput(record, _report_lines(report))
+
+
+def _report_lines(report: LandingReport) -> Iterator[str]:
+    rows = [
+        {
+            "task": row.task.id, "state": row.state, "for": None if row.since is None else age(row.since),
+            "into": sorted({f"{Path(branch.root).name}/{branch.target}" for branch in row.entry.branches}),
+            "agent": row.entry.agent, "why": row.reason or None,
+        }
+        for row in (*report.queue, *report.returned)
+    ]  # fmt: skip
+    yield from table_lines(rows, _COLUMNS, empty="Nothing is to land.")
+    yield from (f"{root} is held: {one_line(hold.reason)}" for root, hold in report.holds.items())
+    if report.landed:
+        yield "\nLanded last:"
+    yield from (f"  {landed.commit[:12]} {landed.root.name}/{landed.branch}: {landed.task}" for landed in report.landed)
+
+
+def _hold_output(hive: Hive, names: Sequence[str], reason: str | None) -> CommandOutput:
+    """Hold or resume the landing in roots, named by their paths or by the last part of these."""
+    from hivemind.landing.target import hold_roots
+
+    roots = hold_roots(hive, names, reason)
+    state = "goes on" if reason is None else f"is held: {one_line(reason)}"
+    return CommandOutput([{"root": root, "held": reason} for root in roots], [f"{root}: {state}" for root in roots])
+
+
+def _rehearsal_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
+    from hivemind.landing.report import rehearse
+
+    rehearsals = [(task_id, rehearsal) for task_id in ids for rehearsal in rehearse(hive, task_id)]
+    lines = (line for task_id, rehearsal in rehearsals for line in _rehearsal_lines(task_id, rehearsal))
+    return CommandOutput([{"id": task_id, **asdict(rehearsal)} for task_id, rehearsal in rehearsals], lines)
+
+
+def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
+    yield f"{task_id}: {rehearsal.how} of {rehearsal.branch.branch} into {rehearsal.branch.target} of {rehearsal.branch.root}"
+    yield f"  subject: {rehearsal.subject}"
+    yield from (f"  {line}" for line in rehearsal.changes)
+    yield from (f"  conflict: {path}" for path in rehearsal.conflicts)
+    yield from (f"  protected: {path}" for path in rehearsal.protected)
+    yield f"  check: {'; '.join(rehearsal.check) or 'none'}"
+
+
+def _landing_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
+    """Wait until the tasks have landed, are returned or wait. Lands them in this process if no other one does."""
+    from hivemind.landing.process import run_landing
+    from hivemind.presence.identity import holder_pid
+
+    def is_done(*_: object) -> bool:
+        return all(_outcome(hive, task_id)[0] != "queued" for task_id in ids)
+
+    if holder_pid(hive.layout, LANDING) is None:
+        run_landing(hive, is_done=is_done)
+    else:
+        _wait_until(hive, is_done)
+    outcomes = {task_id: _outcome(hive, task_id) for task_id in ids}
+    states = {state for state, _ in outcomes.values()}
+    lines = [
+        f"{task_id}: {state}{f', {one_line(text)}' if text else ''}" for task_id, (state, text) in outcomes.items()
+    ]
+    record = [{"id": task_id, "state": state, "why": text} for task_id, (state, text) in outcomes.items()]
+    status = 1 if states & {"returned", "cancelled"} else _WAITS if states & {"waits", "queued"} else 0
+    return CommandOutput(record, lines, status)
+
+
+def _outcome(hive: Hive, task_id: str) -> tuple[_State, str]:
+    """Return what has become of a task, with the commits or the reason. A revert in the inbox is in the queue."""
+    from hivemind.taskrun.landing_entry import LandingEntry
+
+    task = hive.tasks.get(task_id)
+    entry = LandingEntry.of(task.kept)
+    if task.state in ("done", "failed") or entry is None:
+        branches = () if entry is None else entry.branches
+        commits = ", ".join(f"{branch.target} has {str(branch.commit)[:12]}" for branch in branches if branch.landed)
+        return ("landed", commits) if task.state == "done" else ("cancelled", "")
+    if entry.state == "returned":
+        reasons = [addition.text.partition("\n")[0] for addition in task.said if addition.by == LANDING]
+        return "returned", reasons[-1] if reasons else "somebody has added to it"
+    is_claimed = task.owner == LANDING
+    return ("waits", entry.reason) if entry.state == "waits" and is_claimed else ("queued", "")
+
+
+def _wait_until(hive: Hive, is_done: Callable[[], bool]) -> None:
+    from hivemind.fs import open_watcher
+
+    journal_changed = threading.Event()
+    with open_watcher(hive.config.watch, [], [hive.layout.journal], lambda _: journal_changed.set()):
+        while not is_done():
+            journal_changed.wait(_LOOK_S)
+            journal_changed.clear()

@@ -1,0 +1,98 @@
+"""Reverts: a landed task is undone by a commit that lands as a task of its own, which only the lander claims."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import Lock, crash_point, ring
+from hivemind.landing.changes import commit_before
+from hivemind.landing.merging import COMMITTER, revert, revert_message
+from hivemind.landing.target import Target
+from hivemind.layout import LANDING
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
+from hivemind.tasks import TaskState
+
+REVERT = "Revert: "
+"""The title of a revert begins with this."""
+_LANES = (f"{LANDING}/",)
+_MAX_ID = 52
+
+
+def request_revert(hive: Parts, task_id: str) -> str:
+    """Put a task into the inbox that undoes what a task has landed, and return its id. Where git cannot undo it alone, the new
+    task waits for a person. Raises UserError."""
+    task = hive.tasks.get(task_id)
+    entry = LandingEntry.of(task.kept) if task.state is TaskState.DONE else None
+    if entry is None or not all(branch.landed for branch in entry.branches):
+        raise UserError("has not landed", location=task_id, remedy="see: hivemind land")
+    if len(entry.branches) > 1:
+        remedy = "; ".join(f"git -C {branch.root} revert -m 1 {branch.commit}" for branch in entry.branches)
+        raise UserError("has landed in several roots, and a revert undoes one", location=task_id, remedy=remedy)
+    branch, commit = entry.branches[0], str(entry.branches[0].commit)
+    target = Target.of(hive, Path(branch.root), branch.target)
+    if target.settings.land == "off":
+        raise UserError("has land: off", location=target.root, remedy=f"git revert -m 1 {commit}")
+    if not target.contains(commit):
+        raise UserError(f"is not in {branch.target} any more", location=f"{task_id} ({commit[:12]})")
+    with Lock(hive.layout.locks / "landing-revert.lock"):
+        revert_id, tip = _free_id(hive, target, task.id, commit), target.tip
+        message, before = revert_message(task.title, commit), commit_before(target, branch)
+        undone = revert(target.repository, commit, tip, COMMITTER, message, before)
+        if undone.commit == tip:
+            raise UserError("is undone already: nothing of it is left", location=task_id)
+        name = f"hive/{revert_id}"
+        target.repository.begin(name, tip, revert_id)
+        reason = ""
+        if undone.commit is None:
+            paths = ", ".join(conflict.path for conflict in undone.conflicts[:3])
+            reason = (
+                f"later changes of {paths} are in the way: undo {commit[:12]} yourself on the branch {name} of {target.root} "
+                f"(git revert -m 1 {commit[:12]}), then: hivemind land {revert_id}"
+            )
+        else:
+            target.repository.move(name, undone.commit, tip, f"undoes {task_id}")
+        crash_point("landing.reverting")
+        hive.tasks.add(
+            f"Undo commit {commit} of the task {task_id} in {branch.target} of {target.root}.\n",
+            id=revert_id, title=f"{REVERT}{task.title}", assignee=LANDING,
+            kept=LandingEntry(
+                entry.agent, entry.role, datetime.now(UTC).isoformat(), 0,
+                (LandingBranch(branch.root, name, tip, undone.commit or tip, branch.target),),
+                state="waits" if reason else "queued", reason=reason, asks=bool(reason), approved=not reason, reverts=commit,
+            ).save(),
+        )  # fmt: skip
+    ring(hive.layout.doorbells, LANDING)
+    return revert_id
+
+
+def _free_id(hive: Parts, target: Target, task_id: str, commit: str) -> str:
+    """Return an id for a revert. Raises UserError if the commit is being undone, or is undone."""
+    start = f"{task_id[:_MAX_ID].rstrip('.-_')}.revert"
+    for number in itertools.count(1):
+        name = start if number == 1 else f"{start}.{number}"
+        if hive.tasks.inbox.has_id(name):
+            other = hive.tasks.get(name)
+            entry = LandingEntry.of(other.kept)
+            if entry is not None and entry.reverts == commit and other.state is not TaskState.FAILED:
+                state = "was undone" if other.state is TaskState.DONE else "is being undone"
+                raise UserError(f"{state} by {name}", location=task_id)
+        elif target.repository.commit_of(f"refs/heads/hive/{name}") is None:
+            return name
+    raise AssertionError
+
+
+def claim_reverts(hive: Parts) -> None:
+    """Take the reverts out of the inbox. Only the lander's process may call this."""
+    while (task := hive.tasks.claim(LANDING, lanes=_LANES)) is not None:
+        entry = LandingEntry.of(task.kept)
+        if entry is None:
+            hive.tasks.fail(task, "only the lander makes tasks for itself: leave `assignee: landing` out")
+            hive.steps.end_task(task.id, "failed", agent_id=LANDING, has_left_active=True)
+            continue
+        branch = entry.branches[0]
+        event = "landing.waits" if entry.state == "waits" else "landing.queued"
+        hive.tasks.active.rewrite(task, entry.save_in, event, branch=branch.branch, commit=branch.tip)
