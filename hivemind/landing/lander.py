@@ -305,11 +305,12 @@ class Lander:
             branch = replace(branch, tip=tip)
         reviewer = (queued.task.kept.get("criteria") or {}).get("approved")
         message = landing_message(queued.task.title, queued.id, entry.agent, tip, reviewer)
+        how = target.settings.how
         if entry.reverts is not None:
-            message = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts)
+            message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = merge(
-            target.repository, leg.new, tip, branch.base, target.settings.how, message, author, committer=_LANDER
+            target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER
         )
         if result.commit is None:
             if not leg.picks:
