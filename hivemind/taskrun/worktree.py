@@ -299,7 +299,7 @@ class Worktrees:
                         raise
 
     def _has_work(self, worktree: Worktree) -> bool:
-        """Check whether work of this task may be in the worktree. Another agent that has got the task meanwhile has taken it over."""
+        """Check whether work of this task may be in the worktree: another agent that has the task now has taken it over."""
         if worktree.agent != self._agent or not worktree.path.is_dir():
             return False
         note = _read_note(worktree.path)

@@ -284,6 +284,20 @@ def test_what_a_killed_agent_has_not_committed_is_there_for_the_one_that_gets_it
     assert {"boat", "keel", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
 
 
+def test_an_agent_that_has_lost_its_task_commits_nothing_to_its_branch_any_more(crew, repo):
+    crew.agent_file("shell: true\n", "bob")
+    ada = at_work(crew)
+    does(ada, write("boat", "ada's boat\n"))
+    [work] = ada.scheduler.active_tasks.runs
+    Hive.open(crew.root).tasks.claims.reclaim("ada")
+    does(crew.start(lambda turn: Thought(), "bob"), write("boat", "bob's boat\n"))
+    (tree(crew) / "late").write_text("too late\n")
+    work.worktrees.commit("late")
+    work.worktrees.put_down()
+    assert repo.show("hive/t", "boat") == "bob's boat"
+    assert repo.git("rev-list", "--count", "main..hive/t") == "2"
+
+
 def test_an_agent_that_gets_its_task_back_has_what_others_have_put_on_its_branch(crew, repo):
     """As the lander does with a conflict: a merge commit of the task's branch and main, with marks."""
     crew.agent_file("shell: true\n", "bob")
