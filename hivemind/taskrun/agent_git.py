@@ -61,6 +61,7 @@ for name in MERGE_HEAD rebase-merge rebase-apply CHERRY_PICK_HEAD REVERT_HEAD BI
 done
 for wait in 1 2 3 4 5 6 7 8 9 10; do [ ! -e .git/index.lock ] || sleep 0.1; done
 rm -f .git/index.lock
+[ -f .git/index ] || rm -rf .git/index
 tip=$(git rev-parse --quiet --verify "$1^0") || tip=$2
 [ "$(git symbolic-ref --quiet HEAD)" = "$1" ] || ! git merge-base --is-ancestor "$tip" HEAD || tip=$(git rev-parse HEAD)
 git add --all .
@@ -93,8 +94,8 @@ class MergeUnderWay(GitProblem):
 @frozen
 class Worktree:
     """A worktree of one root, as one task uses it. `branch` is None for a read-only worktree (a review). `into` is the branch
-    that it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's, `agent` is
-    the agent whose repository is in it."""
+    that it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's,
+    `agent` is the agent whose repository is in it."""
 
     root: Path
     path: Path
