@@ -29,7 +29,7 @@ _DETACHED_BRANCH = ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_
 """Files with the branch to which git returns from a detached HEAD."""
 _SIGNED = ("HEAD", "index", "index.lock", *_ACTIVITIES)
 _REFUSED_PATH = re.compile(r"(?:Entry|file|Updating) '(.+?)' (?:not uptodate|would)")
-_TRIES, _PAUSE_S = 5, 0.05
+_TRIES, _PAUSE_S, _PAUSE_PER_BYTE_S = 5, 0.05, 2e-8
 _NO_ENTRY = "000000"
 _GITLINK, _LINK = "160000", "120000"
 
@@ -271,12 +271,10 @@ class _Move:
                     raise
                 is_resumed = True
         fs.crash_point("landing.checkout.written")
-        start_s = time.monotonic()
-        self._git("diff-files", "--quiet", statuses=(0, 1))
         os.replace(self._next_index, self._index)
         fs.crash_point("landing.checkout.renamed")
         # `git commit` reads the index before it takes the lock: a git that has read the old index must still find the lock.
-        time.sleep(time.monotonic() - start_s + _PAUSE_S)
+        time.sleep(_PAUSE_S + self._index.stat().st_size * _PAUSE_PER_BYTE_S)
         self.release()
         fs.crash_point("landing.checkout.released")
         return left_paths
@@ -355,7 +353,10 @@ def _move_ref(repository: Repository, branch: str, old: str, new: str) -> None:
     try:
         repository.git("update-ref", "--no-deref", "-m", "hivemind: landed", ref, new, old)
     except GitProblem as problem:
-        if repository.commit_of(ref) != old:
+        tip = repository.commit_of(ref)
+        if tip == new:  # git was killed after it had moved the branch
+            return
+        if tip != old:
             raise TargetMoved(f"{branch} has moved") from None
         raise TargetBusy(f"{branch} cannot move: {problem.message}", repository.common / f"{ref}.lock") from None
 

@@ -64,7 +64,7 @@ class CheckSpace:
         self, folder: Path, repository: Repository, settings: RootConfig, limits: LimitsConfig | None = None
     ) -> None:
         self.settings, self.limits = settings, limits or LimitsConfig()
-        self.folder, self.home = folder, folder / "home"
+        self.folder, self.tree, self.home = folder, folder / "tree", folder / "home"
         self._repository = repository
         self._index, self._setup_stamp, self._emptied_stamp = (folder / name for name in ("index", "setup", "emptied"))
         self._verdicts = folder / "verdicts"
@@ -75,10 +75,10 @@ class CheckSpace:
         return is_boxed(self.settings.check_box)
 
     def prepare(self, commit: str, *, again: bool = False) -> None:
-        """Bring the worktree to a commit; only what differs is written. Empties it first `again`, and once a day. Raises
-        UserError, OSError."""
-        if again or not self._was_emptied_today():
-            self._empty()
+        """Bring the worktree to a commit; only what differs is written. Empties worktree and HOME first `again`, once a day, and
+        if the disk is almost full. Raises UserError, OSError."""
+        if again or not self._was_emptied_today() or self.is_disk_full():
+            self.empty()
         fs.make_folder(self.home)
         if not self._worktree(commit).switch(self._repository, commit, self._index):
             self._setup_stamp.unlink(missing_ok=True)
@@ -89,17 +89,20 @@ class CheckSpace:
         except FileNotFoundError:
             return False
 
-    def _empty(self) -> None:
-        for path in (self._emptied_stamp, self._setup_stamp, self._index, self._worktree("").path, self.home):
+    def empty(self) -> None:
+        """Remove all that checks and setup have left. Raises OSError."""
+        for path in (self._emptied_stamp, self._setup_stamp, self._index, self.tree, self.home):
             fs.remove_tree(path)
         fs.crash_point("landing.emptied")
         fs.make_folder(self.folder)
         fs.write(self._emptied_stamp, b"")
 
     def _worktree(self, commit: str) -> Worktree:
-        return Worktree(self._repository.root, self.folder / "tree", None, commit, None, self._repository.common)
+        return Worktree(self._repository.root, self.tree, None, commit, None, self._repository.common)
 
-    def start(self, commit: str, tree: str, log: Path, *, again: bool = False, confirms: bool = True) -> RunningCheck | Verdict:
+    def start(
+        self, commit: str, tree: str, log: Path, *, again: bool = False, confirms: bool = True
+    ) -> RunningCheck | Verdict:
         """Start the check of a commit with this tree. Returns the verdict at once if there is no check, the tree is known to be
         green, or the check cannot be started. The output is written to `log`."""
         if again:
@@ -119,7 +122,7 @@ class CheckSpace:
     def start_lines(self, lines: Sequence[str], log: BinaryIO) -> RunningLines:
         """Start lines in the worktree. Raises UserError, OSError."""
         return start_lines(
-            lines, self._worktree("").path, self.home, boxed=self.boxed, network=self.settings.check_network == "open",
+            lines, self.tree, self.home, boxed=self.boxed, network=self.settings.check_network == "open",
             log=log, readable=self._repository.object_folders, limits=self.limits,
             timeout_s=self.settings.check_timeout_s,
         )  # fmt: skip
@@ -145,11 +148,6 @@ class CheckSpace:
     def _digest(self, *parts: object) -> str:
         text = json.dumps([*parts, self.boxed, self.settings.check_network])
         return blake2b(text.encode(), digest_size=16).hexdigest()
-
-    def empty_if_full(self) -> bool:
-        """Empty the worktree and HOME if the disk is almost full; returns whether that has helped. Raises OSError."""
-        self._empty()
-        return not self.is_disk_full()
 
     def is_disk_full(self) -> bool:
         """Say whether less than 256 MiB are free."""
@@ -187,13 +185,13 @@ class RunningCheck:
     """A check under way: `setup:` if it is needed, then `check:`, and both once more if they fail. `poll` must be called when
     `fileno` is readable, and at least once a second."""
 
-    def __init__(self, space: CheckSpace, commit: str, tree: str, log: BinaryIO, *, confirms: bool = True) -> None:
+    def __init__(self, space: CheckSpace, commit: str, tree: str, log: BinaryIO, *, confirms: bool) -> None:
         self._space, self._commit, self._tree, self._log = space, commit, tree, log
         self._files = ExitStack()
         self._files.enter_context(log)
         self._lines: RunningLines | None = None
         self._in_setup = False
-        self._is_second = not confirms
+        self._is_second, self._confirms = False, confirms
         self._is_full = False
         self._start_time = 0.0
         self._verdict: Verdict | None = None
@@ -240,15 +238,16 @@ class RunningCheck:
         self._close_lines()
         if self._is_full:
             self._is_full = False
-            is_guilty = self._space.empty_if_full()
-            result = LinesResult("failed" if is_guilty else "failed_to_run", "the disk was almost full")
+            self._space.empty()
+            is_full = self._space.is_disk_full()  # else it was the check that had filled it
+            result = LinesResult("failed_to_run" if is_full else "failed", "the disk was almost full")
         elif self._in_setup and result.outcome == "passed":
             self._space.end_setup(self._commit)
             self._start(setup=False)
             return None
         elif self._in_setup and result.outcome == "failed" and _NO_NETWORK.search(self._tail()):
             result = replace(result, outcome="failed_to_run", reason=f"{result.reason}: it found no network")
-        if result.outcome == "failed" and not self._is_second:
+        if result.outcome == "failed" and self._confirms and not self._is_second:
             self._is_second = True
             self._log.write(f"\n[red: {result.reason}; it is run once more before that counts]\n\n".encode())
             return self.begin()
@@ -304,7 +303,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
     text = ""
     for word in words[:-1]:
         text += "(?:[^/]+/)*" if word == "**" else f"{_word_expression(word)}/"
-    return re.compile(f"{text}{'.+' if words[-1] == '**' else _word_expression(words[-1])}(?:/|$)", re.DOTALL)
+    return re.compile(f"{text}{'.+' if words[-1] == '**' else _word_expression(words[-1])}(?:/|\\Z)", re.DOTALL)
 
 
 def _word_expression(word: str) -> str:

@@ -42,14 +42,17 @@ commit of what was left over has refreshed the index. It fails if the index hide
 `skip-worktree`)."""
 _CLEAN_SWITCH = """
 problems=$({
-    git read-tree --reset -u "$1" &&
-    git ls-files -z --others -- ':(glob)**/.gitignore' | xargs -0 -r rm -f -- &&
-    find . -path ./.git -prune -o -type p -exec rm -f {} + -o -type s -exec rm -f {} + &&
+    git reset -q --hard "$1" && {
+        find . -path ./.git -prune -o ! -type d -name .gitignore -printf '%P\\0' -o '(' -type p -o -type s ')' -exec rm -f {} +
+        git ls-files -z -- ':(glob)**/.gitignore'
+    } | sort -z | uniq -zu | xargs -0 -r rm -rf -- &&
+    git ls-tree -rdz "$1" | grep -z ^040000 | cut -zf 2- | sed -z 's|$|/.git|' | xargs -0 -r rm -rf -- &&
     git clean -q -ffd
 } 2>&1) && [ -z "$problems" ] || { echo "fatal: $problems" >&2; exit 1; }
 """
 """Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
-does not count, and git overlooks FIFOs and sockets. A warning is a failure: git skips what it cannot read."""
+does not count: it is listed once. Git overlooks FIFOs, sockets, and repositories in tracked folders. A warning is a failure: git
+skips what it cannot read."""
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
 git rev-parse --quiet --verify HEAD^0 > /dev/null || exit {_BROKEN}
@@ -58,6 +61,7 @@ for name in MERGE_HEAD rebase-merge rebase-apply CHERRY_PICK_HEAD REVERT_HEAD BI
 done
 for wait in 1 2 3 4 5 6 7 8 9 10; do [ ! -e .git/index.lock ] || sleep 0.1; done
 rm -f .git/index.lock
+[ -f .git/index ] || rm -rf .git/index
 tip=$(git rev-parse --quiet --verify "$1^0") || tip=$2
 [ "$(git symbolic-ref --quiet HEAD)" = "$1" ] || ! git merge-base --is-ancestor "$tip" HEAD || tip=$(git rev-parse HEAD)
 git add --all .
@@ -90,8 +94,8 @@ class MergeUnderWay(GitProblem):
 @frozen
 class Worktree:
     """A worktree of one root, as one task uses it. `branch` is None for a read-only worktree (a review). `into` is the branch
-    that it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's, `agent` is
-    the agent whose repository is in it."""
+    that it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's,
+    `agent` is the agent whose repository is in it."""
 
     root: Path
     path: Path

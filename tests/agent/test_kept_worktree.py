@@ -116,6 +116,7 @@ def test_the_next_task_writes_only_what_differs_and_what_is_ignored_stays(crew, 
     assert repo.show("hive/t", "mast") == "a mast"
 
 
+@pytest.mark.shows("key: hive.yaml: roots.worktrees")
 @pytest.mark.parametrize("place", ["task", "root"])
 def test_a_fresh_worktree_has_nothing_of_earlier_tasks(crew, repo, place):
     if place == "root":
@@ -186,6 +187,7 @@ def test_a_task_begins_at_the_tip_of_the_branch_that_was_checked_out_first_whate
     assert (record["branch"], target_branch(hive, repo.path)) == ("main", "main")
 
 
+@pytest.mark.shows("key: hive.yaml: roots.branch")
 def test_a_branch_in_hive_yaml_is_where_tasks_begin(crew, repo):
     repo.git("checkout", "-q", "-b", "next")
     repo.commit(boat="the next boat\n")
@@ -231,6 +233,7 @@ def set_up(crew: Crew, *lines: str, more: str = "") -> None:
     )
 
 
+@pytest.mark.shows("key: hive.yaml: roots.setup", "key: hive.yaml: roots.setup_when")
 def test_a_worktree_is_set_up_once_and_again_when_a_named_file_has_changed(crew, repo):
     repo.commit(lock="1\n", **{".gitignore": "deps\n"})
     set_up(crew, "cat lock >> deps", "pwd >> $HOME/visits")
@@ -279,6 +282,20 @@ def test_what_a_killed_agent_has_not_committed_is_there_for_the_one_that_gets_it
     assert not (pair.root / "worktrees/ada").exists()
     does(bob, write("keel", "a keel\n"), *FINISH)
     assert {"boat", "keel", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
+
+
+def test_an_agent_that_has_lost_its_task_commits_nothing_to_its_branch_any_more(crew, repo):
+    crew.agent_file("shell: true\n", "bob")
+    ada = at_work(crew)
+    does(ada, write("boat", "ada's boat\n"))
+    [work] = ada.scheduler.active_tasks.runs
+    Hive.open(crew.root).tasks.claims.reclaim("ada")
+    does(crew.start(lambda turn: Thought(), "bob"), write("boat", "bob's boat\n"))
+    (tree(crew) / "late").write_text("too late\n")
+    work.worktrees.commit("late")
+    work.worktrees.put_down()
+    assert repo.show("hive/t", "boat") == "bob's boat"
+    assert repo.git("rev-list", "--count", "main..hive/t") == "2"
 
 
 def test_an_agent_that_gets_its_task_back_has_what_others_have_put_on_its_branch(crew, repo):

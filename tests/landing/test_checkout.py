@@ -234,6 +234,21 @@ def test_a_target_that_moved_begins_again(landing: Landing) -> None:
     landing.assert_clean_git()
 
 
+def test_a_change_that_only_its_content_shows_is_seen(landing: Landing) -> None:
+    """Git compares contents if a file is as old as the index; a copy of the index needs the same time."""
+    for name in ("core.trustctime=false", "core.checkStat=minimal"):
+        landing.repo.git("config", *name.split("="))
+    boat = landing.repo.path / "boat"
+    times = (boat.stat().st_mtime_ns - 10**11,) * 2
+    os.utime(boat, ns=times)
+    landing.repo.git("update-index", "--refresh")
+    boat.write_text("a bark\n")
+    for path in (boat, landing.repo.path / ".git/index"):
+        os.utime(path, ns=times)
+    with pytest.raises(TargetBusy, match="boat is changed"):
+        landing.move()
+
+
 @pytest.mark.parametrize("gone", ["deleted", "elsewhere"])
 def test_a_branch_that_is_checked_out_nowhere(landing: Landing, gone: str) -> None:
     landing.repo.git("checkout", "-q", "--detach")
@@ -386,6 +401,7 @@ def test_a_file_that_the_person_changed_after_the_kill_is_left_and_named(
 ) -> None:
     half_written(landing)
     write(name, "mine\n")(landing.repo)
+    assert ended(forked(landing.move, "landing.checkout.written")) == -signal.SIGKILL
     assert landing.move() == (name,)
     assert (landing.repo.path / name).read_text() == "mine\n"
     landing.assert_landed(status)

@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
 
 import pytest
 
@@ -168,7 +169,7 @@ def resolution(repo: Repo, text: str | None, name: str = "boat", resolved: tuple
     tip, onto = repo.branch(boat=f"{doc}a red boat\n"), repo.commit(boat=f"{doc}a blue boat\n")
     _, commit = marked(repo, onto, tip)
     text = text and text.replace("ONTO", onto).replace("TIP", tip)
-    files = {"boat": text} if name == "boat" else {"boat": None, name: text}
+    files: dict[str, Any] = {"boat": text} if name == "boat" else {"boat": None, name: text}
     return unresolved(repo.repository, repo.branch(start=commit, **files), commit, ["boat"], resolved)
 
 
@@ -316,7 +317,7 @@ def test_a_secret_in_a_title_is_masked(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize("attributes", ["* merge=evil\n", "* filter=evil\n", "* diff=evil\n"])
-@pytest.mark.parametrize("place", [".gitattributes", "info"])
+@pytest.mark.parametrize("place", ["branch", "target", "info"])
 def test_no_program_of_a_setting_runs_that_a_branch_names(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: str, place: str
 ) -> None:
@@ -327,7 +328,9 @@ def test_no_program_of_a_setting_runs_that_a_branch_names(
     (home / ".gitconfig").write_text(
         "".join(f'[{n.split(".")[0]} "evil"]\n{n.split(".")[2]} = "{program}"\n' for n in names)
     )
-    tip = repo.branch(**({".gitattributes": attributes} if place != "info" else {}), boat="a red boat\n", oar="1\n")
+    if place == "target":
+        repo.base = repo.commit(**{".gitattributes": attributes})
+    tip = repo.branch(**({".gitattributes": attributes} if place == "branch" else {}), boat="a red boat\n", oar="1\n")
     onto = repo.commit(boat="a blue boat\n")
     monkeypatch.setenv("HOME", str(home))
     for name in (*names, "merge.renormalize"):
@@ -412,7 +415,8 @@ def test_a_file_where_the_other_has_a_folder(repo: Repo) -> None:
 
 def test_a_file_in_a_folder_that_the_other_renamed_conflicts(repo: Repo) -> None:
     repo.base = repo.commit(**{f"old__{n}": f"{n}\n" * 9 for n in range(6)})
-    tip = repo.branch(**{f"old__{n}": None for n in range(6)}, **{f"new__{n}": f"{n}\n" * 9 for n in range(6)})
+    files: dict[str, Any] = {f"old__{n}": None for n in range(6)} | {f"new__{n}": f"{n}\n" * 9 for n in range(6)}
+    tip = repo.branch(**files)
     onto = repo.commit(old__more="more\n")
     conflict, commit = marked(repo, onto, tip)
     assert [(row.path, row.kind) for row in conflict.conflicts] == [
