@@ -475,7 +475,7 @@ def test_an_agent_that_a_task_is_handed_to_has_a_git_of_its_own(crew, person):
 
 
 def test_where_there_is_no_sandbox_the_same_way_leads_in_and_the_same_is_refused(hostile, monkeypatch):
-    monkeypatch.setattr("hivemind.taskrun.agent_git._has_sandbox", lambda: False)
+    monkeypatch.setattr("hivemind.taskrun.agent_git.has_sandbox", lambda: False)
     hostile.attack("echo red > boat; git config core.fsmonitor 'touch $home/ran'")
     hostile.commit()
     assert hostile.repo.show("hive/t", "boat") == "red"
