@@ -84,18 +84,47 @@ def _init_for_git(repository: Path, hive_path: str | None, workspace: str | None
     from hivemind.hive import Hive
     from hivemind.layout import Layout
     from hivemind.swarm.for_git import files_for_git, find_programs
+    from hivemind.swarm.project_check import find_check
+    from hivemind.taskrun.worktree import check_repository
 
     layout = Layout.at(hive_path or repository.with_name(f"{repository.name}-hive"))
     programs = find_programs()
     workspace = workspace or slug(layout.root.name, "hive")
-    hive = Hive.init(layout.root, files_for_git(layout, repository, programs), workspace)
+    check_repository(repository)
+    project = find_check(repository)
+    is_confirmed = project.check is not None and _is_confirmed(
+        f"{project.source} names a check: {one_line(project.check)}\nIt runs code of the repository, which agents change. "
+        "Must it pass before work lands?"
+    )
+    files = files_for_git(layout, repository, programs, project, is_confirmed=is_confirmed)
+    hive = Hive.init(layout.root, files, workspace)
     minds = {name: agent.mind["agent"] for name, agent in hive.agents.items() if isinstance(agent.mind, dict)}
     lines = [
         f"Created a hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
         *(str(program.access_problem) for program in programs if program.access_problem is not None),
+        _check_line(project.check, is_confirmed),
         f"Next: cd {layout.root}; hivemind agent try lead 'Say hello.'; hivemind task add --role lead '...'; hivemind up",
     ]
     return CommandOutput({"hive": layout.root, "repository": repository, "agents": minds}, lines)
+
+
+def _check_line(check: str | None, is_confirmed: bool) -> str:
+    if check is None:
+        return "No check was found, so branches land without one: hive.yaml says where to write it."
+    return (
+        f"Check: {one_line(check)}"
+        if is_confirmed
+        else f"Not confirmed, and commented out in hive.yaml: check: {one_line(check)}"
+    )
+
+
+def _is_confirmed(question: str) -> bool:
+    """Ask a person at the terminal; without a terminal the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 @command("up", find_layout)

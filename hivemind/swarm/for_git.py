@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -13,11 +15,13 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.minds.agents import SHIPPED, AgentProgram, Profile
+from hivemind.swarm.project_check import ProjectCheck
 from hivemind.swarm.template import template_folder
-from hivemind.taskrun.worktree import check_repository
+from hivemind.taskrun.git import GitProblem, Repository
 
+_INTEGRATION = ("develop", "integration")
 _AGENTS = {
-    "lead": ("lead", "Divides a task among the coders, merges what they have done, and ends it."),
+    "lead": ("lead", "Divides a task among the coders, has their work reviewed, and ends it."),
     "coder-1": ("coder", "Works on parts of a task, or on a whole one."),
     "coder-2": ("coder", "The same, with another program where there is one."),
     "reviewer": (
@@ -33,9 +37,9 @@ _ROM = """# Working on {name}
 _LEAD = """# How a lead works
 * Do a small task yourself. Delegate the parts of a larger one to the role coder. Name the files of each part and how to test it,
   and let two parts change the same file only where they must. Then wait_for all of them.
-* Merge each finished part with merge_worktree. If it conflicts, merge it with mark: true, and delegate to a coder to resolve the
-  marks in those files and keep both changes. Wait for that, and merge it.
-* When all parts are merged, run the tests, delegate a review to the role reviewer, and have a coder fix what it finds.
+* Each finished part lands in your branch by itself before wait_for returns. You never merge: a part that conflicts goes back to
+  its coder.
+* When all parts have landed, run the tests, delegate a review to the role reviewer, and have a coder fix what it finds.
 * Finish with a summary of each part. Delegate a failed part again, or name it in the result.
 """
 
@@ -83,12 +87,12 @@ def _detect_access(name: str, profile: Profile) -> DetectedProgram:
     return DetectedProgram(name, {"agent": name}, problem)
 
 
-def files_for_git(layout: Layout, repository: Path, programs: list[DetectedProgram]) -> dict[str, str]:
-    """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive.
-
-    Raises UserError if it is not a git repository or has no commit.
+def files_for_git(
+    layout: Layout, repository: Path, programs: list[DetectedProgram], project: ProjectCheck, *, is_confirmed: bool
+) -> dict[str, str]:
+    """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive. The
+    project's check is commented out unless a person has confirmed it. Raises UserError if it is not a git repository.
     """
-    check_repository(repository)
     files = {"rom/repository.md": _ROM.format(name=repository.name), "rom/lead/lead.md": _LEAD}
     for index, (name, (role, description)) in enumerate(_AGENTS.items()):
         # The lead and coder-1 use the first program, coder-2 the second, the reviewer the third.
@@ -97,12 +101,56 @@ def files_for_git(layout: Layout, repository: Path, programs: list[DetectedProgr
             f"# {description} All keys: README.md in this folder.\nrole: {role}\nmind: {mind}\n"
         )
     is_sibling = layout.root.parent == repository.parent
-    root = {"path": os.path.relpath(repository, layout.root) if is_sibling else os.fspath(repository), "worktree": True}
-    line = f"roots: {_flow_yaml([root])}  # each task has its own worktree and branch"
+    path = os.path.relpath(repository, layout.root) if is_sibling else os.fspath(repository)
+    lines = "\n".join(_root_lines(path, Repository.at(repository), project, is_confirmed))
     text = (template_folder() / "hive.yaml").read_text("utf-8", "replace")
-    return {**files, "hive.yaml": re.sub(r"^roots: .*$", lambda _: line, text, flags=re.MULTILINE)}
+    return {**files, "hive.yaml": re.sub(r"^roots: .*$", lambda _: lines, text, flags=re.MULTILINE)}
+
+
+def _root_lines(path: str, repository: Repository, project: ProjectCheck, is_confirmed: bool) -> Iterator[str]:
+    """Yield the lines of hive.yaml on the repository. What a person has not confirmed, or what needs the network, is commented
+    out."""
+    yield "roots:"
+    yield f"  - path: {_flow_yaml(path)}"
+    yield "    worktree: true  # each agent has its own worktree, each task its own branch"
+    yield from _branch_lines(repository)
+    yield "    land: ask  # ask: when you say so (hivemind land ID); auto: as soon as the check passes; off: never"
+    if project.check is None:
+        yield "    # check: make test  # what must pass on the merged result; no check was found here"
+    elif is_confirmed:
+        yield f"    check: {_flow_yaml(project.check)}  # must pass on the merged result; found in {project.source}"
+    else:
+        yield f"    # Found in {project.source}, and not confirmed: without # this must pass on the merged result."
+        yield f"    # check: {_flow_yaml(project.check)}"
+    if project.setup is not None:
+        yield "    # This prepares each new worktree, and again when one of its files changes. It needs the network, and then the"
+        yield "    # check has it too, with all code that agents write:"
+        yield f"    # setup: {_flow_yaml(project.setup)}"
+        yield f"    # setup_when: {_flow_yaml(list(project.setup_when))}"
+        yield "    # check_network: open"
+    yield "    # A branch that changes one of these files waits for you, also with land: auto: they decide what the check does."
+    yield f"    protect: {_flow_yaml(list(project.protect))}"
+
+
+def _branch_lines(repository: Repository) -> Iterator[str]:
+    """Yield the lines on the branch where work lands: an integration branch, or else the one that is checked out."""
+    head = None
+    with contextlib.suppress(GitProblem):  # on no branch
+        head = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
+    branch = next((name for name in _INTEGRATION if repository.commit_of(f"refs/heads/{name}") is not None), head)
+    if branch is None:
+        yield "    # branch: main  # where work lands; by default the branch that is checked out when the root is first used"
+        return
+    if branch == head:
+        hint = "your checkout moves with each landing. On a branch beside it (git branch develop) only that one does."
+        yield f"    # Work lands in {branch}, which is checked out: {hint}"
+    else:
+        yield f"    # Work lands in {branch}, and your checkout ({head or 'on no branch'}) stays as it is until you merge that."
+    yield f"    branch: {_flow_yaml(branch)}"
 
 
 def _flow_yaml(value: object) -> str:
     """Format a value as YAML on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False).strip()
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False).removesuffix("\n...\n").strip()
+    )

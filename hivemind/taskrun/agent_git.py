@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Iterator, Mapping
@@ -30,15 +31,22 @@ _COMMIT_S, _CHECKOUT_S = 50.0, 600.0  # a commit must end before the supervisor 
 _MAX_PRINTED, _MAX_LINE = 1 << 16, 200
 _BROKEN, _MERGE_UNDER_WAY = 9, 10
 _FILL = "git read-tree --reset -u HEAD"
-_TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _SWITCH = """
-if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi
-git read-tree --reset -u HEAD
-git clean -ffdq
+problems=$({
+    git reset -q --hard "$1" && {
+        find . -path ./.git -prune -o ! -type d -name .gitignore -printf '%P\\0' -o '(' -type p -o -type s ')' -exec rm -f {} +
+        git ls-files -z -- ':(glob)**/.gitignore'
+    } | sort -z | uniq -zu | xargs -0 -r rm -rf -- &&
+    git ls-tree -rdz "$1" | grep -z ^040000 | cut -zf 2- | sed -z 's|$|/.git|' | xargs -0 -r rm -rf -- &&
+    git clean -q -ffd
+} 2>&1) && [ -z "$problems" ] || { echo "fatal: $problems" >&2; exit 1; }
 """
-"""Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. The
-commit of what was left over has refreshed the index. It fails if the index hides changes (`assume-unchanged`,
-`skip-worktree`)."""
+"""Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
+does not count: it is listed once. Git overlooks FIFOs, sockets, and repositories in tracked folders. A warning is a failure: git
+skips what it cannot read."""
+_TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
+_SWITCH_INDEX = f"if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi\n{_SWITCH}"
+"""Switch with the index that an agent has left. It fails if that hides changes (`assume-unchanged`, `skip-worktree`)."""
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
 git rev-parse --quiet --verify HEAD^0 > /dev/null || exit {_BROKEN}
@@ -113,13 +121,38 @@ class Worktree:
         if not is_new and switch:
             with contextlib.suppress(GitProblem):
                 if self._replace_git(repository, tip, identity, keep_index=True):
-                    self._run_script(_SWITCH)
+                    self._run_script(_SWITCH_INDEX, tip)
                     return False
             fs.remove_tree(self.path)
             is_new = True
         self._replace_git(repository, tip, identity)
         self._run_script(_FILL if is_new else _TAKE_UP)
         return is_new
+
+    def switch(self, repository: Repository, commit: str, index: Path) -> bool:
+        """Bring a worktree without a branch to a commit, and give it a new repository. What the commit's ignore files name stays,
+        whatever else programs have left there goes. Returns False if the worktree had to be filled from nothing.
+
+        `index` is the path of a copy of the index, where those programs cannot write; without it git would read every file.
+        Raises GitProblem, OSError.
+        """
+        is_kept = True
+        try:
+            self._replace_git(repository, commit, {})
+            # after a kill there is no copy, so nothing half done is trusted
+            os.replace(index, self.path / ".git/index")
+            self._run_script(_SWITCH, commit)
+        except (GitProblem, OSError):
+            is_kept = False
+            index.unlink(missing_ok=True)
+            fs.remove_tree(self.path)
+            self.make_git(repository, commit, {})
+        fs.crash_point("worktree.switched")
+        copy = index.with_name(f"{index.name}.new")
+        # its time tells git which files to read again
+        shutil.copy2(self.path / ".git/index", copy, follow_symlinks=False)
+        os.replace(copy, index)
+        return is_kept
 
     def _replace_git(
         self, repository: Repository, tip: str, identity: Mapping[str, str], *, keep_index: bool = False
@@ -149,8 +182,8 @@ class Worktree:
         fs.remove_tree(staging)
         return True
 
-    def _run_script(self, script: str) -> None:
-        with self._run_inside(script, limit_s=_CHECKOUT_S):
+    def _run_script(self, script: str, *words: str) -> None:
+        with self._run_inside(script, *words, limit_s=_CHECKOUT_S):
             pass
 
     def _repository_files(

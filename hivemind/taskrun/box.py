@@ -200,10 +200,14 @@ class RunningLines:
             return LinesResult("failed", f"it killed its own shell by signal {status - 128}")
         return LinesResult("failed_to_run", f"its box or shell did not start (exit status {status})")
 
+    def close(self) -> None:
+        """End the lines with everything that they started."""
+        self._files.close()
+
     def __enter__(self) -> RunningLines:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._files.__exit__(kind, error, trace)
+        self.close()

@@ -95,7 +95,7 @@ def test_a_hive_for_a_repository_has_a_lead_two_coders_and_a_reviewer_by_the_pro
         "hive": str(root), "repository": str(repository),
         "agents": {"coder-1": "codex", "coder-2": "opencode", "lead": "codex", "reviewer": "codex"},
     }  # fmt: skip
-    assert "roots: [{path: ../app, worktree: true}]" in (root / "hive.yaml").read_text()
+    assert "  - path: ../app\n    worktree: true" in (root / "hive.yaml").read_text()
     assert (root / "rom" / "lead" / "lead.md").is_file()
     assert run("--hive", os.fspath(root), "doctor").status == 0
     assert "there is a hive already" in run("init", "--for", "git", os.fspath(repository)).err
