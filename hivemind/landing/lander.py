@@ -25,8 +25,8 @@ from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.merging import landing_message, merge, revert_message
 from hivemind.landing.queue import Queue, QueuedTask
-from hivemind.landing.reverts import REVERT
 from hivemind.landing.returns import Returns
+from hivemind.landing.reverts import REVERT
 from hivemind.landing.target import Target
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
@@ -263,7 +263,9 @@ class Lander:
             return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
         return None
 
-    def _wait(self, queued: QueuedTask, reason: str, *, signature: object = None, path: Path | None = None, retry_s: float = _LOOK_S) -> None:
+    def _wait(
+        self, queued: QueuedTask, reason: str, *, signature: object = None, path: Path | None = None, retry_s: float = _LOOK_S
+    ) -> None:
         """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
         try:
             queued = self._queue.wait(queued, reason)
