@@ -144,7 +144,8 @@ class ActiveTasks:
                 return False
             if work.take_additions():
                 self.unpark(work)
-            land_subtasks(self._hive, work)
+            if land_subtasks(self._hive, work):
+                self.unpark(work)
         except TaskMoved:
             self.drop(work)
             return False

@@ -190,13 +190,13 @@ def _worktree(hive: Parts, tree: Worktree, *, first: bool) -> str:
     description = f"{hive.layout.relative(tree.path)}, a git worktree of {tree.root}"
     start = f"Your folder is {description}" if first else f"Another is {description}"
     relative = "; paths are relative to it, commands run there" if first else ""
-    relative += "" if tree.agent else ". It is made when you first use it"
+    relative += "" if tree.base else ". It is made when you first use it"
     if tree.branch is None:
         place = f" at {tree.base[:12]}" if tree.base else ""
         return f"{start}{place}, the work that you review: read it, try it out; you change nothing in it{relative}."
     submodules = (
         " Its submodules are not filled."
-        if ((tree.path if tree.agent else tree.root) / ".gitmodules").is_file()
+        if ((tree.path if tree.path.is_dir() else tree.root) / ".gitmodules").is_file()
         else ""
     )
     commit_rule = "What you have not committed at the end of a turn is committed for you."

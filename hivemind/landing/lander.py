@@ -330,7 +330,9 @@ class Lander:
             return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
         return None
 
-    def _wait(self, queued: QueuedTask, reason: str, *, signature: object = None, path: Path | None = None, retry_s: float = _LOOK_S) -> None:
+    def _wait(
+        self, queued: QueuedTask, reason: str, *, signature: object = None, path: Path | None = None, retry_s: float = _LOOK_S
+    ) -> None:
         """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
         try:
             queued = self._queue.wait(queued, reason)
@@ -379,11 +381,12 @@ class Lander:
                 return True
         reviewer = (queued.task.kept.get("criteria") or {}).get("approved")
         message = landing_message(queued.task.title, queued.id, entry.agent, tip, reviewer)
+        how = target.settings.how
         if entry.reverts is not None:
-            message = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts)
+            message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = merge(
-            target.repository, leg.new, tip, branch.base, target.settings.how, message, author, committer=_LANDER
+            target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER
         )
         if result.commit is None:
             if not leg.picks:
@@ -488,12 +491,12 @@ class Lander:
             if remote is None or leg.is_pushed or leg.picks[0][1].landed:
                 continue
             if leg.target.takes_requests:
-                if leg.new != leg.start and not self._push_branch(landing, leg, remote):
-                    return
-            elif leg.new != leg.old and not (remote.problem or remote.contains(leg.new)):
-                if not self._push_target(landing, leg, remote):
-                    return
-            leg.is_pushed = True
+                leg.is_pushed = leg.new == leg.start or self._push_branch(landing, leg, remote)
+            else:
+                is_needless = leg.new == leg.old or bool(remote.problem) or remote.contains(leg.new)
+                leg.is_pushed = is_needless or self._push_target(landing, leg, remote)
+            if not leg.is_pushed:
+                return
         self._end_move(landing)
 
     def _push_target(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
@@ -516,7 +519,7 @@ class Lander:
         return outcome in ("pushed", "away")
 
     def _push_branch(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
-        """Push a task's branch for a person who requests its merge; by the next name if the remote has another one of that name."""
+        """Push a task's branch for a person who requests its merge, by the next name if the remote has another of that name."""
         outcome = "away" if remote.problem else remote.push(leg.picks[0][1].tip, leg.pushed_name)
         if outcome == "moved" and leg.push_tries < _MAX_NAMES:
             leg.push_tries = max(2, leg.push_tries + 1)

@@ -26,8 +26,9 @@ _AGAIN_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-def land_subtasks(hive: Parts, work: TaskRun) -> None:
-    """Merge the finished subtasks of a task into its branches, oldest finish first. A conflict goes back to the subtask."""
+def land_subtasks(hive: Parts, work: TaskRun) -> bool:
+    """Merge the finished subtasks of a task into its branches, oldest finish first. A conflict goes back to the subtask. Return
+    True if a subtask has landed or gone back."""
     subtasks = set(work.task.subtasks)
 
     def is_queued(state: JournalState) -> bool:
@@ -35,19 +36,22 @@ def land_subtasks(hive: Parts, work: TaskRun) -> None:
         return any(entry is not None and entry.agent_id == LANDING and not entry.is_over for entry in entries)
 
     if not subtasks or not hive.journal.view(is_queued):
-        return
-    queue = Queue(hive)
+        return False
+    queue, has_ended_one = Queue(hive), False
     for queued in queue.read():
         if queued.id not in subtasks:
             continue
         try:
             _land(hive, work, queue, queued)
+            has_ended_one = True
         except TaskMoved:
             continue
         except (HivemindError, OSError) as error:
             _log.warning("subtask %s does not land: %s", queued.id, error)
             queue.wait(queued, str(error))
-    ring_all(hive)
+    if has_ended_one:
+        ring_all(hive)
+    return has_ended_one
 
 
 def wait_for_subtasks(hive: Parts, work: TaskRun) -> None:

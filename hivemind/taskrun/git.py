@@ -156,9 +156,13 @@ class Repository:
         """Return the last commit of a task's branch, even if the branch is gone."""
         return self.commit_of(_hold_ref(branch, "tip"))
 
+    def announce(self, branch: str, commit: str) -> None:
+        """Name a commit that a task's branch is about to have. A killed process may leave it in the task's worktree only."""
+        self._update("announced", f"update {_hold_ref(branch, 'next')} {commit}")
+
     def let_go(self, branch: str, base: str) -> None:
         """Delete a task's protecting refs, and its branch if that is still at `base`."""
-        names = [_hold_ref(branch, name) for name in ("base", "tip")]
+        names = [_hold_ref(branch, name) for name in ("base", "tip", "next")]
         if self.commit_of(f"refs/heads/{branch}") == base:
             names.append(f"refs/heads/{branch} {base}")
         self._update("over", *(f"delete {name}" for name in names))

@@ -238,7 +238,8 @@ class Worktrees:
                 return False
             return note.task in (None, self._task.id) or not _has_claim(self._hive.layout, note.task, self._agent)
 
-        paths = (self._top / name for name in _numbered(root.name))
+        name = root.name.lstrip(".").removesuffix(_NOTE) or "root"
+        paths = (self._top / numbered_name for numbered_name in _numbered(name))
         return next(path for path in itertools.chain([recorded_path], paths) if is_free(path))
 
     def _is_open(self, task: str) -> bool:
@@ -284,9 +285,11 @@ class Worktrees:
         """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is skipped;
         if the task `ends`, it raises UserError. Raises UserError, OSError."""
         for worktree in self.recorded:
-            if worktree.branch is None or not self._has_work(worktree):
+            if worktree.branch is None or worktree.path.parent != self._top:
                 continue
             with lock_worktrees(self._top) as hold:
+                if not self._has_work(worktree):
+                    continue
                 try:
                     repository = replace(worktree.repository, hold=hold)
                     follow = worktree.root not in self._ready_roots
@@ -296,11 +299,11 @@ class Worktrees:
                         raise
 
     def _has_work(self, worktree: Worktree) -> bool:
-        """Check whether work of this task may be in the worktree: since this process has made it, or by its note."""
-        if worktree.agent != self._agent or worktree.path.parent != self._top or not worktree.path.is_dir():
+        """Check whether work of this task may be in the worktree: another agent that has the task now has taken it over."""
+        if worktree.agent != self._agent or not worktree.path.is_dir():
             return False
-        note = None if worktree.root in self._ready_roots else _read_note(worktree.path)
-        return worktree.root in self._ready_roots or (note is not None and note.task == self._task.id)
+        note = _read_note(worktree.path)
+        return note is not None and note.task == self._task.id
 
     def put_down(self) -> None:
         """Commit what is left over, and leave the worktrees to the agent's next task. If the task is over, delete its refs, and
@@ -318,9 +321,11 @@ class Worktrees:
         """Move the task's branch of a root between two commits. Files go first, or the next commit would undo the move."""
         worktree = next(worktree for worktree in self.ready() if worktree.root == root)
         with lock_worktrees(self._top) as hold:
+            repository = replace(worktree.repository, hold=hold)
+            repository.announce(str(worktree.branch), new)
             worktree.forward(old, new)
             fs.crash_point("worktree.merging")
-            replace(worktree.repository, hold=hold).move(str(worktree.branch), new, old, "a subtask has landed")
+            repository.move(str(worktree.branch), new, old, "a subtask has landed")
 
     def catch_up(self) -> tuple[Worktree, ...]:
         """Return the worktrees, after updating in the git of each the branch that it will be merged into."""

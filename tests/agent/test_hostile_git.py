@@ -95,7 +95,7 @@ def person(repo: Repo, tmp_path: Path) -> Person:
 
 @pytest.fixture
 def crew(crew: Crew, repo: Repo) -> Crew:
-    crew.configure("roots: [{path: ../app, worktree: true}]\n")
+    crew.configure("roots: [{path: ../app, worktree: true, land: off}]\n")
     crew.agent_file("shell: true\nsandbox: bwrap\n")
     return crew
 

@@ -10,6 +10,7 @@ import pytest
 from hivemind import Hive
 from hivemind.doctor import apply_fixes, examine
 from hivemind.doctor.context import CheckContext
+from hivemind.landing.merging import conflict_commit, merge
 from hivemind.minds import Thought
 from hivemind.taskrun.git import Repository, git_identity
 from hivemind.taskrun.target import root_folder, target_branch
@@ -89,7 +90,7 @@ def test_what_reads_or_writes_the_root_or_runs_a_command_makes_the_worktree(crew
 
 def test_of_several_roots_only_the_one_that_is_touched_gets_a_worktree(crew, repo):
     Repo(crew.root.parent / "other").commit(oar="an oar\n")
-    crew.configure("roots: [{path: ../app, worktree: true}, {path: ../other, worktree: true}]\n")
+    crew.configure("roots: [{path: ../app, worktree: true, land: off}, {path: ../other, worktree: true, land: off}]\n")
     does(at_work(crew), ("read_file", {"path": "worktrees/ada/other/oar"}))
     assert said(crew)["text"] == "an oar\n"
     assert not tree(crew).exists()
@@ -116,10 +117,11 @@ def test_the_next_task_writes_only_what_differs_and_what_is_ignored_stays(crew, 
     assert repo.show("hive/t", "mast") == "a mast"
 
 
+@pytest.mark.shows("key: hive.yaml: roots.worktrees")
 @pytest.mark.parametrize("place", ["task", "root"])
 def test_a_fresh_worktree_has_nothing_of_earlier_tasks(crew, repo, place):
     if place == "root":
-        crew.configure("roots: [{path: ../app, worktree: true, worktrees: fresh}]\n")
+        crew.configure("roots: [{path: ../app, worktree: true, land: off, worktrees: fresh}]\n")
     ada = at_work(crew)
     does(ada, runs("mkdir node_modules; touch node_modules/x"), *FINISH)
     crew.drop("---\nfresh: true\n---\nNext.\n" if place == "task" else "Next.\n", "u.md")
@@ -186,18 +188,19 @@ def test_a_task_begins_at_the_tip_of_the_branch_that_was_checked_out_first_whate
     assert (record["branch"], target_branch(hive, repo.path)) == ("main", "main")
 
 
+@pytest.mark.shows("key: hive.yaml: roots.branch")
 def test_a_branch_in_hive_yaml_is_where_tasks_begin(crew, repo):
     repo.git("checkout", "-q", "-b", "next")
     repo.commit(boat="the next boat\n")
     repo.git("checkout", "-q", "main")
-    crew.configure("roots: [{path: ../app, worktree: true, branch: next}]\n")
+    crew.configure("roots: [{path: ../app, worktree: true, land: off, branch: next}]\n")
     ada = at_work(crew)
     does(ada, ("read_file", {"path": "boat"}))
     assert said(crew)["text"] == "the next boat\n"
 
 
 def test_a_branch_in_hive_yaml_that_does_not_exist_is_said(crew):
-    crew.configure("roots: [{path: ../app, worktree: true, branch: nxet}]\n")
+    crew.configure("roots: [{path: ../app, worktree: true, land: off, branch: nxet}]\n")
     assert "has no branch nxet, where work lands" in why_it_fails(crew)
 
 
@@ -227,10 +230,11 @@ def test_the_subtasks_of_a_lead_that_has_touched_nothing_begin_at_its_branch(pai
 
 def set_up(crew: Crew, *lines: str, more: str = "") -> None:
     crew.configure(
-        f"roots: [{{path: ../app, worktree: true, setup: {json.dumps(lines)}, setup_when: [lock, a/b]{more}}}]\n"
+        f"roots: [{{path: ../app, worktree: true, land: off, setup: {json.dumps(lines)}, setup_when: [lock, a/b]{more}}}]\n"
     )
 
 
+@pytest.mark.shows("key: hive.yaml: roots.setup", "key: hive.yaml: roots.setup_when")
 def test_a_worktree_is_set_up_once_and_again_when_a_named_file_has_changed(crew, repo):
     repo.commit(lock="1\n", **{".gitignore": "deps\n"})
     set_up(crew, "cat lock >> deps", "pwd >> $HOME/visits")
@@ -281,6 +285,20 @@ def test_what_a_killed_agent_has_not_committed_is_there_for_the_one_that_gets_it
     assert {"boat", "keel", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
 
 
+def test_an_agent_that_has_lost_its_task_commits_nothing_to_its_branch_any_more(crew, repo):
+    crew.agent_file("shell: true\n", "bob")
+    ada = at_work(crew)
+    does(ada, write("boat", "ada's boat\n"))
+    [work] = ada.scheduler.active_tasks.runs
+    Hive.open(crew.root).tasks.claims.reclaim("ada")
+    does(crew.start(lambda turn: Thought(), "bob"), write("boat", "bob's boat\n"))
+    (tree(crew) / "late").write_text("too late\n")
+    work.worktrees.commit("late")
+    work.worktrees.put_down()
+    assert repo.show("hive/t", "boat") == "bob's boat"
+    assert repo.git("rev-list", "--count", "main..hive/t") == "2"
+
+
 def test_an_agent_that_gets_its_task_back_has_what_others_have_put_on_its_branch(crew, repo):
     """As the lander does with a conflict: a merge commit of the task's branch and main, with marks."""
     crew.agent_file("shell: true\n", "bob")
@@ -290,8 +308,9 @@ def test_an_agent_that_gets_its_task_back_has_what_others_have_put_on_its_branch
     does(ada, write("boat", "u's boat\n"), *FINISH)
     repo.commit(boat="a blue boat\n")
     repository = Repository.at(repo.path)
-    before, marked, conflicts = repository.merge_tips("main", "hive/t", WHO, mark=True)
-    assert conflicts == ["boat"]
+    before, target = (repo.git("rev-parse", branch) for branch in ("hive/t", "main"))
+    merged = merge(repository, target, before, before, "merge", "x", WHO)
+    marked = conflict_commit(repository, before, target, merged, WHO)
     repository.move("hive/t", marked, before, "returned")
     bob = crew.start(lambda turn: Thought(), "bob")
     does(bob, ("hand_over", {"to": "ada", "reason": "it conflicts"}))
@@ -307,7 +326,8 @@ def test_what_was_not_committed_follows_a_branch_that_others_have_moved(crew, re
     crew.close()
     (tree(crew) / "tar").write_text("in no commit\n")
     repo.commit(keel="a keel\n")
-    before, merged, _ = Repository.at(repo.path).merge_tips("main", "hive/t", WHO)
+    before, target = (repo.git("rev-parse", branch) for branch in ("hive/t", "main"))
+    merged = str(merge(Repository.at(repo.path), before, target, before, "merge", "x", WHO).commit)
     Repository.at(repo.path).move("hive/t", merged, before, "moved")
     does(crew.start(lambda turn: Thought()), runs("cat keel tar; git status --porcelain"), *FINISH)
     assert calls_of(crew.root / "tasks/done/t")[1]["text"].splitlines()[1:] == ["a keel", "in no commit"]

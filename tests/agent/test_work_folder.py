@@ -91,7 +91,7 @@ def test_an_agent_that_may_run_nothing_runs_nothing_through_a_persons_step(crew:
         git = ["git", "-c", "user.name=A", "-c", "user.email=a@b"]
         for words in (["init", "-q", str(app)], ["-C", str(app), "commit", "-q", "--allow-empty", "-m", "begin"]):
             subprocess.run([*git, *words], check=True)
-        crew.configure("roots: [{path: ../app, worktree: true}]\n")
+        crew.configure("roots: [{path: ../app, worktree: true, land: off}]\n")
     owned = crew.root.parent / "owned"
     script = f"open({str(owned)!r}, 'w')\n"
     crew.drop(f"---\nsteps: [{{title: x}}, {{run: '{sys.executable} -c \"import json\"; git status'}}]\n---\nx\n")

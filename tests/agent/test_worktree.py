@@ -77,7 +77,7 @@ def repo(tmp_path: Path) -> Repo:
 
 @pytest.fixture
 def crew(crew: Crew, repo: Repo) -> Crew:
-    crew.configure("roots: [{path: ../app, worktree: true}]\n")
+    crew.configure("roots: [{path: ../app, worktree: true, land: off}]\n")
     crew.agent_file("shell: true\n")
     return crew
 
@@ -136,7 +136,8 @@ def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, re
     result = (crew.root / "tasks/done/t/result.md").read_text()
     assert "Branch `hive/t`" in result
     assert "2 files changed" in result
-    assert f"diff {head[:12]}..hive/t" in result
+    assert f"begun at {head[:12]} of main" in result
+    assert "hivemind task diff t" in result
     assert (tree / "mast").exists(), "it is kept for the agent's next task"
     assert repo.show("hive/t", "src/sail") == "a red sail"
     assert repo.git("rev-parse", "HEAD") == head
@@ -204,7 +205,7 @@ def test_of_several_repositories_the_first_is_the_default_and_each_has_its_workt
     (crew.root.parent / "other").mkdir()
     other = Repo(crew.root.parent / "other/app")
     other.commit(oar="an oar\n")
-    crew.configure("roots: [{path: ../app, worktree: true}, {path: ../other/app, worktree: true}]\n")
+    crew.configure("roots: [{path: ../app, worktree: true, land: off}, {path: ../other/app, worktree: true, land: off}]\n")
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"), write("worktrees/ada/app-2/oar", "a red oar\n"), *FINISH)
     assert (repo.show("hive/t", "boat"), other.show("hive/t", "oar")) == ("a red boat", "a red oar")
@@ -337,40 +338,50 @@ def divided(pair: Crew, *texts: str) -> tuple[Agent, Agent, list[str]]:
     return ada, pair.start(lambda turn: Thought(), "bob"), said(pair)["result"]["ids"]
 
 
-def merge(task: str, **more: Any) -> tuple[str, dict[str, Any]]:
-    return "merge_worktree", {"task": task, **more}
+LOOK = ("list_files", {})
 
 
-def test_a_subtask_begins_from_its_parents_branch_and_is_merged_into_it(pair, repo):
+def test_a_subtask_begins_from_its_parents_branch_and_lands_in_it_between_two_turns(pair, repo):
     ada, bob, [one] = divided(pair, "Mast.")
     does(bob, ("read_file", {"path": "keel"}), write("mast", "a mast\n"))
     assert calls_of(pair.root / "tasks/active" / one)[0]["text"] == "a keel\n"
-    does(ada, merge(one))
-    assert "is not over yet" in said(pair)["error"]
+    does(ada, LOOK)
+    assert "mast" not in said(pair)["text"]
     does(bob, *FINISH)
-    does(ada, write("tar", "tar\n"), merge(one), ("read_file", {"path": "mast"}))
+    does(ada, write("tar", "tar\n"), ("read_file", {"path": "mast"}))
     assert said(pair)["text"] == "a mast\n", "its files are the lead's now"
     assert {"keel", "mast", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
-    does(ada, merge(one))
-    assert "was in it already" in said(pair)["text"]
+    assert repo.branches() == ["hive/t", "main"]
     assert repo.git("status", "--porcelain") == ""
 
 
-@pytest.mark.shows("argument: merge_worktree mark")
-def test_what_conflicts_is_said_and_merged_between_marks_if_the_lead_wants_that(pair, repo):
-    ada, bob, [one, two] = divided(pair, "Red.", "Blue.")
+def test_a_subtask_that_conflicts_goes_back_to_its_agent_with_marks_and_the_lead_merges_nothing(pair, repo):
+    ada, bob, [red, blue] = divided(pair, "Red.", "Blue.")
     for colour in ("red", "blue"):
         does(bob, write("boat", f"a {colour} boat\n"), *FINISH)
-    does(ada, merge(one), merge(two))
-    assert "have changed the same lines in boat" in said(pair)["error"]
-    assert (pair.root / "worktrees/ada/app/boat").read_text() in ("a red boat\n", "a blue boat\n")
-    does(ada, merge(two, mark=True))
-    assert "edit the marks in boat" in said(pair)["text"]
-    does(ada, ("read_file", {"path": "boat"}))
-    assert all(word in said(pair)["text"] for word in ("<<<<<<<", "a red boat", "a blue boat"))
-    does(ada, write("boat", "a violet boat\n"), *FINISH)
+    does(ada, LOOK)
+    tasks = Hive.open(pair.root).tasks
+    assert [tasks.get(task).state.value for task in (red, blue)] == ["done", "inbox"]
+    does(bob, ("read_file", {"path": "boat"}))
+    assert all(word in said(pair, blue)["text"] for word in ("<<<<<<<", "a red boat", "a blue boat"))
+    does(bob, write("boat", "a violet boat\n"), *FINISH)
+    does(ada, ("read_file", {"path": "boat"}), *FINISH)
     assert repo.show("hive/t", "boat") == "a violet boat"
-    assert repo.git("merge-base", "--is-ancestor", f"hive/{two}", "hive/t") == ""
+    assert Hive.open(pair.root).tasks.get(blue).state.value == "done"
+
+
+def test_a_parent_that_ends_waits_for_a_subtask_that_has_not_landed(pair, repo):
+    ada, bob, [red, blue] = divided(pair, "Red.", "Blue.")
+    for colour in ("red", "blue"):
+        does(bob, write("boat", f"a {colour} boat\n"), *FINISH)
+    does(ada, *FINISH)
+    parked = Hive.open(pair.root).tasks.get("t").parked
+    assert parked is not None
+    assert parked.reason == f"waits for its subtask {blue} to land"
+    does(bob, write("boat", "a violet boat\n"), *FINISH)
+    until_idle(ada)
+    assert [Hive.open(pair.root).tasks.get(task).state.value for task in ("t", red, blue)] == ["done"] * 3
+    assert repo.show("hive/t", "boat") == "a violet boat"
 
 
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
@@ -625,14 +636,14 @@ def test_killed_at_any_moment_the_next_life_goes_on_with_the_same_worktree(crew,
     assert not list(repo.path.glob(".git/worktrees/*"))
 
 
-def test_killed_in_a_merge_the_next_life_makes_it_whole(pair, repo):
+def test_killed_while_a_subtask_lands_the_next_life_goes_on(pair, repo):
     _, bob, [one] = divided(pair, "Mast.")
     does(bob, write("mast", "a mast\n"), *FINISH)
     pair.close()
-    turns = [[], [write("tar", "tar\n"), merge(one)], [merge(one)], [*FINISH]]
+    turns = [[], [write("tar", "tar\n")], [LOOK], [*FINISH]]
     killed(pair, turns, "worktree.merging")
     goes_on(pair, turns)
-    assert repo.git("merge-base", "--is-ancestor", f"hive/{one}", "hive/t") == ""
+    assert Hive.open(pair.root).tasks.get(one).state.value == "done"
     assert {"keel", "mast", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
 
 
