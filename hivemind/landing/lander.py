@@ -110,6 +110,7 @@ class Lander:
         self._hive = hive
         self._queue = Queue(hive)
         self._returns = Returns(hive, self._queue)
+        self._targets: dict[tuple[str, str], Target] = {}
         self._spaces: dict[Path, CheckSpace] = {}
         self._landings: list[_Landing] = []
         self._suspects: dict[Path, list[str]] = {}
@@ -235,7 +236,7 @@ class Lander:
             self._queue.send_back(queued, None)
             ring_all(self._hive)
             return
-        targets = [Target.of(self._hive, Path(branch.root), branch.target) for branch in entry.branches]
+        targets = [self._target(branch) for branch in entry.branches]
         if all(target.settings.land == "off" for target in targets):
             close_task(self._hive, queued, [])
             return
@@ -262,6 +263,12 @@ class Lander:
         for picked in landing.tasks:
             self._queue.change(picked, "landing.started", state="queued", reason="", again=False)
         self._check_next(landing)
+
+    def _target(self, branch: LandingBranch) -> Target:
+        key = (branch.root, branch.target)
+        if key not in self._targets:
+            self._targets[key] = Target.of(self._hive, Path(branch.root), branch.target)
+        return self._targets[key]
 
     def _remote(self, target: Target) -> RemoteBranch | None:
         push = target.settings.push
@@ -604,7 +611,7 @@ class Lander:
 
     def _resume_move(self, queued: QueuedTask) -> None:
         for branch in queued.entry.branches:
-            target = Target.of(self._hive, Path(branch.root), branch.target)
+            target = self._target(branch)
             assert branch.old is not None
             assert branch.new is not None
             assert branch.commit
