@@ -509,20 +509,18 @@ class Lander:
     def _push_target(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
         """Push a target's new commit before the target moves, so what others push meanwhile is never behind it. Returns False
         while that is under way, or if these tasks have to wait."""
-        if not remote.is_running and leg.push_tries == 0:
-            if not self._move_target(landing.moving, leg.target, leg.old, leg.new, move=rehearse_move):
-                self._drop(landing)
-                return False
-            leg.push_tries = 1
+        if leg.push_tries == 0 and not self._move_target(landing.moving, leg.target, leg.old, leg.new, move=rehearse_move):
+            self._drop(landing)
+            return False
+        leg.push_tries = 1
         outcome = remote.push(leg.new, leg.target.branch)
-        if outcome == "moved":
+        if outcome in ("moved", "refused"):
             self._drop(landing)
             for queued in landing.moving:
-                self._queue.change(queued, state="queued", reason="")
-        elif outcome == "refused":
-            self._drop(landing)
-            for queued in landing.moving:
-                self._wait(queued, remote.refusal, retry_s=remote.pause_s)
+                if outcome == "moved":
+                    self._queue.change(queued, state="queued", reason="")
+                else:
+                    self._wait(queued, remote.refusal, retry_s=remote.pause_s)
         return outcome in ("pushed", "away")
 
     def _push_branch(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:

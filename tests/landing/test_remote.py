@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hivemind.cli.main import main
 from tests.agent.test_worktree import Repo
 from tests.landing.conftest import FINISH, Harbour, writes
 from tests.program import Python, run
+from tests.waiting import until
 
 
 class Forge:
@@ -211,26 +213,54 @@ def test_after_a_kill_around_the_push_it_lands_once_in_both(harbour, forge, word
     assert ("landed", "mast") in harbour.events()
 
 
-def test_two_hives_that_land_in_one_remote_lose_nothing(harbour, forge, tmp_path):
-    """The other hive's landing is a push between this one's fetch and push, again and again."""
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    forge.hook(
-        "pre-receive",
-        f"""
-read old new ref
-[ "$(ls {marks} | wc -l)" -lt 3 ] || exit 0
-touch {marks}/$new
-exit 0
-""",
-    )
+def test_two_clones_that_push_at_once_lose_nothing(harbour, forge):
+    def push_all() -> None:
+        for number in range(4):
+            for _ in range(20):
+                try:
+                    forge.push(**{f"other{number}": "x\n"})
+                    break
+                except subprocess.CalledProcessError:  # the hive was quicker
+                    continue
+
     for number in range(4):
         harbour.work(f"part{number}", **{f"part{number}": "x\n"})
-        forge.push(**{f"other{number}": "x\n"})
+    colleague = threading.Thread(target=push_all)
+    colleague.start()
     harbour.land()
-    expected = {f"{word}{number}" for word in ("part", "other") for number in range(4)}
-    assert expected <= files(harbour)
+    colleague.join()
+    harbour.work("last", last="x\n")
+    harbour.land()
+    names = {f"{word}{number}" for word in ("part", "other") for number in range(4)}
+    assert names <= files(harbour)
     assert forge.git("rev-parse", "main") == harbour.repo.git("rev-parse", "main")
+    assert [harbour.events().count(("landed", f"part{number}")) for number in range(4)] == [1, 1, 1, 1]
+
+
+def test_a_remote_that_moves_while_it_takes_the_push_is_a_target_that_moved(harbour, forge, tmp_path):
+    forge.clone.commit(oar="an oar\n")
+    forge.clone.git("push", "-q", "origin", "HEAD:other")
+    mark = tmp_path / "mark"
+    forge.hook("update", f"test -e {mark} && exit 0; touch {mark}; git update-ref refs/heads/main refs/heads/other")
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    assert {"oar", "mast"} <= files(harbour)
+    assert forge.git("rev-parse", "main") == harbour.repo.git("rev-parse", "main")
+
+
+def test_a_lander_that_is_killed_while_a_push_runs_lands_it_once(harbour, forge, tmp_path):
+    fifo, mark = tmp_path / "fifo", tmp_path / "mark"
+    os.mkfifo(fifo)
+    forge.hook("pre-receive", f"test -e {mark} && exit 0; touch {mark}; cat {fifo}")
+    harbour.work("mast", mast="a mast\n")
+    with Python(["-c", LAND, str(harbour.root)]) as program:
+        until(mark.exists)
+        program.kill()
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    assert forge.git("rev-parse", "main") == harbour.repo.git("rev-parse", "main")
+    assert harbour.repo.git("log", "--format=%b", "main").count("Hive-Task: mast") == 1
 
 
 # requests
