@@ -16,6 +16,8 @@ from hivemind.fs import load_dataclass, make_folder, save_dataclass
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 
+NOTES = "branches"
+"""The folder of the notes in the folder of a root."""
 _KIND, _VERSION, _SUFFIX = "branch note", 1, ".json"
 
 
@@ -56,11 +58,6 @@ class BranchOverlap:
     text: str
 
 
-def notes_folder(root_folder: Path) -> Path:
-    """Return the folder of the notes of a root."""
-    return root_folder / "branches"
-
-
 def read_notes(folder: Path) -> dict[str, BranchNote]:
     """Return the notes in a folder by their tasks, without those that cannot be read."""
     notes = {}
@@ -80,10 +77,6 @@ def save_note(folder: Path, note: BranchNote) -> None:
     save_dataclass(folder / f"{note.task}{_SUFFIX}", _KIND, _VERSION, note, durable=False)
 
 
-def remove_note(folder: Path, task: str) -> None:
-    (folder / f"{task}{_SUFFIX}").unlink(missing_ok=True)
-
-
 def is_open(layout: Layout, task: str) -> bool:
     """Check that a task is active, or was returned to the inbox."""
     return (layout.active / task).exists() or (layout.inbox / task).exists()
@@ -93,7 +86,7 @@ def branch_overlaps(layout: Layout, task: str) -> list[BranchOverlap]:
     """Return where a task's branches conflict with their targets, and with branches of tasks that were claimed earlier."""
     overlaps = []
     for name in sorted(names_in(layout.landing)):
-        notes = read_notes(notes_folder(layout.landing / name))
+        notes = read_notes(layout.landing / name / NOTES)
         note = notes.pop(task, None)
         if note is None:
             continue

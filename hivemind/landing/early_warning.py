@@ -5,15 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from hivemind.coordination.branches import (
-    BranchConflict,
-    BranchNote,
-    is_open,
-    notes_folder,
-    read_notes,
-    remove_note,
-    save_note,
-)
+from hivemind.coordination.branches import NOTES, BranchConflict, BranchNote, is_open, read_notes, save_note
 from hivemind.errors import HivemindError
 from hivemind.landing.merging import overlaps
 from hivemind.masking import mask
@@ -39,7 +31,7 @@ def note_branches(hive: Parts, work: TaskRun) -> None:
 
 def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> None:
     """Merge a new tip with its target, and with the branches of active tasks that change the same paths."""
-    folder, repository, task = notes_folder(root_folder(hive.layout, worktree.root)), worktree.repository, work.task
+    folder, repository, task = root_folder(hive.layout, worktree.root) / NOTES, worktree.repository, work.task
     notes = read_notes(folder)
     old_note = notes.pop(task.id, None)
     if old_note is not None and old_note.tip == tip:
@@ -55,7 +47,7 @@ def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> No
         conflicts.append(BranchConflict("", str(target), conflict_paths))
     for other in notes.values():
         if not is_open(hive.layout, other.task):
-            remove_note(folder, other.task)
+            (folder / f"{other.task}.json").unlink(missing_ok=True)
         elif not set(paths).isdisjoint(other.paths) and (conflict_paths := overlaps(repository, other.tip, tip)):
             conflicts.append(BranchConflict(other.task, other.tip, conflict_paths))
     save_note(folder, replace(note, conflicts=tuple(conflicts)))
