@@ -63,6 +63,14 @@ def test_a_conflict_that_is_gone_is_no_signal_any_more(pair):
     assert seen(pair, "later") == []
 
 
+def test_a_conflict_is_gone_when_the_task_that_came_first_has_given_way(pair):
+    pair.turn(*writes(boat="a red boat\n"), by="ada")
+    pair.turn(*writes(boat="a blue boat\n"), by="bob")
+    assert seen(pair, "later") == [EXPECTED]
+    pair.turn(*writes(boat="a blue boat\n"), by="ada")
+    assert seen(pair, "later") == []
+
+
 def test_branches_that_change_other_files_are_not_merged(pair, monkeypatch):
     def refuse(*_: object) -> tuple[str, ...]:
         raise AssertionError
