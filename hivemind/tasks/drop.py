@@ -10,27 +10,22 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.frozen import frozen
 from hivemind.fs import is_timestamp_reliable
 from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.paths import OutsideError, resolve_inside
 from hivemind.fs.trees import is_too_deep
-from hivemind.layout import Layout
 from hivemind.names import slug
-from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, has_front_matter
-from hivemind.tasks.outbox import Outbox
-from hivemind.tasks.record import RECORD, Records, TaskRecord, has_ended, is_made_whole, load
+from hivemind.tasks.form import DEFAULT_PRIORITY, has_front_matter
+from hivemind.tasks.record import RECORD, TaskRecord, has_ended, is_made_whole, load
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
-
-Settled = Callable[[str | int, float, datetime], bool]
 
 UNTRUSTED_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags to open a file that anyone may have created: no link is followed, and a FIFO does not block."""
@@ -47,26 +42,6 @@ _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
 """Names in a dropped folder that are never its text, because the program may have written them."""
 _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
-
-
-@frozen
-class Settings:
-    """The settings that all parts of a hive's tasks share. `Tasks` describes the fields."""
-
-    layout: Layout
-    reader: TextReader
-    records: Records
-    agents: Callable[[], Mapping[str, str | None]]
-    durable: bool
-    settle_ms: float
-    grace_s: float
-    clock: Callable[[], datetime]
-    roots: Collection[Path]
-    settled: Settled
-    rename: Callable[[str, str], None]
-    ask_about_files: bool
-    outbox: Outbox
-    local_hives: Callable[[], tuple[str, ...]]
 
 
 # names

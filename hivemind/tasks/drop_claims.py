@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.fs import crash_point, fsync_folder, make_folder, move
-from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, Settings, read_open
+from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, read_open
 from hivemind.tasks.folder import free_name
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import TaskProblem
 
 
