@@ -214,15 +214,15 @@ class Lander:
             return
         if self._is_waiting(queued, targets) or any(map(self._is_taken, targets)):
             return
+        if all(branch.landed for branch in entry.branches):  # its end has failed
+            close_landed(self._hive, self._queue, queued, entry.branches)
+            return
         if len(targets) == 1 and not self._may_land_now(queued, targets[0], queue):
             return
         legs = [_Leg(target, target.tip) for target in targets]
         landing = _Landing(legs)
         for leg, branch in zip(legs, entry.branches, strict=True):
-            if branch.landed:
-                leg.is_green = True
-                leg.picks.append((queued, branch, str(branch.commit)))
-            elif not self._pick(leg, queued, branch):
+            if not self._pick(leg, queued, branch):
                 return
         if len(targets) == 1 and self._takes_batches(targets[0]):
             self._fill(legs[0], queued, queue)
