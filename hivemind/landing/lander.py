@@ -259,7 +259,7 @@ class Lander:
             return None
         if settings.land == "ask":
             return f"waits for you: hivemind land {queued.id}"
-        if changed := protected_changes(target.changed_paths(branch), settings.protect):
+        if settings.protect and (changed := protected_changes(target.changed_paths(branch), settings.protect)):
             return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
         return None
 
