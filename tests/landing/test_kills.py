@@ -233,6 +233,14 @@ def test_a_revert_that_was_killed_can_be_asked_for_again(harbour: Harbour) -> No
     )
 
 
+def test_a_branch_whose_work_the_person_took_out_again_is_kept(harbour: Harbour) -> None:
+    harbour.work("mast", mast="a mast\n")
+    dies(harbour, "landed")
+    harbour.repo.git("reset", "-q", "--hard", "main^")
+    harbour.land()
+    assert harbour.repo.show("hive/mast", "mast") == "a mast"
+
+
 def test_an_end_that_failed_is_made_later_and_moves_nothing_back(harbour: Harbour) -> None:
     harbour.work("mast", mast="a mast\n")
     dies(harbour, "landed")
