@@ -11,6 +11,7 @@ from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Target
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
+from hivemind.taskrun.contest import Contest
 from hivemind.taskrun.landing_entry import DRAFT, LandingBranch
 
 
@@ -34,6 +35,8 @@ def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
     text = draft.read_text("utf-8", "replace") if draft.is_file() else f"# {queued.task.title}\n"
     if lines:
         text = "\n".join([text.rstrip(), "", "## Landing", "", *lines, ""])
+    if (contest := Contest.of(queued.task.kept)) is not None:
+        text = "\n".join([text.rstrip(), "", "## Candidates", "", *contest.report, ""])
     folder = hive.tasks.finish(queued.task, text)
     (folder / DRAFT).unlink(missing_ok=True)
     hive.steps.end_task(queued.id, "done", agent_id=queued.entry.agent, has_left_active=True)
