@@ -121,7 +121,7 @@ class Returns:
     def left_alone(self, target: Target, commit: str, paths: Sequence[str]) -> None:
         """Tell a person which files a landing has not updated, since they were changed while it was interrupted."""
         names = "\n".join(_names(paths))
-        body = f"{target.branch} is at {commit} in {target.root}. git shows these files as changed, since you had changed them:\n\n"
+        body = f"{target.branch} is at {commit} in {target.root}. git shows these files, which you had changed, as changed:\n\n"
         message_id = f"landing-left.{target.folder.name}.{commit}"
         self._hive.mail.send(POSTMASTER, HUMAN, "Files that a landing left alone", f"{body}{names}\n", message_id=message_id)
 

@@ -161,7 +161,7 @@ class Target:
 
 
 def hold_roots(hive: Parts, names: Sequence[str], reason: str | None) -> list[Path]:
-    """Hold the landing in roots, or let it go on (`reason` is None), and wake the lander. Roots are named by their paths or by the
+    """Hold the landing in roots, or let it go on (`reason` is None), and wake the lander. Roots are named by path or by the
     last part of these; without a name all are meant. Raises UserError."""
     settings = hive.config.repository_roots(hive.layout)
     roots = {

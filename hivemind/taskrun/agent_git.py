@@ -31,16 +31,7 @@ _COMMIT_S, _CHECKOUT_S = 50.0, 600.0  # a commit must end before the supervisor 
 _MAX_PRINTED, _MAX_LINE = 1 << 16, 200
 _BROKEN, _MERGE_UNDER_WAY = 9, 10
 _FILL = "git read-tree --reset -u HEAD"
-_TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _SWITCH = """
-if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi
-git read-tree --reset -u HEAD
-git clean -ffdq
-"""
-"""Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. The
-commit of what was left over has refreshed the index. It fails if the index hides changes (`assume-unchanged`,
-`skip-worktree`)."""
-_CLEAN_SWITCH = """
 problems=$({
     git reset -q --hard "$1" && {
         find . -path ./.git -prune -o ! -type d -name .gitignore -printf '%P\\0' -o '(' -type p -o -type s ')' -exec rm -f {} +
@@ -53,6 +44,9 @@ problems=$({
 """Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
 does not count: it is listed once. Git overlooks FIFOs, sockets, and repositories in tracked folders. A warning is a failure: git
 skips what it cannot read."""
+_TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
+_SWITCH_INDEX = f"if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi\n{_SWITCH}"
+"""Switch with the index that an agent has left. It fails if that hides changes (`assume-unchanged`, `skip-worktree`)."""
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
 git rev-parse --quiet --verify HEAD^0 > /dev/null || exit {_BROKEN}
@@ -127,7 +121,7 @@ class Worktree:
         if not is_new and switch:
             with contextlib.suppress(GitProblem):
                 if self._replace_git(repository, tip, identity, keep_index=True):
-                    self._run_script(_SWITCH)
+                    self._run_script(_SWITCH_INDEX, tip)
                     return False
             fs.remove_tree(self.path)
             is_new = True
@@ -145,9 +139,9 @@ class Worktree:
         is_kept = True
         try:
             self._replace_git(repository, commit, {})
-            os.replace(index, self.path / ".git/index")  # after a kill there is no copy, so nothing half done is trusted
-            with self._run_inside(_CLEAN_SWITCH, commit, limit_s=_CHECKOUT_S):
-                pass
+            # after a kill there is no copy, so nothing half done is trusted
+            os.replace(index, self.path / ".git/index")
+            self._run_script(_SWITCH, commit)
         except (GitProblem, OSError):
             is_kept = False
             index.unlink(missing_ok=True)
@@ -188,8 +182,8 @@ class Worktree:
         fs.remove_tree(staging)
         return True
 
-    def _run_script(self, script: str) -> None:
-        with self._run_inside(script, limit_s=_CHECKOUT_S):
+    def _run_script(self, script: str, *words: str) -> None:
+        with self._run_inside(script, *words, limit_s=_CHECKOUT_S):
             pass
 
     def _repository_files(

@@ -93,10 +93,10 @@ class Session:
         """The worktrees of the task in focus, which may not exist yet; tools work in the first."""
         return () if self.focus.work is None else self.focus.work.worktrees.planned
 
-    def enter(self, *roots: Path) -> tuple[Worktree, ...]:
-        """Return the worktrees of these roots, by default all, of the task in focus. Makes those that are missing. Raises
-        UserError."""
-        worktrees = self.work.worktrees
+    def enter(self, *roots: Path, work: TaskRun | None = None) -> tuple[Worktree, ...]:
+        """Return the worktrees of these roots, by default all, of a task, by default the one in focus. Makes those that are
+        missing. Raises UserError."""
+        worktrees = (work or self.work).worktrees
         if worktrees.is_ready(*roots):
             return worktrees.ready(*roots)
         with self.pulse.busy(_MAKING_S + self.config.limits.wall_s):

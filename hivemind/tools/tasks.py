@@ -114,7 +114,7 @@ def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
     task, relative = work.task, session.hive.layout.relative
     text = mask(task.full_text)
     # a member works there with tools of its own
-    worktrees = session.enter() if session.config.outside else session.worktrees
+    worktrees = session.enter(work=work) if session.config.outside else work.worktrees.planned
     text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (read_file shows the whole text)"
     return {
         "task": task.id,
