@@ -209,7 +209,7 @@ class Contests:
         candidate is chosen at once, unless the task wants a review."""
         review = queued.task.review
         if len(green) == 1 and review is None:
-            self._decide(queued, contest, *green.values(), "It is the only one that is green.", None)
+            self._decide(queued, contest, next(iter(green.values())), "It is the only one that is green.", None)
             return
         self._withdraw_choice(contest)
         role = _REVIEWER if review is None else review.by

@@ -201,6 +201,7 @@ class Worktrees:
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
         contest = contest_of(self._hive, self._task)
         start = next((start for start in contest.starts if start.root == str(root)), None) if contest else None
+        into: str | None
         if start is not None:
             into, base = start.target, start.commit
         elif parent_worktree is not None:
