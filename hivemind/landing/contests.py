@@ -16,7 +16,7 @@ from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import crash_point, write
 from hivemind.landing.changes import branch_diffs
-from hivemind.landing.endings import close_task
+from hivemind.landing.endings import close_task, read_draft
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.layout import HUMAN, LANDING, POSTMASTER
 from hivemind.masking import mask
@@ -86,14 +86,16 @@ class Contests:
         if any(task_id not in green and self._hive.tasks.listing.is_open(task_id) for task_id in contest.candidates):
             return False
         if not green:
-            self._fail(queued, contest, "No candidate is green.")
+            self._fail(queued, "No candidate is green.", contest)
         elif contest.choice is None or contest.judged != _tips(green):
             self._ask(queued, contest, green)
         else:
             return contest.judge != HUMAN and self._take_verdict(queued, contest, green)
         return True
 
-    def _save(self, queued: QueuedTask, contest: Contest, reason: str = "", event: str = "task.recorded", **kept: Any) -> None:
+    def _save(
+        self, queued: QueuedTask, contest: Contest, reason: str = "", event: str = "task.recorded", **kept: Any
+    ) -> None:
         """Record the contest, and what the task waits for: by default its candidates."""
         wait = TaskWait(tuple(contest.candidates), "all", None, contest.said)
         if contest.choice is not None:
@@ -119,7 +121,7 @@ class Contests:
         try:
             agents = self._choose_agents(task)
         except TaskProblem as problem:
-            self._end_failed(queued, str(problem))
+            self._fail(queued, str(problem))
             return
         stem, ids = task.id[:_STEM].rstrip(".-_"), list[str]()
         for number in range(len(agents)):
@@ -149,7 +151,9 @@ class Contests:
 
         workers = self._hive.journal.view(collect)
         names = [name for name, agent in agents.items() if task.role in (None, agent.role)]
-        names.sort(key=lambda name: (agents[name].outside, agents[name].mind == "extractive", workers.count(name), name))
+        names.sort(
+            key=lambda name: (agents[name].outside, agents[name].mind == "extractive", workers.count(name), name)
+        )
         if len(names) < task.candidates:
             whom = "agents" if task.role is None else f"agents of the role {task.role}"
             message = f"candidates: {task.candidates} {whom} are asked for, and there are {len(names)}"
@@ -178,16 +182,13 @@ class Contests:
     def _add(self, task: Task, task_id: str, fields: Callable[[], dict[str, Any]]) -> None:
         if not self._hive.tasks.inbox.has_id(task_id):
             self._hive.tasks.add(**fields(), id=task_id, by=task.maker, parent=task.id)
-        elif self._hive.tasks.get(task_id).parent != task.id:
-            remedy = f"rename or remove it, or cancel {task.id}"
-            raise UserError("is a task already, and not a part of this one", location=task_id, remedy=remedy)
 
     def _pass_on(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> None:
         """Take a person's answer to the question which candidate it is. Any other addition goes to all candidates, of which the
         green ones go back to work."""
         addition = queued.task.said[contest.said]
         answer = _CHOICE.fullmatch(addition.text.removeprefix(f"{queued.id}.")) if contest.judge == HUMAN else None
-        chosen = by_id.get(contest.judged_letters.get(answer[1].lower(), "")) if answer is not None else None
+        chosen = by_id.get(contest.choices.get(answer[1].lower(), "")) if answer is not None else None
         if answer is not None and _is_green(chosen) and chosen is not None:
             self._decide(queued, contest, chosen, answer[2] or "", addition.by)
             return
@@ -238,12 +239,12 @@ class Contests:
         if listing.is_open(choice):
             return False
         verdict = listing.kept_values(choice).get("verdict") if listing.outcome(choice) == "done" else None
-        chosen = None if verdict is None else contest.judged_letters.get(str(verdict.get("choice")))
+        chosen = None if verdict is None else contest.choices.get(str(verdict.get("choice")))
         if chosen is not None and verdict is not None:
             self._decide(queued, contest, green[chosen], str(verdict.get("reason")), f"{contest.judge} ({choice})")
         elif verdict is not None and not verdict["approved"]:
             missing = "; ".join(map(str, verdict["missing"]))
-            self._fail(queued, contest, f"{contest.judge} has chosen no candidate ({choice}). Missing: {missing}")
+            self._fail(queued, f"{contest.judge} has chosen no candidate ({choice}). Missing: {missing}", contest)
         else:
             self._ask(queued, contest, green, why=f"{choice} ended without a choice; ")
         return True
@@ -253,9 +254,7 @@ class Contests:
         words = mask(reason).strip()
         report = [f"Chosen: {chosen.id}, the work of {chosen.entry.agent}{f', by {by}' if by else ''}. {words}", ""]
         contest = replace(contest, winner=chosen.id, report=(*report, *self._table(contest)))
-        draft = chosen.task.path / DRAFT
-        text = draft.read_text("utf-8", "replace") if draft.is_file() else f"# {queued.task.title}\n"
-        write(queued.task.path / DRAFT, text, durable=self._hive.config.durable)
+        write(queued.task.path / DRAFT, read_draft(chosen.task), durable=self._hive.config.durable)
         crash_point("landing.candidates.drafted")
         entry = replace(
             chosen.entry, said=len(queued.task.said), state="queued", reason="", approved=by == HUMAN, candidate_of=None, tries=0,
@@ -282,11 +281,8 @@ class Contests:
             crash_point("landing.candidates.closed")
         return bool(green)
 
-    def _fail(self, queued: QueuedTask, contest: Contest, reason: str) -> None:
-        self._end_failed(queued, "\n".join([reason, "", *self._table(contest)]))
-
-    def _end_failed(self, queued: QueuedTask, text: str) -> None:
-        self._hive.tasks.fail(queued.task, mask(text))
+    def _fail(self, queued: QueuedTask, reason: str, contest: Contest | None = None) -> None:
+        self._hive.tasks.fail(queued.task, mask("\n".join([reason, "", *(self._table(contest) if contest else ())])))
         self._hive.steps.end_task(queued.id, "failed", agent_id=LANDING, has_left_active=True)
 
     # what people and reviewers see
@@ -320,12 +316,10 @@ class Contests:
             "## The task", "", task.full_text.strip(), "",
         ]  # fmt: skip
         room = _SHOWN_CHARS // len(green)
-        for task_id, candidate in green.items():
-            draft = candidate.path / DRAFT
-            result = draft.read_text("utf-8", "replace").strip() if draft.is_file() else ""
-            diffs = "\n\n".join(text for _, text in branch_diffs(self._hive, candidate))
-            parts = [f"## {contest.letter(task_id)}: {task_id}", "", _cut(result, room // 4), ""]
-            lines += [*parts, *(f"    {line}" for line in _cut(diffs, room).splitlines()), ""]
+        for letter, task_id in contest.choices.items():
+            diffs = "\n\n".join(text for _, text in branch_diffs(self._hive, green[task_id]))
+            lines += [f"## {letter}: {task_id}", "", _cut(read_draft(green[task_id]), room // 4), ""]
+            lines += [*(f"    {line}" for line in _cut(diffs, room).splitlines()), ""]
             lines += [f"All of it: `hivemind task diff {task_id}`.", ""]
         return mask("\n".join(lines))
 
@@ -336,7 +330,11 @@ def _candidate_fields(task: Task, contest: Contest, task_id: str) -> dict[str, A
     text = replace(task, said=task.said[: contest.said]).full_text
     lines = [text.rstrip(), "", f"({others} more do this task too, apart from you. The best result is used."]
     if task.review is not None:
-        lines += ["It must meet these criteria:", "", *(f"{n}. {text}" for n, text in enumerate(task.review.criteria, 1))]
+        lines += [
+            "It must meet these criteria:",
+            "",
+            *(f"{n}. {text}" for n, text in enumerate(task.review.criteria, 1)),
+        ]
     files = {str(path.relative_to(task.files)): path.read_bytes() for path in task.attachments}
     return {
         "text": "\n".join(lines) + ")\n", "title": task.title, "assignee": contest.candidates[task_id], "priority": task.priority,

@@ -13,6 +13,7 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.contest import Contest
 from hivemind.taskrun.landing_entry import DRAFT, LandingBranch
+from hivemind.tasks import Task
 
 
 def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequence[LandingBranch]) -> None:
@@ -29,10 +30,15 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
     close_task(hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches])
 
 
+def read_draft(task: Task) -> str:
+    """Return the result of a task that has not landed yet."""
+    draft = task.path / DRAFT
+    return draft.read_text("utf-8", "replace") if draft.is_file() else f"# {task.title}\n"
+
+
 def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
     """Write result.md from the draft, with `lines` about the landing, and end the task as done."""
-    draft = queued.task.path / DRAFT
-    text = draft.read_text("utf-8", "replace") if draft.is_file() else f"# {queued.task.title}\n"
+    text = read_draft(queued.task)
     if lines:
         text = "\n".join([text.rstrip(), "", "## Landing", "", *lines, ""])
     if (contest := Contest.of(queued.task.kept)) is not None:

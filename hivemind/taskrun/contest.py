@@ -54,14 +54,19 @@ class Contest:
         """Return the contest as a value to keep with a task."""
         return {CONTEST: json_fields(self)}
 
-    def letter(self, candidate: str) -> str:
-        """Return the letter of a candidate: `a` for the first."""
-        return chr(ord("a") + [*self.candidates].index(candidate))
-
     @property
-    def judged_letters(self) -> dict[str, str]:
-        """The candidates to choose from, by letter."""
-        return {self.letter(candidate): candidate for candidate in self.judged or ()}
+    def choices(self) -> dict[str, str]:
+        """The candidates to choose from, by letter: `a` for the first."""
+        pairs = zip("abcdefgh", self.candidates, strict=False)
+        return {letter: task_id for letter, task_id in pairs if task_id in (self.judged or ())}
+
+    def states(self, hive: Parts) -> dict[str, str]:
+        """Return for people who does each candidate, and how it stands."""
+        states = {}
+        for task_id, agent in self.candidates.items():
+            outcome = hive.tasks.listing.outcome(task_id) or "open"
+            states[task_id] = f"{agent}, {'chosen' if task_id == self.winner else outcome}"
+        return states
 
 
 def contest_of(hive: Parts, task: Task) -> Contest | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
@@ -77,11 +77,9 @@ def _as_events(value: Any) -> Any:
 
 
 def _as_candidates(value: Any) -> Any:
-    count = value if isinstance(value, int) else len(value) if isinstance(value, list | tuple) else 0
-    if isinstance(value, bool) or not 2 <= count <= MAX_CANDIDATES:
-        raise ValueError(f"write how many agents, 2 to {MAX_CANDIDATES}, or a list of their names")
-    if isinstance(value, list | tuple) and len({str(name).strip().lower() for name in value}) < count:
-        raise ValueError("names an agent twice")
+    count = len({str(name).strip().lower() for name in value}) if isinstance(value, list | tuple) else value
+    if type(count) is not int or not 2 <= count <= MAX_CANDIDATES:
+        raise ValueError(f"write how many agents, 2 to {MAX_CANDIDATES}, or a list of their names, each once")
     return value
 
 
@@ -116,19 +114,11 @@ class TaskForm(Strict):
     until: Annotated[datetime, BeforeValidator(moment)] | None = None
     missed: Literal["once", "all"] = "once"
 
-    @field_validator("candidates")
-    @classmethod
-    def _check_sole(cls, candidates: Any, info: ValidationInfo) -> Any:
-        if candidates and (info.data.get("assignee") or (info.data.get("role") and not isinstance(candidates, int))):
-            raise ValueError("names the agents: leave assignee and role out")
-        return candidates
-
-    @field_validator("where")
-    @classmethod
-    def _check_here(cls, where: str | None, info: ValidationInfo) -> str | None:
-        if where is not None and info.data.get("candidates"):
-            raise ValueError("candidates work in this hive: leave it out")
-        return where
+    @model_validator(mode="after")
+    def _check_candidates(self) -> TaskForm:
+        if self.candidates and (self.assignee or self.where):
+            raise ValueError("candidates: says which agents of this hive do it: leave assignee and where out")
+        return self
 
 
 class _YamlForm(TaskForm):

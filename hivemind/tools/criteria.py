@@ -70,9 +70,9 @@ def verdict(session: Session, arguments: Verdict) -> dict[str, Any]:
     contest = contest_of(hive, work.task)
     if contest is not None and arguments.approved:
         fields |= {"choice": (arguments.choice or "").strip().lower(), "reason": mask(arguments.reason.strip())}
-        if fields["choice"] not in contest.judged_letters or not fields["reason"]:
-            raise ToolProblem(f"name the choice, one of {', '.join(contest.judged_letters)}, and the reason")
-        text = f"Chosen: {contest.judged_letters[fields['choice']]}\n\n{fields['reason']}"
+        if fields["choice"] not in contest.choices or not fields["reason"]:
+            raise ToolProblem(f"name the choice, one of {', '.join(contest.choices)}, and the reason")
+        text = f"Chosen: {contest.choices[fields['choice']]}\n\n{fields['reason']}"
     hive.tasks.active.keep(work.task, "verdict", fields)
     folder = work.finish(text)
     return {"task": work.task.id, "state": "done", "path": hive.layout.relative(folder / "result.md")}

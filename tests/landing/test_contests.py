@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from datetime import UTC, datetime
 
 import pytest
 
 from hivemind import Hive
+from hivemind.cli import main
 from tests.landing.conftest import FINISH, Harbour, with_hive, writes
 from tests.tasks.conftest import in_process, killed_at
 
@@ -37,11 +39,13 @@ def say(harbour: Harbour, text: str, task: str = "boat") -> None:
     harbour.land()
 
 
-def test_a_person_chooses_one_of_the_green_candidates_and_that_lands_as_the_task(contest):
+def test_a_person_chooses_one_of_the_green_candidates_and_that_lands_as_the_task(contest, capsys):
     do(contest, "ada", "an oak boat\n")
     do(contest, "bob", "a pine boat\n")
     contest.land()
     assert contest.state("boat") == "active"
+    assert main(["--hive", str(contest.root), "task", "show", "boat"]) == 0
+    assert "boat.a: ada, open" in capsys.readouterr().out
     assert 'hivemind task say boat "LETTER: your reason"' in contest.reason("boat")
     hive = Hive.open(contest.root)
     [letter] = [one for one in hive.mail.list("human") if one.subject.startswith("Choose a candidate")]
@@ -196,9 +200,9 @@ def test_a_number_takes_that_many_agents_of_the_role(harbour):
     ("head", "problem"),
     [
         ("candidates: 1", "write how many agents, 2 to 8"),
-        ("candidates: [ada, ADA]", "names an agent twice"),
-        ("candidates: 2\nassignee: ada", "leave assignee and role out"),
-        ("candidates: 2\nwhere: any", "candidates work in this hive"),
+        ("candidates: [ada, ADA]", "each once"),
+        ("candidates: 2\nassignee: ada", "leave assignee and where out"),
+        ("candidates: 2\nwhere: any", "says which agents of this hive do it"),
         ("candidates: [ada, zoe]", "there is no agent zoe"),
         ("candidates: 7", "7 agents are asked for"),
     ],
@@ -220,7 +224,13 @@ def test_where_no_work_lands_no_task_has_candidates(harbour):
 
 @pytest.mark.parametrize(
     "point",
-    ["tasks.claim.published", "tasks.claim.recorded", "landing.candidates.recorded", "landing.candidates.added", "landing.candidates.added:2"],
+    [
+        "tasks.claim.published",
+        "tasks.claim.recorded",
+        "landing.candidates.recorded",
+        "landing.candidates.added",
+        "landing.candidates.added:2",
+    ],
 )
 def test_a_kill_at_the_beginning_makes_no_candidate_twice(harbour, point):
     harbour.configure(check=CHECK)
@@ -237,9 +247,7 @@ def test_a_kill_at_the_beginning_makes_no_candidate_twice(harbour, point):
     assert sorted(task.id for task in Hive.open(harbour.root).tasks.list()) == ["boat", "boat.a", "boat.b"]
 
 
-@pytest.mark.parametrize(
-    "point", ["green", "green:2", "asking", "drafted", "chosen", "closed", "closed:2"]
-)
+@pytest.mark.parametrize("point", ["green", "green:2", "asking", "drafted", "chosen", "closed", "closed:2"])
 def test_a_kill_at_any_step_of_the_choice_lands_one_candidate_once(contest, point):
     do(contest, "ada", "an oak boat\n")
     do(contest, "bob", "a pine boat\n")
@@ -253,3 +261,20 @@ def test_a_kill_at_any_step_of_the_choice_lands_one_candidate_once(contest, poin
     assert contest.repo.show("main", "boat") == "an oak boat"
     assert [event for event in contest.events() if event[0] == "landed"] == [("landed", "boat")]
     assert len(list(Hive.open(contest.root).mail.list("human"))) == 1, "a person is asked once"
+
+
+def test_candidates_share_the_budget_of_their_task(harbour):
+    from hivemind.agent.budget import Budget
+    from hivemind.config import BudgetConfig, TokenBudget
+    from hivemind.taskrun.task_run import TaskRun
+    from hivemind.taskrun.waits import Parking
+
+    begin(harbour, "budget: 100000\n")
+    for name in ("ada", "bob"):
+        harbour.turn(("read_file", {"path": "boat"}), by=name)
+    hive, now = Hive.open(harbour.root), datetime.now(UTC)
+    runs = {name: TaskRun(hive, hive.tasks.get(f"boat.{letter}"), name) for letter, name in (("a", "ada"), ("b", "bob"))}
+    budgets = {name: Budget(BudgetConfig(), hive.layout, name, TokenBudget()) for name in runs}
+    budgets["ada"].hold(60_000, 0.0, runs["ada"], now)(60_000, 0.0, now)
+    with pytest.raises(Parking, match="the task's budget of 100000 tokens"):
+        budgets["bob"].hold(60_000, 0.0, runs["bob"], now)
