@@ -247,7 +247,6 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
 
     A drop that cannot be parsed as a task has only its path and the reason.
     """
-    from hivemind.taskrun.contest import Contest
     from hivemind.tasks import TaskProblem, landing_state
 
     try:
@@ -263,7 +262,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
             record
             | empty_fields
             | {"waiting": unread.waiting, "notes": notes}
-            | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "landing", "candidates"))
+            | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "landing"))
         )
     return _common_fields(task) | {
         "subtasks": task.subtasks,
@@ -278,7 +277,6 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "used": _usage(hive, task.id),
         "hive": task.kept.get("hive"),
         "landing": landing_state(task),
-        "candidates": None if (contest := Contest.of(task.kept)) is None else contest.states(hive),
     }
 
 
@@ -320,7 +318,6 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
         ("For", task["assignee"] or (f"role {task['role']}" if task["role"] else None)),
         ("Part of", task["parent"]),
         ("Parts", ", ".join(task["subtasks"])),
-        *(("Candidate", f"{name}: {text}") for name, text in (task["candidates"] or {}).items()),
         ("After", ", ".join(task["dependencies"])),
         ("Deadline", task["deadline"]),
         ("Waiting", task["waiting"]),

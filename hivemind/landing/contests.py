@@ -72,16 +72,19 @@ class Contests:
         return has_changed
 
     def _go_on(self, queued: QueuedTask, by_id: Mapping[str, QueuedTask]) -> bool:
-        task, contest = queued.task, Contest.of(queued.task.kept)
+        contest = Contest.of(queued.task.kept)
         if contest is None:
             self._begin(queued)
-            return True
-        if not contest.is_complete:
+        elif not contest.is_complete:
             self._complete(queued, contest)
-            return True
-        if len(task.said) > contest.said:
+        elif len(queued.task.said) > contest.said:
             self._pass_on(queued, contest, by_id)
-            return True
+        else:
+            return self._judge(queued, contest, by_id)
+        return True
+
+    def _judge(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> bool:
+        """Ask for a choice, or take it, once no candidate is at work. Returns False while one is, or nobody has chosen."""
         green = {task_id: by_id[task_id] for task_id in contest.candidates if _is_green(by_id.get(task_id))}
         if any(task_id not in green and self._hive.tasks.listing.is_open(task_id) for task_id in contest.candidates):
             return False

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from hivemind.boundary import as_dataclass, json_fields
-from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task
@@ -60,20 +58,11 @@ class Contest:
         pairs = zip("abcdefgh", self.candidates, strict=False)
         return {letter: task_id for letter, task_id in pairs if task_id in (self.judged or ())}
 
-    def states(self, hive: Parts) -> dict[str, str]:
-        """Return for people who does each candidate, and how it stands."""
-        states = {}
-        for task_id, agent in self.candidates.items():
-            outcome = hive.tasks.listing.outcome(task_id) or "open"
-            states[task_id] = f"{agent}, {'chosen' if task_id == self.winner else outcome}"
-        return states
-
 
 def contest_of(hive: Parts, task: Task) -> Contest | None:
-    """Return the contest that a task is a part of, as a candidate or as the choice; None for any other task."""
-    if task.parent is None:
+    """Return the contest that a task is a part of, as a candidate or as the choice; None for any other task. Raises
+    UserError."""
+    if task.parent is None or not hive.tasks.listing.is_known(task.parent):
         return None
-    contest = None
-    with suppress(UserError):  # the parent is gone
-        contest = Contest.of(hive.tasks.get(task.parent).kept)
+    contest = Contest.of(hive.tasks.get(task.parent).kept)
     return contest if contest is not None and task.id in (*contest.candidates, contest.choice) else None

@@ -45,7 +45,7 @@ def test_a_person_chooses_one_of_the_green_candidates_and_that_lands_as_the_task
     contest.land()
     assert contest.state("boat") == "active"
     assert main(["--hive", str(contest.root), "task", "show", "boat"]) == 0
-    assert "boat.a: ada, open" in capsys.readouterr().out
+    assert "boat.a, boat.b" in capsys.readouterr().out
     assert 'hivemind task say boat "LETTER: your reason"' in contest.reason("boat")
     hive = Hive.open(contest.root)
     [letter] = [one for one in hive.mail.list("human") if one.subject.startswith("Choose a candidate")]
