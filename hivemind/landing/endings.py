@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivemind.fs import crash_point
+from hivemind.landing.checkout import checkout_of
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Target
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
-from hivemind.taskrun.contest import Contest
-from hivemind.taskrun.landing_entry import DRAFT, LandingBranch
+from hivemind.taskrun.contest import Contest, contest_of
+from hivemind.taskrun.git import Repository
+from hivemind.taskrun.landing_entry import DRAFT, LandingBranch, LandingEntry
 from hivemind.tasks import Task
 
 
@@ -48,3 +50,16 @@ def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
     hive.steps.end_task(queued.id, "done", agent_id=queued.entry.agent, has_left_active=True)
     if hive.tasks.claims.recheck_count:  # a task in the inbox may wait for this one
         ring_all(hive)
+
+
+def delete_branches(hive: Parts, task_id: str) -> None:
+    """Delete the branches of a candidate that was not chosen. One that is checked out, or has moved since, stays. Raises
+    UserError, OSError."""
+    task = hive.tasks.get(task_id)
+    contest, entry = contest_of(hive, task), LandingEntry.of(task.kept)
+    if contest is None or entry is None or contest.winner in (None, task_id) or task_id not in contest.candidates:
+        return
+    for branch in entry.branches:
+        repository, ref = Repository.at(Path(branch.root)), f"refs/heads/{branch.branch}"
+        if repository.commit_of(ref) == branch.tip and checkout_of(repository, branch.branch) is None:
+            repository.git("update-ref", "--no-deref", "-d", ref, branch.tip)

@@ -171,6 +171,7 @@ class TaskBuilder:
             if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
                 move(build / FILES / name, build / target, durable=False)
         remove(build / FILES / RECORD)  # the new record has its content
+        crash_point("tasks.claim.emptied")
         if self._durable:
             fsync_folder(build / FILES)
 

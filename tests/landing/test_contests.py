@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from hivemind import Hive
 from hivemind.cli import main
+from hivemind.config import RetentionConfig
+from hivemind.swarm.archive import archive
 from tests.landing.conftest import FINISH, Harbour, with_hive, writes
 from tests.tasks.conftest import in_process, killed_at
 
@@ -73,6 +75,20 @@ def test_all_candidates_begin_from_the_same_commit_and_know_nothing_of_each_othe
     rows = [hive.tasks.get(task).kept["worktrees"][0] for task in ("boat.a", "boat.b")]
     assert rows[0]["base"] == rows[1]["base"]
     assert [row["branch"] for row in rows] == ["hive/boat.a", "hive/boat.b"]
+
+
+def test_the_branches_of_the_others_go_when_their_tasks_are_archived_unless_a_person_uses_them(harbour):
+    harbour.agent("eve")
+    begin(harbour, names="[ada, bob, eve]")
+    for name in ("ada", "bob", "eve"):
+        do(harbour, name, f"a boat of {name}\n")
+    harbour.land()
+    say(harbour, "b")
+    harbour.repo.git("checkout", "-q", "hive/boat.a")
+    hive = Hive.open(harbour.root)
+    archived = archive(hive, RetentionConfig(tasks="1s"), datetime.now(UTC) + timedelta(days=1))
+    assert len(archived.tasks) == 4
+    assert harbour.repo.branches() == ["hive/boat.a", "main"]
 
 
 def test_a_candidate_that_fails_costs_only_itself_and_the_only_green_one_lands_at_once(contest):
@@ -278,3 +294,10 @@ def test_candidates_share_the_budget_of_their_task(harbour):
     budgets["ada"].hold(60_000, 0.0, runs["ada"], now)(60_000, 0.0, now)
     with pytest.raises(Parking, match="the task's budget of 100000 tokens"):
         budgets["bob"].hold(60_000, 0.0, runs["bob"], now)
+
+
+def test_a_candidate_whose_claim_was_interrupted_is_still_one(contest):
+    killed_at("tasks.claim.emptied", lambda: Hive.open(contest.root).tasks.claim("ada"))
+    task = Hive.open(contest.root).tasks.claim("ada")
+    assert task is not None
+    assert (task.id, task.parent) == ("boat.a", "boat")
