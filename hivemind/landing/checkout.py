@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,10 @@ def move_target(
     in the meantime: they are left as they are. `repository.hold` must keep a second move from beginning while git still works for
     a killed one. Raises TargetMoved, TargetBusy, UserError, OSError.
     """
-    if saved is not None:
+    if saved is not None and "locked" in saved:
+        _release([Path(folder) for folder in saved["locked"]], saved["token"])
+        save(None)
+    elif saved is not None:
         move = _Move(
             repository,
             Checkout(Path(saved["path"]), Path(saved["git"])),
@@ -124,7 +127,7 @@ def move_target(
         return ()
     checkout = checkout_of(repository, branch)
     if checkout is None or not (checkout.git / "index").exists():
-        _move_ref(repository, branch, old, new)
+        _move_alone(repository, branch, old, new, save)
         return ()
     move = _Move(repository, checkout, branch, old, new, secrets.token_hex(16))
     save({"path": str(checkout.path), "git": str(checkout.git), "old": old, "new": new, "token": move.token})
@@ -157,10 +160,6 @@ class _Move:
     token: str
 
     @property
-    def _lock(self) -> Path:
-        return self.checkout.git / "index.lock"
-
-    @property
     def _index(self) -> Path:
         return self.checkout.git / "index"
 
@@ -177,25 +176,13 @@ class _Move:
         )[1]
 
     def take_lock(self) -> None:
-        """Create `index.lock` with its content in one step. Raises TargetBusy if another git has it."""
-        seed = self._with_suffix(".seed")
-        seed.write_text(self.token)
-        try:
-            os.link(seed, self._lock)
-        except FileExistsError:
-            raise TargetBusy(f"another git is at work in {self.checkout.path}", self._lock) from None
-        finally:
-            seed.unlink()
+        _take_lock(self.checkout, self.token)
 
     def has_lock(self) -> bool:
-        return _text(self._lock) == self.token
+        return _text(self.checkout.git / "index.lock") == self.token
 
     def release(self) -> None:
-        """Delete everything of this move from the git folder, the lock last."""
-        for path in self.checkout.git.glob(f"hivemind-{self.token}*"):
-            path.unlink()
-        if self.has_lock():
-            self._lock.unlink()
+        _release([self.checkout.git], self.token)
 
     def prepare(self) -> None:
         """Copy the index, and ask git whether the checkout can move. Raises TargetMoved, TargetBusy."""
@@ -346,6 +333,54 @@ class _Move:
             old_mode, new_mode, old_blob, new_blob, _ = header.lstrip(":").split(" ")
             changes[path] = (old_mode, old_blob, new_mode, new_blob)
         return changes
+
+
+def _take_lock(checkout: Checkout, token: str) -> None:
+    """Create `index.lock` with its content in one step. Raises TargetBusy if another git has it."""
+    seed, lock = checkout.git / f"hivemind-{token}.seed", checkout.git / "index.lock"
+    seed.write_text(token)
+    try:
+        os.link(seed, lock)
+    except FileExistsError:
+        raise TargetBusy(f"another git is at work in {checkout.path}", lock) from None
+    finally:
+        seed.unlink()
+
+
+def _release(folders: Sequence[Path], token: str) -> None:
+    """Delete everything of a move from git folders, the lock last."""
+    for folder in folders:
+        for path in folder.glob(f"hivemind-{token}*"):
+            path.unlink()
+        if _text(folder / "index.lock") == token:
+            (folder / "index.lock").unlink()
+
+
+def _move_alone(
+    repository: Repository, branch: str, old: str, new: str, save: Callable[[dict[str, Any] | None], object]
+) -> None:
+    """Move a branch that is checked out nowhere. Every checkout is locked meanwhile: `git checkout` of the branch reads its commit
+    first, and would bring that one's files and index to a branch that has moved."""
+    token = secrets.token_hex(16)
+    others = [checkout for checkout in checkouts(repository) if (checkout.git / "index").exists()]
+    folders = [checkout.git for checkout in others]
+    save({"locked": [os.fspath(folder) for folder in folders], "old": old, "new": new, "token": token})
+    try:
+        for checkout in others:
+            _take_lock(checkout, token)
+        fs.crash_point("landing.checkout.all_locked")
+        if others:
+            time.sleep(_PAUSE_S)  # `git checkout` writes the index first and HEAD next
+        now = checkout_of(repository, branch)
+        if now is not None and now in others:
+            raise TargetMoved(f"{branch} is checked out in {now.path} now")
+        _move_ref(repository, branch, old, new)
+        fs.crash_point("landing.checkout.moved_alone")
+        if others:
+            time.sleep(_PAUSE_S)  # a git that has read the old commit must still find the lock
+    finally:
+        _release(folders, token)
+        save(None)
 
 
 def _move_ref(repository: Repository, branch: str, old: str, new: str) -> None:

@@ -102,6 +102,7 @@ class Lander:
         self._queue = Queue(hive)
         self._returns = Returns(hive, self._queue)
         self._contests = Contests(hive, self._queue)
+        self._targets: dict[tuple[str, str], Target] = {}
         self._spaces: dict[Path, CheckSpace] = {}
         self._landings: list[_Landing] = []
         self._suspects: dict[Path, list[str]] = {}
@@ -214,7 +215,7 @@ class Lander:
             return
         if entry.state == "green":
             return
-        targets = [Target.of(self._hive, Path(branch.root), branch.target) for branch in entry.branches]
+        targets = [self._target(branch) for branch in entry.branches]
         if all(target.settings.land == "off" for target in targets):
             close_task(self._hive, queued, [])
             return
@@ -236,6 +237,12 @@ class Lander:
         for picked in landing.tasks:
             self._queue.change(picked, "landing.started", state="queued", reason="", again=False)
         self._check_next(landing)
+
+    def _target(self, branch: LandingBranch) -> Target:
+        key = (branch.root, branch.target)
+        if key not in self._targets:
+            self._targets[key] = Target.of(self._hive, Path(branch.root), branch.target)
+        return self._targets[key]
 
     def _is_taken(self, target: Target) -> bool:
         return any(leg.target.root == target.root for landing in self._landings for leg in landing.legs)
@@ -315,11 +322,12 @@ class Lander:
             branch = replace(branch, tip=tip)
         reviewer = (queued.task.kept.get("criteria") or {}).get("approved")
         message = landing_message(queued.task.title, queued.id, entry.agent, tip, reviewer)
+        how = target.settings.how
         if entry.reverts is not None:
-            message = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts)
+            message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = merge(
-            target.repository, leg.new, tip, branch.base, target.settings.how, message, author, committer=_LANDER
+            target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER
         )
         if result.commit is None:
             if not leg.picks:
@@ -474,7 +482,7 @@ class Lander:
 
     def _resume_move(self, queued: QueuedTask) -> None:
         for branch in queued.entry.branches:
-            target = Target.of(self._hive, Path(branch.root), branch.target)
+            target = self._target(branch)
             assert branch.old is not None
             assert branch.new is not None
             assert branch.commit

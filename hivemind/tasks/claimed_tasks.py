@@ -68,7 +68,8 @@ class ClaimedTasks:
         """Move the task back to the inbox, with its log, for the next agent to continue. Return the new folder."""
         with self._claimed_record(task) as record:
             remove_ends(task.path)
-            self._save(task, record, parked=None)
+            inode = os.stat(task.path).st_ino  # nobody has to wait until it is whole
+            self._save(task, record, parked=None, inode=inode)
             crash_point("tasks.release.ready")
             self._forget(task.id)
             return self._claims.drops.put_back(task.path)

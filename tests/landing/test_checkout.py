@@ -23,6 +23,7 @@ from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_of, chec
 from hivemind.taskrun.git import lock_worktrees
 from tests.fs.small_disk import fill, small_disk
 from tests.landing.repo import Repo
+from tests.waiting import until
 
 POINTS = [
     f"landing.checkout.{point}"
@@ -261,6 +262,34 @@ def test_a_branch_that_is_checked_out_nowhere(landing: Landing, gone: str) -> No
     assert landing.move() == ()
     assert landing.repo.git("rev-parse", "main") == landing.new
     assert landing.repo.git("status", "--porcelain") == ""
+
+
+def test_a_checkout_of_the_branch_that_has_begun_is_waited_for(landing: Landing, tmp_path: Path) -> None:
+    """It has read the old commit: a branch that moved now would look as if the person had undone the landing."""
+    repo, began, go = landing.repo, tmp_path / "began", tmp_path / "go"
+    repo.git("checkout", "-q", "-b", "elsewhere")
+    repo.git("config", "filter.slow.smudge", f"touch {began}; until test -e {go}; do sleep 0.01; done; cat")
+    (repo.path / ".git/info/attributes").write_text("boat filter=slow\n")
+    repo.commit(boat="another boat\n")
+    switch = subprocess.Popen(["git", "-C", repo.path, "checkout", "-q", "main"])
+    until(began.exists)
+    try:
+        with pytest.raises(TargetBusy, match="another git is at work"):
+            landing.move()
+    finally:
+        go.touch()
+        assert switch.wait() == 0
+    landing.move()
+    landing.assert_landed()
+
+
+@pytest.mark.parametrize("point", ["landing.checkout.all_locked", "landing.checkout.moved_alone"])
+def test_a_kill_while_every_checkout_is_locked_leaves_no_lock(landing: Landing, point: str) -> None:
+    landing.repo.git("checkout", "-q", "-b", "elsewhere")
+    assert ended(forked(landing.move, point)) == -signal.SIGKILL
+    landing.move()
+    assert landing.repo.git("rev-parse", "main") == landing.new
+    landing.assert_clean_git()
 
 
 @pytest.mark.parametrize("root_is_linked", [False, True])
