@@ -10,6 +10,8 @@ import pytest
 from hivemind import Hive
 from hivemind.cli import main
 from hivemind.config import RetentionConfig
+from hivemind.errors import UserError
+from hivemind.landing.queue import approve
 from hivemind.swarm.archive import archive
 from tests.landing.conftest import FINISH, Harbour, with_hive, writes
 from tests.tasks.conftest import in_process, killed_at
@@ -65,6 +67,18 @@ def test_a_person_chooses_one_of_the_green_candidates_and_that_lands_as_the_task
     message = contest.repo.git("log", "-1", "--format=%B", "main")
     assert "Hive-Task: boat\n" in f"{message}\n"
     assert "Hive-Agent: bob" in message
+
+
+def test_with_land_ask_candidates_are_checked_and_the_choice_of_a_person_lets_the_winner_land(harbour):
+    harbour.configure(land="ask")
+    begin(harbour)
+    do(harbour, "ada", "an oak boat\n")
+    do(harbour, "bob", "a pine boat\n")
+    harbour.land()
+    with pytest.raises(UserError, match="is a candidate: boat lands once one is chosen"):
+        approve(Hive.open(harbour.root), "boat.a")
+    say(harbour, "a: oak")
+    assert harbour.state("boat") == "done"
 
 
 def test_all_candidates_begin_from_the_same_commit_and_know_nothing_of_each_other(contest):
@@ -289,7 +303,9 @@ def test_candidates_share_the_budget_of_their_task(harbour):
     for name in ("ada", "bob"):
         harbour.turn(("read_file", {"path": "boat"}), by=name)
     hive, now = Hive.open(harbour.root), datetime.now(UTC)
-    runs = {name: TaskRun(hive, hive.tasks.get(f"boat.{letter}"), name) for letter, name in (("a", "ada"), ("b", "bob"))}
+    runs = {
+        name: TaskRun(hive, hive.tasks.get(f"boat.{letter}"), name) for letter, name in (("a", "ada"), ("b", "bob"))
+    }
     budgets = {name: Budget(BudgetConfig(), hive.layout, name, TokenBudget()) for name in runs}
     budgets["ada"].hold(60_000, 0.0, runs["ada"], now)(60_000, 0.0, now)
     with pytest.raises(Parking, match="the task's budget of 100000 tokens"):
