@@ -148,6 +148,17 @@ def move_target(
     return left_paths
 
 
+def rehearse_move(repository: Repository, branch: str, old: str, new: str) -> None:
+    """Check whether a branch could move now, without a lock. Raises TargetMoved, TargetBusy, UserError, OSError."""
+    checkout = checkout_of(repository, branch)
+    if checkout is not None and (checkout.git / "index").exists():
+        move = _Move(repository, checkout, branch, old, new, "rehearsal")
+        try:
+            move.prepare()
+        finally:
+            move.release()
+
+
 @frozen
 class _Move:
     """One move of a branch that is checked out. The lock is known by its content, `token`, and the next index by its name."""

@@ -89,6 +89,11 @@ def test_all_candidates_begin_from_the_same_commit_and_know_nothing_of_each_othe
     rows = [hive.tasks.get(task).kept["worktrees"][0] for task in ("boat.a", "boat.b")]
     assert rows[0]["base"] == rows[1]["base"]
     assert [row["branch"] for row in rows] == ["hive/boat.a", "hive/boat.b"]
+    contest.turn(*writes(boat="a boat of Ada\n"), by="ada")
+    contest.turn(("read_file", {"path": "boat"}), by="bob")
+    notes = [path.read_text() for path in contest.root.glob(".hive/landing/*/*/boat.?.json")]
+    assert len(notes) == 2
+    assert not any('"task":"boat.a"' in note and "boat.b" in note for note in notes), "they are no news to each other"
 
 
 def test_the_branches_of_the_others_go_when_their_tasks_are_archived_unless_a_person_uses_them(harbour):
