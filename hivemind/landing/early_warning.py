@@ -51,6 +51,10 @@ def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> No
     for other in notes.values():
         if not is_open(hive.layout, other.task):
             (folder / f"{other.task}.json").unlink(missing_ok=True)
-        elif other.task not in rivals and not set(paths).isdisjoint(other.paths) and (conflict_paths := overlaps(repository, other.tip, tip)):
+        elif (
+            other.task not in rivals
+            and not set(paths).isdisjoint(other.paths)
+            and (conflict_paths := overlaps(repository, other.tip, tip))
+        ):
             conflicts.append(BranchConflict(other.task, other.tip, conflict_paths))
     save_note(folder, replace(note, conflicts=tuple(conflicts)))
