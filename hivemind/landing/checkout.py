@@ -370,7 +370,7 @@ def _release(folders: Sequence[Path], token: str) -> None:
 def _move_alone(
     repository: Repository, branch: str, old: str, new: str, save: Callable[[dict[str, Any] | None], object]
 ) -> None:
-    """Move a branch that is checked out nowhere. Every checkout is locked meanwhile: `git checkout` of the branch reads its commit
+    """Move a branch that is checked out nowhere. All checkouts are locked meanwhile: `git checkout` of the branch reads it
     first, and would bring that one's files and index to a branch that has moved."""
     token = secrets.token_hex(16)
     others = [checkout for checkout in checkouts(repository) if (checkout.git / "index").exists()]

@@ -490,7 +490,8 @@ RACES = {
 def test_the_person_works_while_branches_land(repo: Repo, race: str) -> None:
     """Land four commits while the person's git does thirty things, and the lander is killed at random."""
     repo.git("branch", "side")
-    loop = f"n=0; while [ $n -lt 30 ] && [ ! -e {repo.path}/.git/over ]; do n=$((n+1)); {RACES[race]}; sleep 0.1; done; git rebase --abort"
+    is_over = f"[ -e {repo.path}/.git/over ]"
+    loop = f"n=0; until [ $n = 30 ] || {is_over}; do n=$((n+1)); {RACES[race]}; sleep 0.1; done; git rebase --abort"
     person = subprocess.Popen(["sh", "-c", loop], cwd=repo.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     record = repo.path.parent / "record"
     dice, landed = random.Random(race), []
