@@ -22,6 +22,7 @@ from hivemind.errors import HivemindError
 from hivemind.fs import crash_point, make_folder
 from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target, rehearse_move
 from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
+from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.merging import landing_message, merge, revert_message
 from hivemind.landing.queue import Queue, QueuedTask
@@ -110,6 +111,7 @@ class Lander:
         self._hive = hive
         self._queue = Queue(hive)
         self._returns = Returns(hive, self._queue)
+        self._contests = Contests(hive, self._queue)
         self._targets: dict[tuple[str, str], Target] = {}
         self._spaces: dict[Path, CheckSpace] = {}
         self._landings: list[_Landing] = []
@@ -166,7 +168,7 @@ class Lander:
             self._resume_moves(self._queue.read())
             self._is_resumed = True
         self._has_ended_one = True
-        while self._has_ended_one:
+        while self._contests.step() or self._has_ended_one:
             self._has_ended_one = False
             self._go_on(self._queue.read())
 
@@ -228,13 +230,17 @@ class Lander:
         if entry.state == "returned":  # a killed lander had sent it back
             self._queue.release(queued)
             return
-        if entry.parent is not None:
-            if not self._hive.tasks.listing.is_open(entry.parent):
-                self._hive.tasks.cancel(queued.id, by=entry.agent, reason=f"{entry.parent} is over")
+        parent = entry.parent or entry.candidate_of
+        if parent is not None and not self._hive.tasks.listing.is_open(parent):
+            self._hive.tasks.cancel(queued.id, by=entry.agent, reason=f"{parent} is over")
+            return
+        if entry.parent is not None or not entry.branches:
             return
         if _has_news(queued):
             self._queue.send_back(queued, None)
             ring_all(self._hive)
+            return
+        if entry.state == "green":
             return
         targets = [self._target(branch) for branch in entry.branches]
         if all(target.settings.land == "off" for target in targets):
@@ -257,7 +263,7 @@ class Lander:
         for leg, branch in zip(legs, entry.branches, strict=True):
             if not self._pick(leg, queued, branch):
                 return
-        if len(targets) == 1 and self._takes_batches(targets[0]):
+        if len(targets) == 1 and entry.candidate_of is None and self._takes_batches(targets[0]):
             self._fill(legs[0], queued, queue)
         self._landings.append(landing)
         for picked in landing.tasks:
@@ -325,6 +331,8 @@ class Lander:
             if (remote := self._remote(target)) is not None:
                 remote.look()
             return hold.reason
+        if queued.entry.candidate_of is not None:
+            return None
         settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
         if settings.sign == "wait" and target.signs_commits:
             remedy = f"merge {branch.branch} yourself, or set sign: off"
@@ -361,7 +369,7 @@ class Lander:
     def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
-            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.parent is not None:
+            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.parent or queued.entry.candidate_of:
                 continue
             branch = queued.entry.branches[0]
             same_target = (Path(branch.root), branch.target) == (leg.target.root, leg.target.branch)
@@ -421,6 +429,13 @@ class Lander:
                 continue
             again = any(queued.entry.again for queued in landing.tasks)
             self._start_check(landing, leg, leg.new, landing.tasks[0].task.path / LOG, again=again)
+            return
+        if (queued := landing.tasks[0]).entry.candidate_of is not None:
+            self._drop(landing)
+            reason = f"is green, and waits for the choice among the candidates of {queued.entry.candidate_of}"
+            branches = tuple(branch for leg in landing.legs for _, branch, _ in leg.picks)
+            self._queue.change(queued, "landing.waits", state="green", reason=reason, branches=branches)
+            crash_point("landing.candidates.green")
             return
         self._move(landing)
 

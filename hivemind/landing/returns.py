@@ -106,6 +106,10 @@ class Returns:
             f"(sends it back with your words), or hivemind task cancel {queued.id}"
         )
         history = f"was returned {entry.tries} times, and still does not land" if entry.tries else "does not land"
+        if entry.candidate_of is not None:
+            self._hive.tasks.fail(queued.task, f"{history.capitalize()}.\n\n{text}")
+            self._hive.steps.end_task(queued.id, "failed", agent_id=entry.agent, has_left_active=True)
+            return
         reason = f"{history}: {remedy}"
         body = "\n".join([f"{queued.task.title} ({queued.id}) {reason}", "", text, ""])
         message_id = f"landing-asks.{queued.id}.{queued.task.claim}"
