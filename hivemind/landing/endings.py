@@ -30,7 +30,9 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
             target.note_landed(queued.id, str(branch.commit))
             target.repository.let_go(branch.branch, branch.tip)
     crash_point("landing.put_away")
-    close_task(hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches])
+    close_task(
+        hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches]
+    )
 
 
 def read_draft(task: Task) -> str:

@@ -148,7 +148,9 @@ class Lander:
         """Seconds until the lander must look again without an event; may be infinite."""
         now = time.monotonic()
         pauses = [wait.again - now for wait in self._waits.values()]
-        return max(0.0, min([*pauses, *(remote.remaining_s for remote in self._remotes.values())], default=float("inf")))
+        return max(
+            0.0, min([*pauses, *(remote.remaining_s for remote in self._remotes.values())], default=float("inf"))
+        )
 
     def close(self) -> None:
         """Stop what runs. The next lander runs it again."""
@@ -342,11 +344,19 @@ class Lander:
         if settings.land == "ask":
             return f"waits for you: hivemind land {queued.id}"
         if settings.protect and (changed := protected_changes(target.changed_paths(branch), settings.protect)):
-            return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
+            return (
+                f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
+            )
         return None
 
     def _wait(
-        self, queued: QueuedTask, reason: str, *, signature: object = None, path: Path | None = None, retry_s: float = _LOOK_S
+        self,
+        queued: QueuedTask,
+        reason: str,
+        *,
+        signature: object = None,
+        path: Path | None = None,
+        retry_s: float = _LOOK_S,
     ) -> None:
         """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
         try:
@@ -358,18 +368,29 @@ class Lander:
     def _may_land_now(self, queued: QueuedTask, target: Target, queue: Sequence[QueuedTask]) -> bool:
         """Check whether a task is in the part of a red batch that is checked next. Without a red batch any task may land."""
         ids = {other.id for other in queue}
-        suspects = [task_id for task_id in self._suspects.get(target.root, []) if task_id in ids and task_id not in self._waits]
+        suspects = [
+            task_id for task_id in self._suspects.get(target.root, []) if task_id in ids and task_id not in self._waits
+        ]
         self._suspects[target.root] = suspects
         return not suspects or queued.id in suspects[: max(1, len(suspects) // 2)]
 
     def _takes_batches(self, target: Target) -> bool:
         is_slow = self._check_s.get(target.root, _BATCH_S) >= _BATCH_S
-        return bool(target.settings.check) and not target.takes_requests and (is_slow or bool(self._suspects.get(target.root)))
+        return (
+            bool(target.settings.check)
+            and not target.takes_requests
+            and (is_slow or bool(self._suspects.get(target.root)))
+        )
 
     def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
-            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.parent or queued.entry.candidate_of:
+            if (
+                queued.id == first.id
+                or len(queued.entry.branches) != 1
+                or queued.entry.parent
+                or queued.entry.candidate_of
+            ):
                 continue
             branch = queued.entry.branches[0]
             same_target = (Path(branch.root), branch.target) == (leg.target.root, leg.target.branch)
@@ -400,9 +421,7 @@ class Lander:
         if entry.reverts is not None:
             message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
-        result = merge(
-            target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER
-        )
+        result = merge(target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER)
         if result.commit is None:
             if not leg.picks:
                 self._returns.conflict(queued, target, branch, leg.start, result)
@@ -443,7 +462,9 @@ class Lander:
         """Start a check. Red counts at once for a batch, which blames nobody, and for a task that was in a red batch."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
         confirms = len(landing.tasks) == 1 and not self._suspects.get(leg.target.root)
-        verdict = self._red_verdicts.get(tree) if commit == leg.new else None  # of its batch, of which the others have landed
+        verdict = (
+            self._red_verdicts.get(tree) if commit == leg.new else None
+        )  # of its batch, of which the others have landed
         outcome = verdict or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
         if isinstance(outcome, RunningCheck):
             landing.check = outcome
@@ -487,7 +508,9 @@ class Lander:
         elif verdict.outcome == "red":
             self._returns.target_red(leg.target, leg.start, verdict)
         else:
-            self._wait(queued, f"the check of {leg.target.branch} itself could not run: {verdict.reason}", retry_s=_RETRY_S)
+            self._wait(
+                queued, f"the check of {leg.target.branch} itself could not run: {verdict.reason}", retry_s=_RETRY_S
+            )
 
     # moving
 
@@ -501,7 +524,11 @@ class Lander:
                 branches.append(branch if branch.landed else replace(branch, old=old, new=leg.new, commit=commit))
             landing.moving.append(self._queue.change(queued, state="moving", branches=tuple(branches)))
         for leg in landing.legs:
-            if (remote := self._remote(leg.target)) is not None and leg.new != leg.old and not leg.target.takes_requests:
+            if (
+                (remote := self._remote(leg.target)) is not None
+                and leg.new != leg.old
+                and not leg.target.takes_requests
+            ):
                 leg.target.set_push_due(remote.problem)
         crash_point("landing.moving")
         self._push(landing)
@@ -524,7 +551,9 @@ class Lander:
     def _push_target(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
         """Push a target's new commit before the target moves, so what others push meanwhile is never behind it. Returns False
         while that is under way, or if these tasks have to wait."""
-        if leg.push_tries == 0 and not self._move_target(landing.moving, leg.target, leg.old, leg.new, move=rehearse_move):
+        if leg.push_tries == 0 and not self._move_target(
+            landing.moving, leg.target, leg.old, leg.new, move=rehearse_move
+        ):
             self._drop(landing)
             return False
         leg.push_tries = 1
@@ -573,7 +602,13 @@ class Lander:
             self._suspects[root] = [task_id for task_id in suspects if task_id not in moved_ids]
 
     def _move_target(
-        self, tasks: Sequence[QueuedTask], target: Target, old: str, new: str, *, move: Callable[..., None] | None = None
+        self,
+        tasks: Sequence[QueuedTask],
+        target: Target,
+        old: str,
+        new: str,
+        *,
+        move: Callable[..., None] | None = None,
     ) -> bool:
         """Move one target, or call `move` instead. Returns False if it cannot move now: the tasks wait, or are merged again with
         its new tip."""
@@ -651,4 +686,3 @@ def _has_news(queued: QueuedTask) -> bool:
 
 def _signatures(targets: Sequence[Target], path: Path | None) -> list[object]:
     return [checkout_signature(target.repository, path) for target in targets]
-

@@ -124,7 +124,9 @@ class Returns:
         names = "\n".join(_names(paths))
         body = f"{target.branch} is at {commit} in {target.root}. git shows these files, which you had changed, as changed:\n\n"
         message_id = f"landing-left.{target.folder.name}.{commit}"
-        self._hive.mail.send(POSTMASTER, HUMAN, "Files that a landing left alone", f"{body}{names}\n", message_id=message_id)
+        self._hive.mail.send(
+            POSTMASTER, HUMAN, "Files that a landing left alone", f"{body}{names}\n", message_id=message_id
+        )
 
     def target_red(self, target: Target, tip: str, verdict: Verdict) -> None:
         """Hold a target whose own commit fails the check, and tell a person once."""

@@ -90,4 +90,3 @@ def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> None:
             work.worktrees.take_in(Path(branch.root), str(branch.old), str(branch.new))
         crash_point("landing.subtask")
     close_landed(hive, queue, queued, tuple(branches))
-

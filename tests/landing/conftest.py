@@ -79,7 +79,9 @@ class Harbour:
     def events(self) -> list[tuple[str, str]]:
         """The events of landings: their last word and the task."""
         events = Hive.open(self.root).journal.events()
-        return [(e.kind.partition(".")[2], e.payload.get("task_id", "")) for e in events if e.kind.startswith("landing.")]
+        return [
+            (e.kind.partition(".")[2], e.payload.get("task_id", "")) for e in events if e.kind.startswith("landing.")
+        ]
 
 
 def with_hive(root: Path) -> Lander:
