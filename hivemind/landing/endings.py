@@ -11,6 +11,7 @@ from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Target
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
+from hivemind.taskrun.git import lock_worktrees
 from hivemind.taskrun.landing_entry import DRAFT, LandingBranch
 
 
@@ -24,7 +25,8 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
         target = Target.of(hive, Path(branch.root), branch.target)
         if target.contains(str(branch.commit)):
             target.note_landed(queued.id, str(branch.commit))
-            target.repository.let_go(branch.branch, branch.tip)
+            with lock_worktrees(target.folder) as hold:  # locks that a killed git has left can be removed
+                replace(target.repository, hold=hold).let_go(branch.branch, branch.tip)
     crash_point("landing.put_away")
     close_task(hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches])
 
