@@ -360,8 +360,8 @@ def _release(folders: Sequence[Path], token: str) -> None:
 def _move_alone(
     repository: Repository, branch: str, old: str, new: str, save: Callable[[dict[str, Any] | None], object]
 ) -> None:
-    """Move a branch that is checked out nowhere. Every checkout is locked meanwhile: `git checkout` of the branch reads its commit
-    first, and would bring that one's files and index to a branch that has moved."""
+    """Move a branch that is checked out nowhere. Every checkout is locked meanwhile: a `git checkout` of the branch that has read
+    the old commit would bring that one's files and index to the moved branch."""
     token = secrets.token_hex(16)
     others = [checkout for checkout in checkouts(repository) if (checkout.git / "index").exists()]
     folders = [checkout.git for checkout in others]
@@ -385,7 +385,7 @@ def _move_alone(
 
 
 def _remove_ref_locks(repository: Repository, branch: str, new: str) -> None:
-    """Remove the locks that a killed `update-ref` has left: the branch's has the new commit, HEAD's is empty and stays as it is."""
+    """Remove the locks that a killed `update-ref` has left: the branch's has the new commit, HEAD's is empty."""
     lock, head_lock = repository.common / f"refs/heads/{branch}.lock", repository.common / "HEAD.lock"
     if _text(lock) == new:
         lock.unlink()

@@ -28,7 +28,9 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
             with lock_worktrees(target.folder) as hold:  # locks that a killed git has left can be removed
                 replace(target.repository, hold=hold).let_go(branch.branch, branch.tip)
     crash_point("landing.put_away")
-    close_task(hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches])
+    close_task(
+        hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches]
+    )
 
 
 def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
