@@ -77,7 +77,15 @@ OWN_INPUT = {
     "tools/files.py read": "the masker's feed, which parses nothing",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",
     "mcp_server/server.py _answer": "a text that was written the line before",
-    "tools/command.py _feed": "the masker's feed, which parses nothing",
+    **dict.fromkeys(
+        (
+            "taskrun/bounded_output.py feed",
+            "taskrun/bounded_output.py close",
+            "taskrun/box.py _copy_output",
+            "tools/command.py _until_end",
+        ),
+        "output of commands: `surrogateescape` decodes any bytes, and the masker parses nothing",
+    ),
     "tools/tool.py normalize": "pydantic calls it, inside the boundary of `call`",
     "tasks/task_builder.py _record": "bytes that were decoded when the task was read",
 }

@@ -48,6 +48,12 @@ def warn(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
+def ask(question: str) -> None:
+    """Print a question to standard error, without ending the line."""
+    sys.stderr.write(strip_controls(question))
+    sys.stderr.flush()
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the current activity on a terminal. Without a terminal the function does nothing."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import INTERRUPTED, Arg, CommandOutput, command
 from hivemind.cli.opening import caller, find_layout, open_hive, open_read_only, split_lists, without_hive
-from hivemind.cli.output import print_line, table_lines, warn
+from hivemind.cli.output import ask, print_line, table_lines, warn
 from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, natural_key, one_line
 from hivemind.errors import HivemindError, UserError
@@ -122,8 +122,7 @@ def _is_confirmed(question: str) -> bool:
     """Ask a person at the terminal; without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
+    ask(f"{question} [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

@@ -222,9 +222,14 @@ def _note(task: TaskSummary) -> str | None:
     """Return the reason why the task failed or why nobody works on it; None without a reason."""
     from hivemind.tasks import landing_state
 
-    if (landing := landing_state(task)) is not None:
-        return landing if task.parked is None or task.parked.until is not None else f"waits to land: {landing}"
-    return task.error or task.problem or task.waiting or (f"parked: {task.parked.reason}" if task.parked else None)
+    landing = landing_state(task)
+    return (
+        landing
+        or task.error
+        or task.problem
+        or task.waiting
+        or (f"parked: {task.parked.reason}" if task.parked else None)
+    )
 
 
 @command("task show", open_read_only)
@@ -262,7 +267,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
             record
             | empty_fields
             | {"waiting": unread.waiting, "notes": notes}
-            | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "landing"))
+            | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "agent", "landing"))
         )
     return _common_fields(task) | {
         "subtasks": task.subtasks,
@@ -276,6 +281,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "text": task.text,
         "used": _usage(hive, task.id),
         "hive": task.kept.get("hive"),
+        "agent": task.owner if task.owner != LANDING else task.kept.get(LANDING, {}).get("agent"),
         "landing": landing_state(task),
     }
 
@@ -311,11 +317,15 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
     headers = (
         ("Task", f"{task['id']}: {task['title']}" if task["title"] != task["id"] else task["id"]),
         ("State", f"{task['state']}, in {task['path']}"),
-        ("Agent", task["owner"] if task["landing"] is None else None),
+        ("Agent", task["agent"]),
         ("Landing", task["landing"]),
         ("Done by hive", task.get("hive")),
         ("Made by", None if task["maker"] == "human" else task["maker"]),
-        ("For", task["assignee"] or (f"role {task['role']}" if task["role"] else None)),
+        (
+            "For",
+            (task["assignee"] if task["assignee"] != LANDING else None)
+            or (f"role {task['role']}" if task["role"] else None),
+        ),
         ("Part of", task["parent"]),
         ("Parts", ", ".join(task["subtasks"])),
         ("After", ", ".join(task["dependencies"])),

@@ -104,8 +104,11 @@ class ForeignTasks:
         notify(self._connection, *(place for (place,) in released_rows))
 
     def claim_tasks(self, idle: list[tuple[str, str | None]]) -> None:
-        """Claim tasks for idle agents (name, role), and notify the tasks' givers."""
-        inbox = self._hive.layout.inbox
+        """Claim tasks for idle agents (name, role), and notify the tasks' givers. A hive in which a person says what lands claims
+        only tasks that name it: the others would wait for that person."""
+        inbox, roots = self._hive.layout.inbox, self._hive.config.repository_roots(self._hive.layout)
+        waits_for_person = any(root.land == "ask" for root in roots.values())
+        places = [self._name] if waits_for_person else [ANY, self._name]
         free_agents = [*idle]
         for task in self._tasks.values():
             if free_agents and os.path.lexists(inbox / task.task):  # no agent has claimed it yet
@@ -120,7 +123,7 @@ class ForeignTasks:
                 " order by priority, number limit 1 for update skip locked)"
                 " returning generation, giver, id, assignee, role, maker, head, body, names, contents",
                 {
-                    "me": self._name, "places": [ANY, self._name],
+                    "me": self._name, "places": places,
                     "names": [name for name, _ in free_agents], "roles": [role for _, role in free_agents],
                 },
             ).fetchone()  # fmt: skip

@@ -132,7 +132,7 @@ class CheckSpace:
         if not self.settings.setup:
             return False
         try:
-            return self._setup_stamp.read_text() != self._setup_key(commit)
+            return self._setup_stamp.read_bytes() != self._setup_key(commit)
         except FileNotFoundError:
             return True
 
@@ -140,10 +140,10 @@ class CheckSpace:
         """Record that `setup:` has run for this commit."""
         fs.write(self._setup_stamp, self._setup_key(commit))
 
-    def _setup_key(self, commit: str) -> str:
+    def _setup_key(self, commit: str) -> bytes:
         files = self.settings.setup_when
         blobs = self._repository.git("ls-tree", "--full-tree", commit, "--", *files) if files else ""
-        return self._digest(self.settings.setup, blobs)
+        return self._digest(self.settings.setup, blobs).encode()
 
     def _digest(self, *parts: object) -> str:
         text = json.dumps([*parts, self.boxed, self.settings.check_network])

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.config import LimitsConfig
 from hivemind.frozen import frozen
 from hivemind.fs import sockets
@@ -102,8 +103,9 @@ def start_lines(
 def _program(line: str) -> str:
     """Return the program of this machine that a line begins with; "" if that is not clear, or if it is a file of the folder."""
     try:
-        words = shlex.split(line)
-    except ValueError:
+        with boundary("command line", line):
+            words = shlex.split(line)
+    except Unreadable:
         return ""
     program = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), "")
     return program if "/" not in program or os.path.isabs(program) else ""

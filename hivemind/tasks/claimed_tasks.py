@@ -21,11 +21,11 @@ from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.drop import Settings
 from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, open_log, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.record import RECORD, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
 _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
@@ -68,7 +68,8 @@ class ClaimedTasks:
         """Move the task back to the inbox, with its log, for the next agent to continue. Return the new folder."""
         with self._claimed_record(task) as record:
             remove_ends(task.path)
-            self._save(task, record, parked=None)
+            inode = os.stat(task.path).st_ino  # nobody has to wait until it is whole
+            self._save(task, record, parked=None, inode=inode)
             crash_point("tasks.release.ready")
             self._forget(task.id)
             return self._claims.drops.put_back(task.path)

@@ -153,7 +153,7 @@ def test_a_path_says_where_it_goes_or_is_refused_with_what_to_say_instead(crew: 
     for path, told in {
         "knowledge/../knowledge/boats/oak.md": "contains `..`; name it from the hive's folder",
         str(boats / "oak.md"): "is an absolute path; use knowledge/boats/oak.md",
-        "/etc/hostname": "is an absolute path; a person can add its folder under roots:",
+        "/etc/hostname": "is an absolute path; a person can add the file's folder under roots:",
         "knowledge/link.md": "symbolic link (knowledge/link.md); name its target: knowledge/boats/oak.md",
         "knowledge/folder/oak.md": "symbolic link (knowledge/folder); name its target: knowledge/boats",
         "knowledge/lost": "contains a symbolic link (knowledge/lost)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -73,6 +74,7 @@ def test_what_waits_for_something_else_says_so_with_status_3(harbour, run):
     assert (waits.status, waits.out) == (3, "mast: waits, a release\n")
     assert f"{harbour.repo.path} is held: a release" in run("land").out
     assert run("land", "--json").json["held"][0]["by"] == "person"
+    assert len(list((harbour.root / ".hive/landing").glob("*/hold.json"))) == 1
     assert harbour.events()[-2] == ("held", "")
     assert "is held: a release" in run("status").out
     assert run("land", "--resume").out == f"{harbour.repo.path}: goes on\n"
@@ -148,6 +150,39 @@ def test_a_landed_task_is_undone_once_by_a_commit_that_lands_like_any_other(harb
     assert harbour.repo.branches() == ["main"]
     again = run("land", "revert", "mast")
     assert (again.status, "was undone by mast.revert" in again.err) == (2, True)
+
+
+def test_a_revert_is_one_commit_on_the_target(harbour, run):
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    commit = harbour.repo.git("rev-parse", "main")
+    run("land", "revert", "mast")
+    assert harbour.repo.git("log", "-1", "--format=%P", "main") == commit
+
+
+def test_killed_in_the_middle_of_a_move_the_next_one_lands_it_once(harbour, run, monkeypatch):
+    ask(harbour)
+    folder = harbour.root / ".hive/landing"
+    monkeypatch.setenv("HIVEMIND_CRASH_AT", "landing.checkout.locked")
+    assert run("land", "mast").status == -signal.SIGKILL
+    assert list(folder.glob("*/move.json"))
+    monkeypatch.delenv("HIVEMIND_CRASH_AT")
+    landed = run("land", "mast")
+    assert (landed.status, landed.out[:12]) == (0, "mast: landed"), landed.err
+    assert not list(folder.glob("*/move.json"))
+    assert len(list(folder.glob("*/landed.jsonl"))) == 1
+    assert harbour.repo.git("log", "--merges", "--format=%s", "main") == "Do mast."
+    assert harbour.repo.git("status", "--porcelain") == ""
+
+
+def test_killed_while_it_asks_for_a_revert_the_next_one_makes_it(harbour, run, monkeypatch):
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    monkeypatch.setenv("HIVEMIND_CRASH_AT", "landing.reverting")
+    assert run("land", "revert", "mast").status == -signal.SIGKILL
+    monkeypatch.delenv("HIVEMIND_CRASH_AT")
+    assert run("land", "revert", "mast").status == 0
+    assert not (harbour.repo.path / "mast").exists()
 
 
 def test_of_a_batch_of_rebased_commits_one_task_alone_is_undone(harbour, run):

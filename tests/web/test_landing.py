@@ -103,6 +103,10 @@ def test_a_root_is_held_and_goes_on(harbour, page):
 
 
 def test_what_cannot_be_done_is_refused(harbour, page):
+    harbour.agent()
+    harbour.crew.drop("---\nassignee: ada\n---\nRig it.\n", "rig.md")
+    harbour.turn(("list_files", {}))
+    assert page.post("return", task="rig", text="x").status == 400, "its agent has it"
     forms = {"land": {"task": "sail"}, "return": {"task": "sail", "text": "x"}, "hold": {"root": "/"}, "resume": {}}
     for act, form in forms.items():
         assert page.post(act, **form).status == 400, act
