@@ -13,7 +13,7 @@ from hivemind.landing.target import Target
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.contest import Contest, contest_of
-from hivemind.taskrun.git import Repository
+from hivemind.taskrun.git import Repository, lock_worktrees
 from hivemind.taskrun.landing_entry import DRAFT, LandingBranch, LandingEntry
 from hivemind.tasks import Task
 
@@ -28,7 +28,8 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
         target = Target.of(hive, Path(branch.root), branch.target)
         if target.contains(str(branch.commit)):
             target.note_landed(queued.id, str(branch.commit))
-            target.repository.let_go(branch.branch, branch.tip)
+            with lock_worktrees(target.folder) as hold:  # locks that a killed git has left can be removed
+                replace(target.repository, hold=hold).let_go(branch.branch, branch.tip)
     crash_point("landing.put_away")
     close_task(
         hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches]

@@ -243,6 +243,14 @@ def test_a_branch_whose_work_the_person_took_out_again_is_kept(harbour: Harbour)
     assert harbour.repo.show("hive/mast", "mast") == "a mast"
 
 
+def test_a_lock_of_a_branch_that_a_killed_git_has_left_is_removed(harbour: Harbour) -> None:
+    harbour.work("mast", mast="a mast\n")
+    dies(harbour, "landed")
+    (harbour.repo.path / ".git/refs/heads/hive/mast.lock").touch()
+    harbour.land()
+    assert_landed(harbour, "mast")
+
+
 def test_an_end_that_failed_is_made_later_and_moves_nothing_back(harbour: Harbour) -> None:
     harbour.work("mast", mast="a mast\n")
     dies(harbour, "landed")
