@@ -50,7 +50,7 @@ def _as_push(value: Any) -> Any:
 class PushConfig(StrictModel):
     """The remote that gets each landing. `as: branch` pushes each task's branch instead, for a person to request its merge."""
 
-    remote: str = Field(pattern=r"^[\w.][\w./-]*$")
+    remote: str = Field(pattern=r"^\w[\w-]*(?:[./]\w[\w-]*)*$")
     kind: Literal["target", "branch"] = Field("target", alias="as")
 
 

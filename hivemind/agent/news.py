@@ -12,6 +12,7 @@ from hivemind.agent.pictures import Pictures
 from hivemind.agent.select import select_memory
 from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import WorkingMemory
+from hivemind.coordination.branches import branch_overlaps
 from hivemind.errors import UserError
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.task_run import TaskRun
@@ -49,6 +50,8 @@ class News:
             talk.add_news(
                 f"Changed by someone else since you read it: {', '.join(changed_names)}.", files=changed_names
             )
+        if session.hive.config.worktree_roots(session.hive.layout):
+            self._tell_overlaps(work, session, talk)
         limit = session.config.budget.task.tokens
         is_told = any((message.news or {}).get("budget") for message in talk.messages)
         if limit is not None and not is_told and (spent := work.total_usage().tokens) >= limit * _BUDGET_NEWS:
@@ -56,6 +59,13 @@ class News:
         if (lease_problem := work.lost_lease()) is not None:
             work.lease = None
             talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
+
+    def _tell_overlaps(self, work: TaskRun, session: Session, talk: Conversation) -> None:
+        """Append where the task's branches conflict with others, each path once."""
+        for overlap in branch_overlaps(session.hive.layout, work.task.id):
+            pairs = [[overlap.task, path] for path in overlap.paths]
+            if any(tuple(pair) not in talk.overlaps for pair in pairs):
+                talk.add_news(f"{overlap.text}. Keep what both set out to do, or your work will not land.", overlaps=pairs)
 
     def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
         """Append references to the documents and memories that an opening would show now and that the conversation does

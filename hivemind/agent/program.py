@@ -30,6 +30,7 @@ from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
 from hivemind.guarded import GuardedCommand
+from hivemind.landing.early_warning import note_branches
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
 from hivemind.minds.agents import AgentMind, OutputLine, last_line
 from hivemind.taskrun.conversation import Conversation
@@ -135,6 +136,7 @@ class _ProgramRun:
         self._say_pieces()
         if self._work is not None and not self._work.is_ended:
             self._work.commit()
+            note_branches(self._tool_session.hive, self._work)
         self._conclude(status, error[:200], was_reminded=was_reminded)
 
     # the program

@@ -8,6 +8,7 @@ from hivemind.agent.act import ask_operator
 from hivemind.agent.metering import MeteredMind
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.working_memory import WorkingMemory
+from hivemind.landing.early_warning import note_branches
 from hivemind.masking import mask_values
 from hivemind.minds import Turn
 from hivemind.presence.agent_log import AgentLog
@@ -35,6 +36,7 @@ def tidy(
     used_tools = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
     if work is not None and not work.is_ended and not all(tool.is_read_only for tool in used_tools):
         work.commit()
+        note_branches(session.hive, work)
     if not scheduler.only_looked(turn):
         if talk is None:
             _record(turn, session, log)

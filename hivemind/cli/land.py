@@ -97,6 +97,7 @@ def _report_output(hive: Hive) -> CommandOutput:
         "queue": [row.as_dict() for row in report.queue],
         "returned": [row.as_dict() for row in report.returned],
         "held": [{"root": root, **asdict(hold)} for root, hold in report.holds.items()],
+        "unpushed": [{"root": root, "why": reason} for root, reason in report.unpushed.items()],
         "landed": [asdict(landed) for landed in report.landed],
     }
     return CommandOutput(record, _report_lines(report))
@@ -113,6 +114,7 @@ def _report_lines(report: LandingReport) -> Iterator[str]:
     ]  # fmt: skip
     yield from table_lines(rows, _COLUMNS, empty="Nothing is to land.")
     yield from (f"{root} is held: {one_line(hold.reason)}" for root, hold in report.holds.items())
+    yield from (f"{root} is not pushed: {one_line(reason)}" for root, reason in report.unpushed.items())
     if report.landed:
         yield "\nLanded last:"
     yield from (f"  {landed.commit[:12]} {landed.root.name}/{landed.branch}: {landed.task}" for landed in report.landed)

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
         ReadonlyError,
         UnwritableError,
     )
-    from hivemind.documents.passages import Passage, verify
+    from hivemind.documents.passages import Passage
     from hivemind.documents.progress import describe_progress, read_progress
     from hivemind.documents.search import DocumentHit, title_of
     from hivemind.documents.tree import NodeListing, NodeSource
+    from hivemind.documents.verification import verify
 
 __all__ = [
     "Citation",
@@ -54,7 +55,9 @@ __all__ = [
     "verify",
 ]  # fmt: skip
 
-_PARTS = ("citation", "progress", "node", "tree", "edit", "passages", "search", "importing", "docmem", "knowledge")
+_PARTS = (
+    "citation", "progress", "node", "tree", "edit", "passages", "verification", "search", "importing", "docmem", "knowledge",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Citations, and the verdict on whether a citation's quote is still in its file."""
+"""Citations, and the verdict on whether a citation's quote is still in its file (`verification.py`)."""
 
 from __future__ import annotations
 

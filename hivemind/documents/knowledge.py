@@ -35,8 +35,9 @@ from hivemind.documents.node import (
     is_utf8,
     uncitable_error,
 )
-from hivemind.documents.passages import Passage, passage_text, read_file, verify
+from hivemind.documents.passages import Passage, passage_text
 from hivemind.documents.tree import node_at, root_source, split_reference
+from hivemind.documents.verification import read_file, verify
 from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, resolve_inside

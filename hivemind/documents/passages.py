@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from typing import NamedTuple
 
-from hivemind.boundary import boundary
 from hivemind.documents import tree
-from hivemind.documents.citation import Citation, Verdict
-from hivemind.documents.formats.extracted import Extract
+from hivemind.documents.citation import Citation
 from hivemind.documents.formats.outline import Piece, line_starts
-from hivemind.documents.formats.reading import EXTRACTED_FORMATS, decode_text, format_of, read_bytes, read_extract
+from hivemind.documents.formats.reading import EXTRACTED_FORMATS, format_of
 from hivemind.documents.progress import EMBEDDABLE
-from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import open_inside
-from hivemind.layout import Layout
-from hivemind.masking import mask
 from hivemind.search import Backlog, Confidence, Item
 
 
@@ -83,55 +74,7 @@ class Passage:
         return Citation(self.path, *self.quote_lines, self.digest, self.text[slice(*self.quote)])
 
 
-def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:
-    """Check that the file contains the quote at exactly the cited lines.
-
-    Only the file is read, not the database. Changes elsewhere in the file do not matter. If the quote has moved, the
-    reason names its present lines.
-    """
-    try:
-        raw, _ = read_file(passage.path, layout, roots)
-        with boundary("document", passage.path):
-            extract = read_extract(raw, passage.path)
-            text = mask(decode_text(raw, passage.path)) if extract is None else extract.text
-    except UserError as error:
-        return Verdict(False, str(error))
-    except OSError as error:
-        return Verdict(False, f"{passage.path} cannot be read ({error.strerror})")
-    is_file_changed = hashlib.sha256(raw).hexdigest() != passage.digest
-    change_note = " (the file has changed elsewhere since it was read)" if is_file_changed else ""
-    quote = passage.text.strip("\n")
-    if not quote.strip():
-        return Verdict(False, "the quote is empty", None, is_file_changed)
-    start, end = passage.start_line, passage.end_line
-
-    def distance(place: Lines) -> tuple[bool, bool, int]:
-        first, last = place
-        return place != (start, end), not start <= first <= last <= end, abs(first - start)
-
-    nearest = min(_occurrences(text, quote, extract), key=distance, default=None)
-    if nearest is None:
-        reason = "the file has changed since it was read" if is_file_changed else "the file is the one that was read"
-        return Verdict(False, f"{passage.path} does not contain the quote; {reason}", None, is_file_changed)
-    first, last = nearest
-    if nearest == (start, end):
-        return Verdict(True, f"is at {passage.path}:{first}-{last}{change_note}", nearest, is_file_changed)
-    place = f"{'pages' if format_of(passage.path) == 'pdf' else 'lines'} {first}-{last}"
-    return Verdict(False, f"is at {place}, not at the cited place{change_note}", nearest, is_file_changed)
-
-
-def _occurrences(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
-    """Yield the first and last line of each occurrence of a quote, at most one per line of `text`."""
-    lines = line_starts(text)
-    starts, places = (lines, None) if extract is None else ([piece.start for piece in extract.pieces], extract.places)
-    at = text.find(quote)
-    while at >= 0:
-        yield _line_range(at, at + len(quote), starts, places)
-        line = bisect_right(lines, at)
-        at = text.find(quote, lines[line]) if line < len(lines) else -1
-
-
-def _line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
+def line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
     """Return the first and last line of the text from `begin` to `end`.
 
     `starts` are the offsets of the lines or, with `places`, of parts that were extracted from these places.
@@ -141,14 +84,6 @@ def _line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Li
         return first + 1, last + 1
     covered = places[first : last + 1]
     return min(place[0] for place in covered), max(place[1] for place in covered)
-
-
-def read_file(path: str, layout: Layout, roots: Iterable[Path]) -> tuple[bytes, os.stat_result]:
-    """Read a file in the hive or in `roots`; return its content and its stat.
-
-    Raises OutsideError for a file elsewhere, UserError for a file that is not regular or is too large, OSError.
-    """
-    return read_bytes(path, open_inside(path, layout.root, roots))
 
 
 def group_passages(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]) -> list[int]:
@@ -279,9 +214,9 @@ class PassagePart:
         if format_of(self.file.path) in EXTRACTED_FORMATS:
             sizes = (len(member.text + member.gap) for member in self.members[:-1])
             places = [(member.start_line, member.end_line) for member in self.members]
-            return _line_range(begin, end, [*accumulate(sizes, initial=0)], places)
+            return line_range(begin, end, [*accumulate(sizes, initial=0)], places)
         above = self.members[0].start_line - 1
-        first, last = _line_range(begin, end, line_starts(self.text))
+        first, last = line_range(begin, end, line_starts(self.text))
         return above + first, above + last
 
 

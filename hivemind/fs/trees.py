@@ -9,8 +9,10 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
+
+from hivemind.fs.leftovers import is_leftover
 
 MAX_PATH, MAX_NAME = 1024, 255
 """The most bytes of a path that an agent may create, counted from the root that contains it, and of one name."""
@@ -89,6 +91,20 @@ def walk(top: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str
         yield path, folders, names
         below = (os.path.join(path, name) for name in reversed(folders))
         paths += [folder for folder in below if not is_too_deep(folder, top)]
+
+
+def walk_entries(folder: str | os.PathLike[str], skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a folder at any depth, except editors' leftovers, and except `skip` at the top level."""
+    todo = [os.fspath(folder)]
+    while todo:
+        current_folder = todo.pop()
+        with os.scandir(current_folder) as dir_entries:
+            for dir_entry in dir_entries:
+                if is_leftover(dir_entry.name) or (dir_entry.name in skip and current_folder == os.fspath(folder)):
+                    continue
+                if dir_entry.is_dir(follow_symlinks=False) and not is_too_deep(dir_entry.path, folder):
+                    todo.append(dir_entry.path)
+                yield dir_entry
 
 
 _copy_file = partial(shutil.copy2, follow_symlinks=False)

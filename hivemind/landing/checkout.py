@@ -148,6 +148,17 @@ def move_target(
     return left_paths
 
 
+def rehearse_move(repository: Repository, branch: str, old: str, new: str) -> None:
+    """Check whether a branch could move now, without a lock. Raises TargetMoved, TargetBusy, UserError, OSError."""
+    checkout = checkout_of(repository, branch)
+    if checkout is not None and (checkout.git / "index").exists():
+        move = _Move(repository, checkout, branch, old, new, "rehearsal")
+        try:
+            move.prepare()
+        finally:
+            move.release()
+
+
 @frozen
 class _Move:
     """One move of a branch that is checked out. The lock is known by its content, `token`, and the next index by its name."""
@@ -359,7 +370,7 @@ def _release(folders: Sequence[Path], token: str) -> None:
 def _move_alone(
     repository: Repository, branch: str, old: str, new: str, save: Callable[[dict[str, Any] | None], object]
 ) -> None:
-    """Move a branch that is checked out nowhere. Every checkout is locked meanwhile: `git checkout` of the branch reads its commit
+    """Move a branch that is checked out nowhere. All checkouts are locked meanwhile: `git checkout` of the branch reads it
     first, and would bring that one's files and index to a branch that has moved."""
     token = secrets.token_hex(16)
     others = [checkout for checkout in checkouts(repository) if (checkout.git / "index").exists()]

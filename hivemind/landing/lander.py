@@ -20,14 +20,15 @@ from pathlib import Path
 from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.fs import crash_point, make_folder
-from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target
+from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target, rehearse_move
 from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.merging import landing_message, merge, revert_message
 from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
-from hivemind.landing.target import Target
+from hivemind.landing.target import Target, unpushed_roots
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
@@ -39,32 +40,41 @@ _log = logging.getLogger(__name__)
 _BATCH_S = 1.0  # a check that takes this long is run for several tasks together
 _LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
 _RETRY_S = 60.0  # after a check that could not run
+_MAX_NAMES = 20
 _LANDER = git_identity("hivemind", "hivemind@localhost")
 
 
 @dataclass(slots=True)
 class _Leg:
-    """What a landing does in one target: `picks` has each task's branch and its commit, in the order in which they land."""
+    """What a landing does in one target: `picks` has each task's branch and its commit, in the order in which they land. The
+    target is at `old`, the first pick is merged onto `start`, and `new` is the commit that the target will have.
+    """
 
     target: Target
     old: str
+    start: str
+    new: str
     picks: list[tuple[QueuedTask, LandingBranch, str]] = field(default_factory=list)
     is_green: bool = False
+    push_tries: int = 0
+    is_pushed: bool = False
 
     @property
-    def new(self) -> str:
-        """The commit that the target will have."""
-        return self.picks[-1][2] if self.picks else self.old
+    def pushed_name(self) -> str:
+        """The next name at the remote for the branch of a task: its own, if that is not another one's there."""
+        name = self.picks[0][1].branch
+        return name if self.push_tries < 2 else f"{name}.{self.push_tries}"
 
 
 @dataclass(slots=True)
 class _Landing:
     """A landing under way. Several tasks have one leg, a task with several roots has one for each. `blames` is the verdict on
-    the task while the check of the target's own commit runs."""
+    the task while the check of the target's own commit runs. `moving` are the tasks once all checks are green."""
 
     legs: list[_Leg]
     check: RunningCheck | None = None
     blames: Verdict | None = None
+    moving: list[QueuedTask] = field(default_factory=list)
 
     @property
     def tasks(self) -> list[QueuedTask]:
@@ -108,12 +118,18 @@ class Lander:
         self._red_verdicts: dict[str, Verdict] = {}
         self._check_s: dict[Path, float] = {}
         self._waits: dict[str, _Wait] = {}
+        self._remotes: dict[tuple[Path, str, str], RemoteBranch] = {}
         self._is_resumed = self._has_ended_one = False
 
     @property
     def checks(self) -> list[RunningCheck]:
-        """The checks that run, for `wait_for_input`."""
+        """The checks that run."""
         return [landing.check for landing in self._landings if landing.check is not None]
+
+    @property
+    def processes(self) -> list[RunningCheck | RemoteBranch]:
+        """What runs, for `wait_for_input`."""
+        return [*self.checks, *(remote for remote in self._remotes.values() if remote.is_running)]
 
     @property
     def checked_ids(self) -> list[str]:
@@ -122,19 +138,20 @@ class Lander:
 
     @property
     def is_busy(self) -> bool:
-        """True while a landing is under way."""
-        return bool(self._landings)
+        """True while a landing is under way, or git talks to a remote."""
+        return bool(self._landings or self.processes)
 
     @property
     def remaining_s(self) -> float:
         """Seconds until the lander must look again without an event; may be infinite."""
         now = time.monotonic()
-        return max(0.0, min((wait.again - now for wait in self._waits.values()), default=float("inf")))
+        pauses = [wait.again - now for wait in self._waits.values()]
+        return max(0.0, min([*pauses, *(remote.remaining_s for remote in self._remotes.values())], default=float("inf")))
 
     def close(self) -> None:
-        """Stop the checks. The next lander runs them again."""
-        for check in self.checks:
-            check.stop()
+        """Stop what runs. The next lander runs it again."""
+        for process in self.processes:
+            process.stop()
         self._landings.clear()
 
     # one step
@@ -143,6 +160,9 @@ class Lander:
         """Go on with every landing that can go on, and begin those that can begin, until all wait for a check or a change."""
         if not self._is_resumed:
             self._settle_ended()
+            roots = self._hive.config.repository_roots(self._hive.layout)
+            for root in unpushed_roots(self._hive.config, self._hive.layout):
+                self._remote(Target.at(self._hive.layout, root, roots[root]))
             self._resume_moves(self._queue.read())
             self._is_resumed = True
         self._has_ended_one = True
@@ -153,8 +173,12 @@ class Lander:
     def _go_on(self, queue: Sequence[QueuedTask]) -> None:
         by_id = {queued.id: queued for queued in queue}
         self._waits = {task_id: wait for task_id, wait in self._waits.items() if task_id in by_id}
+        for remote in self._remotes.values():
+            self._guarded([], remote.poll)
         for landing in [*self._landings]:
-            if any(by_id.get(queued.id) is None or _has_news(by_id[queued.id]) for queued in landing.tasks):
+            if landing.moving:
+                self._guarded(landing.tasks, partial(self._push, landing))
+            elif any(by_id.get(queued.id) is None or _has_news(by_id[queued.id]) for queued in landing.tasks):
                 self._drop(landing)
             elif landing.check is not None and (verdict := landing.check.poll()) is not None:
                 landing.check = None
@@ -165,6 +189,9 @@ class Lander:
                 return
             if not any(queued.id == other.id for landing in self._landings for other in landing.tasks):
                 self._guarded([queued], partial(self._begin, queued, queue))
+        for remote in self._remotes.values():
+            if not self._is_taken(remote.target):
+                self._guarded([], remote.retry)
 
     def _guarded(self, tasks: Sequence[QueuedTask], action: Callable[[], None]) -> None:
         """Call `action`. An error lets its tasks wait with the reason, and stops no other task."""
@@ -217,11 +244,16 @@ class Lander:
             return
         if len(targets) == 1 and not self._may_land_now(queued, targets[0], queue):
             return
-        legs = [_Leg(target, target.tip) for target in targets]
+        if not all(self._is_fetched(target) for target in targets):
+            return
+        is_pushed = all(branch.landed or branch.pushed is not None for branch in entry.branches)
+        if is_pushed and self._follow(queued, targets):
+            return
+        legs = [_Leg(target, target.tip, start, start) for target in targets for start in [target.start]]
         landing = _Landing(legs)
         for leg, branch in zip(legs, entry.branches, strict=True):
             if branch.landed:
-                leg.is_green = True
+                leg.is_green, leg.new = True, leg.old
                 leg.picks.append((queued, branch, str(branch.commit)))
             elif not self._pick(leg, queued, branch):
                 return
@@ -237,6 +269,39 @@ class Lander:
         if key not in self._targets:
             self._targets[key] = Target.of(self._hive, Path(branch.root), branch.target)
         return self._targets[key]
+
+    def _remote(self, target: Target) -> RemoteBranch | None:
+        push = target.settings.push
+        if push is None:
+            return None
+        key = target.root, target.branch, push.remote
+        remote = self._remotes[key] = self._remotes.get(key) or RemoteBranch(target)
+        remote.target = target
+        return remote
+
+    def _is_fetched(self, target: Target) -> bool:
+        remote = self._remote(target)
+        return remote is None or remote.is_current()
+
+    def _follow(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
+        """End a task once its pushed branches are merged at the remote, else let it wait. Returns False if a branch has grown."""
+        branches, reasons = [], []
+        for branch, target in zip(queued.entry.branches, targets, strict=True):
+            if branch.landed:
+                branches.append(branch)
+                continue
+            remote = self._remote(target)
+            if remote is None or target.follow_branch(branch) != branch.tip:
+                return False
+            branches.append(remote.find_landed(branch))
+            note = f" ({remote.problem})" if remote.problem else ""
+            reasons.append(f"pushed as {branch.pushed} to {remote.name}: request its merge{note}")
+        if all(branch.landed for branch in branches):
+            close_landed(self._hive, self._queue, queued, branches)
+            self._has_ended_one = True
+        else:
+            self._wait(queued, "; ".join(reasons), retry_s=_RETRY_S)
+        return True
 
     def _is_taken(self, target: Target) -> bool:
         return any(leg.target.root == target.root for landing in self._landings for leg in landing.legs)
@@ -257,6 +322,8 @@ class Lander:
         if queued.entry.asks and not queued.entry.approved:
             return queued.entry.reason
         if (hold := target.hold) is not None:
+            if (remote := self._remote(target)) is not None:
+                remote.look()
             return hold.reason
         settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
         if settings.sign == "wait" and target.signs_commits:
@@ -292,7 +359,7 @@ class Lander:
 
     def _takes_batches(self, target: Target) -> bool:
         is_slow = self._check_s.get(target.root, _BATCH_S) >= _BATCH_S
-        return bool(target.settings.check) and (is_slow or bool(self._suspects.get(target.root)))
+        return bool(target.settings.check) and not target.takes_requests and (is_slow or bool(self._suspects.get(target.root)))
 
     def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
@@ -315,6 +382,13 @@ class Lander:
         tip = target.follow_branch(branch)
         if tip != branch.tip:
             branch = replace(branch, tip=tip)
+        merged = target.repository.commit_of(branch.commit) if branch.commit and tip == branch.tip else None
+        if merged is not None:  # by a landing that was interrupted
+            is_landed = target.is_ancestor(merged, leg.new)
+            if is_landed or target.repository.commit_of(f"{merged}^1") == leg.new:
+                leg.new = leg.new if is_landed else merged
+                leg.picks.append((queued, branch, merged))
+                return True
         reviewer = (queued.task.kept.get("criteria") or {}).get("approved")
         message = landing_message(queued.task.title, queued.id, entry.agent, tip, reviewer)
         how = target.settings.how
@@ -326,9 +400,10 @@ class Lander:
         )
         if result.commit is None:
             if not leg.picks:
-                self._returns.conflict(queued, target, branch, leg.old, result)
+                self._returns.conflict(queued, target, branch, leg.start, result)
                 ring_all(self._hive)
             return False
+        leg.new = result.commit
         leg.picks.append((queued, branch, result.commit))
         return True
 
@@ -384,7 +459,7 @@ class Lander:
             self._drop(landing)
         else:
             landing.blames = verdict
-            self._start_check(landing, leg, leg.old, leg.target.folder / LOG)
+            self._start_check(landing, leg, leg.start, leg.target.folder / LOG)
 
     def _blame(self, landing: _Landing, leg: _Leg, verdict: Verdict) -> None:
         """Send a task back whose check is red, unless the target's own commit is red too: then the target is held."""
@@ -398,35 +473,102 @@ class Lander:
             self._returns.red(queued, leg.target, branch, blames)
             ring_all(self._hive)
         elif verdict.outcome == "red":
-            self._returns.target_red(leg.target, leg.old, verdict)
+            self._returns.target_red(leg.target, leg.start, verdict)
         else:
             self._wait(queued, f"the check of {leg.target.branch} itself could not run: {verdict.reason}", retry_s=_RETRY_S)
 
     # moving
 
     def _move(self, landing: _Landing) -> None:
-        """Move the targets to the checked commits, and end the tasks. The records say first what will be where."""
-        self._drop(landing)
-        tasks = []
+        """Push the checked commits and move the targets to them. The records say first what will be where."""
         for at, queued in enumerate(landing.tasks):
-            branches = tuple(
-                replace(branch, old=leg.old, new=leg.new, commit=commit)
-                for leg in landing.legs for _, branch, commit in [leg.picks[at]]
-            )  # fmt: skip
-            tasks.append(self._queue.change(queued, state="moving", branches=branches))
-        crash_point("landing.moving")
+            branches = []
+            for leg in landing.legs:
+                _, branch, commit = leg.picks[at]
+                old = leg.start if leg.target.takes_requests else leg.old
+                branches.append(branch if branch.landed else replace(branch, old=old, new=leg.new, commit=commit))
+            landing.moving.append(self._queue.change(queued, state="moving", branches=tuple(branches)))
         for leg in landing.legs:
-            if not self._move_target(tasks, leg.target, leg.old, leg.new):
+            if (remote := self._remote(leg.target)) is not None and leg.new != leg.old and not leg.target.takes_requests:
+                leg.target.set_push_due(remote.problem)
+        crash_point("landing.moving")
+        self._push(landing)
+
+    def _push(self, landing: _Landing) -> None:
+        """Push what is checked, one target after another, then move the targets. Returns while git talks to a remote."""
+        for leg in landing.legs:
+            remote = self._remote(leg.target)
+            if remote is None or leg.is_pushed or leg.picks[0][1].landed:
+                continue
+            if leg.target.takes_requests:
+                leg.is_pushed = leg.new == leg.start or self._push_branch(landing, leg, remote)
+            else:
+                is_needless = leg.new == leg.old or bool(remote.problem) or remote.contains(leg.new)
+                leg.is_pushed = is_needless or self._push_target(landing, leg, remote)
+            if not leg.is_pushed:
                 return
+        self._end_move(landing)
+
+    def _push_target(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
+        """Push a target's new commit before the target moves, so what others push meanwhile is never behind it. Returns False
+        while that is under way, or if these tasks have to wait."""
+        if leg.push_tries == 0 and not self._move_target(landing.moving, leg.target, leg.old, leg.new, move=rehearse_move):
+            self._drop(landing)
+            return False
+        leg.push_tries = 1
+        outcome = remote.push(leg.new, leg.target.branch)
+        if outcome in ("moved", "refused"):
+            self._drop(landing)
+            for queued in landing.moving:
+                if outcome == "moved":
+                    self._queue.change(queued, state="queued", reason="")
+                else:
+                    self._wait(queued, remote.refusal, retry_s=remote.pause_s)
+        return outcome in ("pushed", "away")
+
+    def _push_branch(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
+        """Push a task's branch for a person who requests its merge, by the next name if the remote has another of that name."""
+        outcome = "away" if remote.problem else remote.push(leg.picks[0][1].tip, leg.pushed_name)
+        if outcome == "moved" and leg.push_tries < _MAX_NAMES:
+            leg.push_tries = max(2, leg.push_tries + 1)
+            return self._push_branch(landing, leg, remote)
+        if outcome is not None and outcome != "pushed":
+            self._drop(landing)
+            reason = remote.problem or remote.refusal or f"{remote.name} has other branches named {leg.pushed_name}"
+            self._wait(landing.moving[0], reason, retry_s=remote.pause_s)
+        return outcome == "pushed"
+
+    def _end_move(self, landing: _Landing) -> None:
+        """Move the targets, and end the tasks, unless a person is to request the merge of a branch."""
+        tasks = landing.moving
+        self._drop(landing)
+        for leg in landing.legs:
+            if not leg.target.takes_requests and not self._move_target(tasks, leg.target, leg.old, leg.new):
+                return
+        if any(leg.target.takes_requests for leg in landing.legs):
+            pushed_branches = tuple(
+                replace(branch, pushed=leg.pushed_name) if leg.target.takes_requests and leg.new != leg.start
+                else replace(branch, landed=True)
+                for leg, branch in zip(landing.legs, tasks[0].entry.branches, strict=True)
+            )  # fmt: skip
+            self._queue.change(tasks[0], state="queued", branches=pushed_branches)
+            crash_point("landing.requested")
+            return
         for queued in tasks:
             close_landed(self._hive, self._queue, queued, queued.entry.branches)
         moved_ids = {queued.id for queued in tasks}
         for root, suspects in self._suspects.items():
             self._suspects[root] = [task_id for task_id in suspects if task_id not in moved_ids]
 
-    def _move_target(self, tasks: Sequence[QueuedTask], target: Target, old: str, new: str) -> bool:
-        """Move one target. Returns False if it cannot move now: the tasks wait, or are merged again with its new tip."""
+    def _move_target(
+        self, tasks: Sequence[QueuedTask], target: Target, old: str, new: str, *, move: Callable[..., None] | None = None
+    ) -> bool:
+        """Move one target, or call `move` instead. Returns False if it cannot move now: the tasks wait, or are merged again with
+        its new tip."""
         try:
+            if move is not None:
+                move(target.repository, target.branch, old, new)
+                return True
             with lock_worktrees(target.folder) as hold:  # a git of a killed lander holds it too
                 repository = replace(target.repository, hold=hold)
                 left_paths = move_target(repository, target.branch, old, new, target.move, target.save_move)

@@ -60,7 +60,7 @@ def run_landing(
                 if is_done(lander):
                     break
                 timeout = min(lander.remaining_s, _BEAT_S if lander.is_busy else hive.config.hang_after / 3)
-                wait_for_input([*ends, bell, *lander.checks], timeout)
+                wait_for_input([*ends, bell, *lander.processes], timeout)
                 bell.wait(0)
     except HiveGone as gone:
         sys.stderr.write(f"hivemind: {gone}\n")

@@ -18,10 +18,10 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.target import checked_out_branch, read_target, root_folder
+from hivemind.taskrun.target import checked_out_branch, read_target, remote_ref, root_folder
 
 _MAX_OTHERS = 10
-_HOLD, _MOVE, _VERSION = "landing hold", "landing move", 1
+_HOLD, _MOVE, _PUSH, _VERSION = "landing hold", "landing move", "landing push", 1
 
 
 @frozen
@@ -84,12 +84,41 @@ class Target:
             )
         return commit
 
-    def contains(self, commit: str) -> bool:
-        """Check that the branch contains a commit."""
-        tip = self.repository.commit_of(self.ref)
-        return tip is not None and self._is_ancestor(commit, tip)
+    @property
+    def remote_tip(self) -> str | None:
+        """The commit of the branch at the remote of `push:` when it was last fetched or pushed; None if there is none."""
+        push = self.settings.push
+        return None if push is None else self.repository.commit_of(remote_ref(push.remote, self.branch))
 
-    def _is_ancestor(self, commit: str, descendant: str) -> bool:
+    @property
+    def takes_requests(self) -> bool:
+        """True if tasks' branches are pushed, and people merge them at the remote."""
+        return self.settings.push is not None and self.settings.push.kind == "branch"
+
+    @property
+    def has_diverged(self) -> bool:
+        """True if the branch and the remote's each have commits that the other lacks."""
+        tip, remote_tip = self.tip, self.remote_tip
+        return remote_tip is not None and not (self.is_ancestor(remote_tip, tip) or self.is_ancestor(tip, remote_tip))
+
+    @property
+    def start(self) -> str:
+        """The commit to build a landing on: the branch's, or the remote's if that is ahead or takes requests. Raises UserError
+        if the two have diverged."""
+        tip, remote_tip = self.tip, self.remote_tip
+        if remote_tip is None or self.takes_requests:
+            return remote_tip or tip
+        if self.has_diverged:
+            message = f"{self.branch} has diverged from its branch at the remote"
+            raise UserError(message, location=self.root, remedy="git pull there, then git push; landing goes on by itself")
+        return tip if self.is_ancestor(remote_tip, tip) else remote_tip
+
+    def contains(self, commit: str) -> bool:
+        """Check that the branch contains a commit; if it takes requests, that it does so at the remote."""
+        tips = [self.repository.commit_of(self.ref), self.remote_tip if self.takes_requests else None]
+        return any(tip is not None and self.is_ancestor(commit, tip) for tip in tips)
+
+    def is_ancestor(self, commit: str, descendant: str) -> bool:
         return not self.repository.git("rev-list", "--max-count=1", commit, f"^{descendant}")
 
     def follow_branch(self, branch: LandingBranch) -> str:
@@ -99,7 +128,7 @@ class Target:
         if commit is None:
             self.repository.move(branch.branch, branch.tip, None, "made again")
             return branch.tip
-        return commit if commit != branch.tip and self._is_ancestor(branch.tip, commit) else branch.tip
+        return commit if commit != branch.tip and self.is_ancestor(branch.tip, commit) else branch.tip
 
     def changed_paths(self, branch: LandingBranch) -> list[str]:
         """Return the paths that a task's branch changes against the target."""
@@ -136,7 +165,7 @@ class Target:
         """What holds this target; None if work can land. A hold by a check ends when the branch has moved."""
         with suppress(Unreadable):
             hold = load_dataclass(Hold, self.folder / "hold.json", _HOLD, _VERSION)
-            return None if hold is not None and hold.by == "check" and hold.tip != self.tip else hold
+            return None if hold is not None and hold.by == "check" and hold.tip != self.start else hold
         return None
 
     def set_hold(self, hold: Hold | None) -> None:
@@ -145,6 +174,22 @@ class Target:
             (self.folder / "hold.json").unlink(missing_ok=True)
         else:
             save_dataclass(self.folder / "hold.json", _HOLD, _VERSION, hold)
+
+    @property
+    def push_due(self) -> str | None:
+        """Why a push is due: the remote's answer, empty if it was not tried; None if nothing is to be pushed."""
+        with suppress(Unreadable):
+            record = load_record(self.folder / "push.json", _PUSH, _VERSION)
+            return None if record is None else str(record["reason"])
+        return ""
+
+    def set_push_due(self, reason: str | None) -> None:
+        """Note that a push is due, or that it is done (None)."""
+        if reason is None:
+            (self.folder / "push.json").unlink(missing_ok=True)
+        elif self.push_due != reason:
+            make_folder(self.folder)
+            save_record(self.folder / "push.json", _PUSH, _VERSION, {"reason": reason})
 
     @property
     def move(self) -> dict[str, Any] | None:
@@ -158,6 +203,17 @@ class Target:
             (self.folder / "move.json").unlink(missing_ok=True)
         else:
             save_record(self.folder / "move.json", _MOVE, _VERSION, {"move": state})
+
+
+def unpushed_roots(config: HiveConfig, layout: Layout) -> dict[Path, str]:
+    """Return the roots whose landings are not pushed yet, with the reasons."""
+    reasons = {}
+    for root, settings in config.repository_roots(layout).items():
+        if settings.push is not None and (root_folder(layout, root) / "push.json").exists():
+            with suppress(UserError):
+                if (reason := Target.at(layout, root, settings).push_due) is not None:
+                    reasons[root] = reason or "that is due"
+    return reasons
 
 
 def hold_roots(hive: Parts, names: Sequence[str], reason: str | None) -> list[Path]:

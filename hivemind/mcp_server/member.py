@@ -16,6 +16,7 @@ from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import is_timestamp_reliable, make_folder
+from hivemind.landing.early_warning import note_branches
 from hivemind.mail import Mail
 from hivemind.masking import mask_values
 from hivemind.minds import Thought, ToolCall, ToolResult
@@ -241,6 +242,7 @@ class Member:
         work = focus.work
         if work is not None and not work.is_ended and tool in self.tools and not self.tools[tool].is_read_only:
             work.commit()
+            note_branches(self.hive, work)
         if work is not None and (work.is_ended or work.handed_to):
             self._scheduler.active_tasks.drop(work)
             self.task = next((task_run.task.id for task_run in self.task_runs()), None)

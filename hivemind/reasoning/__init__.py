@@ -6,7 +6,8 @@ from hivemind.reasoning.episodes import RenderedContext, excerpt
 from hivemind.reasoning.fold_rules import is_settled
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_index import GraphIndex, GraphMatch, NodeHit
-from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, MergeConflict, MergeReport, Note, Trace
+from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, Note, Trace
+from hivemind.reasoning.merging import MergeConflict, MergeReport
 from hivemind.reasoning.mind_prompts import CompletingMind
 from hivemind.reasoning.node import (
     FLUSHED,

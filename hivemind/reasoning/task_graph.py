@@ -14,17 +14,8 @@ from hivemind.errors import UserError
 from hivemind.fs import Log, crash_point, write
 from hivemind.names import check_name
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.graph_log import (
-    LOG_NAME,
-    MAIN,
-    Branch,
-    History,
-    MergeReport,
-    Note,
-    Trace,
-    apply_merge,
-    compare_branches,
-)
+from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, Note, Trace
+from hivemind.reasoning.merging import MergeReport, merge_branches
 from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, as_lane
 
 Guard = Callable[[Sequence[str]], AbstractContextManager[object]]
@@ -350,12 +341,5 @@ class TaskGraph:
             raise GraphError(f"branch {source!r} cannot be merged into itself")
         base_from, base_into = history.merge_bases(source, into)
         source_graph = history.at(source, history.log.seq).graph
-        merged_parts, conflicts, has_decision = compare_branches((base_from, source_graph), (base_into, graph), resolve)
-        report = MergeReport(
-            tuple(merged_parts), tuple(conflicts), written=has_decision and not conflicts and not dry_run
-        )
-        if report.written:
-            apply_merge(
-                graph, {"op": "merge", "from": source, "into": into, "from_seq": history.log.seq, "parts": merged_parts}
-            )
-        return report
+        operation = {"op": "merge", "from": source, "into": into, "from_seq": history.log.seq}
+        return merge_branches((base_from, source_graph), (base_into, graph), operation, resolve, dry_run=dry_run)

@@ -19,7 +19,7 @@ from hivemind.config import RootConfig
 from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.landing.target import Target
+from hivemind.landing.target import Target, unpushed_roots
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, Layout
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_pid
@@ -172,6 +172,7 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     if (deaths := agent_problems(hive.layout.locks).get(LANDING)) is not None:
         notes.append(f"its process {deaths}")
     notes += [f"{root} is held: {hold.reason}" for root, hold in Target.held(hive.config, hive.layout).items()]
+    notes += [f"{root} is not pushed: {reason}" for root, reason in unpushed_roots(hive.config, hive.layout).items()]
     for root, settings in roots.items():
         if settings.check and settings.check_box == "auto" and not has_sandbox():
             notes.append(f"the check of {root} runs without a box: bubblewrap does not run here")

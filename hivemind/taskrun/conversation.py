@@ -66,6 +66,7 @@ class Conversation:
         self.totals: dict[str, Usage] = {}  # the usage of coding agents, by session
         self.unanswered: dict[str, Mapping[str, Any]] = {}  # requests without an end
         self.letters: set[str] = set()  # the Message-IDs of letters in the conversation
+        self.overlaps: set[tuple[str, str]] = set()  # conflicts of branches that the mind knows: task and path
         self._number = self._epochs = 0
         self._calls: set[str] = set()
         self._open: dict[str, ToolCall] = {}
@@ -112,6 +113,7 @@ class Conversation:
         self.said = max(self.said, int(news.get("said", 0)))
         for name in news.get("files", ()):
             self.files.pop(name, None)
+        self.overlaps |= {(str(task), str(path)) for task, path in news.get("overlaps", ())}
         if "letter" in news:
             self.letters.add(str(news["letter"]))
         if news.get("by") == "person":

@@ -29,7 +29,8 @@ class LandingBranch:
     """A branch to land. `base` is the commit that it began from, `tip` its last commit, `target` the branch that it lands in.
 
     Before the target moves, `old` is its commit, `new` the commit that it will have, and `commit` the landed commit of this
-    task, which `new` contains. `landed` is True once the target has moved.
+    task, which `new` contains. `landed` is True once the target has moved. `pushed` is the branch's name at the remote where a
+    person is to merge it.
     """
 
     root: str
@@ -41,6 +42,7 @@ class LandingBranch:
     new: str | None = None
     commit: str | None = None
     landed: bool = False
+    pushed: str | None = None
 
 
 @frozen

@@ -23,6 +23,11 @@ def root_folder(layout: Layout, root: Path) -> Path:
     return layout.landing / f"{root.name}-{digest}"
 
 
+def remote_ref(remote: str, branch: str) -> str:
+    """Return the ref of the hive for a target at the remote that it is pushed to."""
+    return f"refs/hivemind/remotes/{remote}/{branch}"
+
+
 def target_branch(hive: Parts, root: Path) -> str | None:
     """Return the root's `branch:` in hive.yaml, else the branch that was checked out when the root was first used, which is
     recorded. Return None on a detached HEAD. Raises UserError."""
@@ -59,12 +64,15 @@ def read_target(folder: Path) -> str | None:
 
 
 def target_tip(hive: Parts, repository: Repository) -> tuple[str | None, str]:
-    """Return the target branch and its commit, from which a task begins. Raises UserError if there is no such branch or no
-    commit yet."""
+    """Return the target branch and its commit, from which a task begins: with `push:` the remote's if that is ahead. Raises
+    UserError if there is no such branch or no commit yet."""
     branch = target_branch(hive, repository.root)
     commit = None if branch is None else repository.commit_of(f"refs/heads/{branch}")
-    if commit is not None:
-        return branch, commit
+    if commit is not None and branch is not None:
+        push = hive.config.repository_roots(hive.layout)[repository.root].push
+        remote_tip = None if push is None else repository.commit_of(remote_ref(push.remote, branch))
+        is_ahead = remote_tip and not repository.git("rev-list", "--max-count=1", commit, f"^{remote_tip}")
+        return branch, remote_tip if remote_tip and is_ahead else commit
     head = repository.head()
     if branch is None:
         return None, head

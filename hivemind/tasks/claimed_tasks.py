@@ -21,11 +21,11 @@ from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.drop import Settings
 from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, open_log, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.record import RECORD, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
 _SHORT = timedelta(seconds=60)  # a shorter wait is not reported

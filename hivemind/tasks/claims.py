@@ -14,13 +14,14 @@ from hivemind.fs import Lock, crash_point, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.names import check_name
-from hivemind.tasks.drop import NOT_MOVABLE, DropReader, Settings, is_movable
+from hivemind.tasks.drop import NOT_MOVABLE, DropReader, is_movable
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
 from hivemind.tasks.folder import hold, move_task, read_task, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load, load_sound
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 from hivemind.tasks.task_builder import BUILD, TaskBuilder, error_report
 

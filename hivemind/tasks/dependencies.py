@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Literal
 
 from hivemind.frozen import frozen
-from hivemind.tasks.drop import DropReader, QueuedDrop, Settings
+from hivemind.tasks.drop import DropReader, QueuedDrop
 from hivemind.tasks.folder import ended_folder, is_being_claimed
+from hivemind.tasks.settings import Settings
 
 StateName = Literal["inbox", "active", "done", "failed"]
 

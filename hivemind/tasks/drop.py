@@ -1,4 +1,4 @@
-"""Drops: which names in the inbox are tasks, which drops are complete, and their order (README.md, *What a task is*).
+"""Drops: which names in the inbox are tasks, what a drop holds, and the order of drops (README.md, *What a task is*).
 
 Anyone may have put a drop into the inbox, so the code follows no link, opens no device and waits for no FIFO.
 """
@@ -9,28 +9,23 @@ import errno
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.frozen import frozen
 from hivemind.fs import is_timestamp_reliable
 from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.paths import OutsideError, resolve_inside
-from hivemind.fs.trees import is_too_deep
-from hivemind.layout import Layout
+from hivemind.fs.trees import walk_entries
 from hivemind.names import slug
-from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, has_front_matter
-from hivemind.tasks.outbox import Outbox
-from hivemind.tasks.record import RECORD, Records, TaskRecord, has_ended, is_made_whole, load
+from hivemind.tasks.form import DEFAULT_PRIORITY, has_front_matter
+from hivemind.tasks.half_written import is_folder_whole, stat_at_rest
+from hivemind.tasks.record import RECORD, TaskRecord, has_ended, load
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
-
-Settled = Callable[[str | int, float, datetime], bool]
 
 UNTRUSTED_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags to open a file that anyone may have created: no link is followed, and a FIFO does not block."""
@@ -47,26 +42,6 @@ _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
 """Names in a dropped folder that are never its text, because the program may have written them."""
 _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
-
-
-@frozen
-class Settings:
-    """The settings that all parts of a hive's tasks share. `Tasks` describes the fields."""
-
-    layout: Layout
-    reader: TextReader
-    records: Records
-    agents: Callable[[], Mapping[str, str | None]]
-    durable: bool
-    settle_ms: float
-    grace_s: float
-    clock: Callable[[], datetime]
-    roots: Collection[Path]
-    settled: Settled
-    rename: Callable[[str, str], None]
-    ask_about_files: bool
-    outbox: Outbox
-    local_hives: Callable[[], tuple[str, ...]]
 
 
 # names
@@ -183,7 +158,7 @@ def attachments(
     """
     paths: list[Path] = []
     notes: list[str] = []
-    for dir_entry in _walk(folder, skip=_NO_TEXTS | {text}) if folder.is_dir() else ():
+    for dir_entry in walk_entries(folder, skip=_NO_TEXTS | {text}) if folder.is_dir() else ():
         problem = None
         if dir_entry.is_symlink():
             try:
@@ -200,20 +175,6 @@ def attachments(
         else:
             notes.append(f"{os.path.relpath(dir_entry.path, folder)} {problem} and was passed over")
     return tuple(sorted(paths)), tuple(sorted(notes))
-
-
-def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder at any depth, except editors' leftovers, and except `skip` at the top level."""
-    todo = [os.fspath(folder)]
-    while todo:
-        current_folder = todo.pop()
-        with os.scandir(current_folder) as dir_entries:
-            for dir_entry in dir_entries:
-                if is_leftover(dir_entry.name) or (dir_entry.name in skip and current_folder == os.fspath(folder)):
-                    continue
-                if dir_entry.is_dir(follow_symlinks=False) and not is_too_deep(dir_entry.path, folder):
-                    todo.append(dir_entry.path)
-                yield dir_entry
 
 
 # queued drops
@@ -343,12 +304,12 @@ class DropReader:
             return _failing(name, file_stat)
         with suppress(PermissionError):  # for something in it
             if is_movable(path):
-                is_whole = is_whole or self._is_whole(path)
+                is_whole = is_whole or is_folder_whole(path, self._settings)
                 return Drop(name, file_stat, self.queued_folder(path, file_stat) if is_whole else None)
         return Drop(name, file_stat, None, waits=f"{NOT_MOVABLE}: chmod -R a+rwX {name}")
 
     def _file(self, file: int, name: str) -> Drop:
-        file_stat = self.stat_at_rest(file)
+        file_stat = stat_at_rest(file, self._settings)
         if file_stat is None:
             return Drop(name, os.fstat(file), None)
         if not stat.S_ISREG(file_stat.st_mode):
@@ -386,44 +347,6 @@ class DropReader:
         form = self._settings.reader.read(raw, text, file_stat).form
         fields = form.id, form.priority, form.assignee, form.role, form.dependencies
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
-
-    def stat_at_rest(self, file: int) -> os.stat_result | None:
-        """Return an open file's stat, or None if a program may still be writing the file."""
-        now = self._settings.clock()
-        if not self._settings.settled(file, self._settings.settle_ms, now):
-            return None
-        file_stat = os.fstat(file)
-        if file_stat.st_size == 0 and 0 <= now.timestamp() - file_stat.st_ctime < self._settings.grace_s:
-            return None  # an empty file gets more time: `touch`, then the editor
-        return file_stat
-
-    def _is_whole(self, folder: str) -> bool:
-        """Check that a dropped folder is complete: no file in it was changed lately or is open for writing."""
-        if is_made_whole(folder):
-            return True
-        now, settle_ms = self._settings.clock(), self._settings.settle_ms
-        newest, files = _newest_change(folder)
-        if now.timestamp() < newest:  # a clock set back: wait and compare
-            time.sleep(settle_ms / 1000)
-            if _newest_change(folder)[0] != newest:
-                return False
-        elif now.timestamp() - newest < settle_ms / 1000:
-            return False
-        return all(self._settings.settled(file, settle_ms, now) for file in files)
-
-
-def _newest_change(folder: str) -> tuple[float, list[str]]:
-    """Return the time of the newest change in a folder, in seconds since 1970, and the paths of its regular files.
-
-    The folder's own change time is left out, because moving the folder changes it.
-    """
-    newest = os.stat(folder, follow_symlinks=False).st_mtime
-    files: list[str] = []
-    for dir_entry in _walk(Path(folder)):
-        newest = max(newest, dir_entry.stat(follow_symlinks=False).st_ctime)
-        if dir_entry.is_file(follow_symlinks=False):
-            files.append(dir_entry.path)
-    return newest, files
 
 
 def _identity(name: str, file_stat: os.stat_result) -> tuple[str, int, int, int, bool]:

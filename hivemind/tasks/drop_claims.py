@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.fs import crash_point, fsync_folder, make_folder, move
-from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, Settings, read_open
+from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, read_open
 from hivemind.tasks.folder import free_name
+from hivemind.tasks.half_written import stat_at_rest
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import TaskProblem
 
 
@@ -98,7 +100,7 @@ class DropClaims:
         lane."""
         open_stat = os.fstat(file)
         is_same = queued.is_from(open_stat)  # unchanged since it was at rest
-        file_stat = open_stat if is_same else self._reader.stat_at_rest(file)
+        file_stat = open_stat if is_same else stat_at_rest(file, self._settings)
         if file_stat is None:
             return self._confirm(drop, False)
         if not stat.S_ISREG(file_stat.st_mode):

@@ -12,9 +12,9 @@ from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.drop import Settings
 from hivemind.tasks.folder import ended_folder, hold, is_open, move_task, set_aside
 from hivemind.tasks.record import load_sound
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import Task, TaskState
 
 

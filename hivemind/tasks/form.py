@@ -16,7 +16,7 @@ from hivemind.frontmatter import ParsedText, parse, split, validate
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount
 from hivemind.outcome import Outcome
-from hivemind.tasks.every import Every
+from hivemind.tasks.recurrence import Every
 from hivemind.tasks.step import (
     Agent,
     Id,

@@ -18,10 +18,11 @@ from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
-from hivemind.tasks.drop import ENDINGS, Settings
+from hivemind.tasks.drop import ENDINGS
 from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
 from hivemind.tasks.form import read_text
 from hivemind.tasks.record import RECORD, TaskRecord
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.step import as_written
 from hivemind.tasks.task import TaskProblem, TaskStep
 

@@ -23,7 +23,7 @@ from hivemind.layout import ANY, HUMAN, LANDING, archived_folders
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
 from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
-from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, Settings, ignored_why, is_task_name, read_regular
+from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, ignored_why, is_task_name, read_regular
 from hivemind.tasks.folder import (
     ATTEMPTS,
     ended_at,
@@ -38,6 +38,7 @@ from hivemind.tasks.folder import (
 )
 from hivemind.tasks.form import ParsedTask
 from hivemind.tasks.record import TaskRecord
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
 _NET_S = 1.0  # `wait` looks this often without a reported change

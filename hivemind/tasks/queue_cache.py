@@ -26,7 +26,8 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, is_timestamp_reliable, set_aside, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.drop import DropReader, QueuedDrop, Settings, is_task_name
+from hivemind.tasks.drop import DropReader, QueuedDrop, is_task_name
+from hivemind.tasks.settings import Settings
 
 _VERSION = 4
 _CURSOR = struct.Struct("<Q")

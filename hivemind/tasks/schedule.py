@@ -20,10 +20,11 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Lock, crash_point, create, load_dataclass, make_folder, save_dataclass, set_aside
 from hivemind.names import MAX_LENGTH, slug
-from hivemind.tasks.drop import Settings, is_task_name, read_regular
-from hivemind.tasks.every import Every
+from hivemind.tasks.drop import is_task_name, read_regular
 from hivemind.tasks.form import ParsedTask, read_text
 from hivemind.tasks.inbox import Inbox, compose
+from hivemind.tasks.recurrence import Every
+from hivemind.tasks.settings import Settings
 
 _KIND, _VERSION = "schedule", 1
 _AT_ONCE = 100  # tasks of a file with `missed: all` that are added at once

@@ -18,7 +18,7 @@ from hivemind.errors import UserError
 from hivemind.fs import crash_point, fsync_file, fsync_folder, make_folder, move, write
 from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
-from hivemind.tasks.drop import Settings, attachments, dropped_text, id_of, read_regular
+from hivemind.tasks.drop import attachments, dropped_text, id_of, read_regular
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
 from hivemind.tasks.folder import (
     ATTEMPTS,
@@ -36,6 +36,7 @@ from hivemind.tasks.folder import (
 )
 from hivemind.tasks.form import NoText, ParsedTask
 from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load, load_sound
+from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
 BUILD = ".build"

@@ -11,7 +11,7 @@ from hivemind.fs import CrashCount, is_settled, make_folder
 from hivemind.layout import Layout
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.drop import DropReader, Settings, Settled
+from hivemind.tasks.drop import DropReader
 from hivemind.tasks.drop_claims import rename
 from hivemind.tasks.endings import Endings
 from hivemind.tasks.form import TextReader
@@ -22,6 +22,7 @@ from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.queue_cache import QueueCache
 from hivemind.tasks.record import Records
 from hivemind.tasks.schedule import Schedule
+from hivemind.tasks.settings import Settings, Settled
 
 MAX_BYTES = 1024 * 1024
 

@@ -15,6 +15,7 @@ from hivemind.coordination import (
     check_agent,
     is_lane_visible,
 )
+from hivemind.coordination.branches import BranchOverlap, branch_overlaps
 from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
@@ -58,6 +59,7 @@ class Scope:
     graph: TaskGraph | None
     notes: tuple[Note, ...]
     traces: tuple[Trace, ...]
+    overlaps: tuple[BranchOverlap, ...] = ()
     question: str | None = None
     """The Message-ID of the question to a person whose answer the task waits for; None if it waits for none."""
 
@@ -132,6 +134,7 @@ def scope_of(
         graph=graph,
         notes=() if graph is None else visible(graph.notes()),
         traces=() if graph is None else visible(graph.traces()),
+        overlaps=tuple(branch_overlaps(hive.layout, name)) if name else (),
         question=question if isinstance(question, str) else None,
     )
 

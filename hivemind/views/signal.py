@@ -257,7 +257,7 @@ def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Si
     nodes, focus = scope.cards(), scope.coordinates.step
     visible = frozenset(node.node_id for node in nodes if node.active != FLUSHED)
     receipts = {step.id: step.evidence for step in scope.steps}
-    signals: list[Signal] = []
+    signals = [Signal("OVERLAP", "warning", overlap.text) for overlap in scope.overlaps]
     for step in [None] if focus is None else [focus, None]:
         cards = [node for node in nodes if step in (None, node.step)]
         traces = [trace for trace in scope.traces if step in (None, trace.step)]

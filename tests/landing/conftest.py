@@ -87,8 +87,8 @@ def with_hive(root: Path) -> Lander:
     try:
         lander.step()
         while lander.is_busy:
-            if lander.checks:
-                wait_for_input(lander.checks, 1)
+            if lander.processes:
+                wait_for_input(lander.processes, 1)
             lander.step()
     finally:
         lander.close()

@@ -97,7 +97,7 @@ def test_a_target_that_is_red_itself_blames_no_task(harbour):
     assert harbour.state("mast") == "done"
 
 
-@pytest.mark.parametrize("bad", [0, 3, 4, 7])
+@pytest.mark.parametrize("bad", [0, 4])
 def test_of_eight_with_one_bad_seven_land_with_at_most_five_checks(harbour, bad, monkeypatch):
     monkeypatch.setattr("hivemind.landing.lander._BATCH_S", 0)  # however quick the check is
     count = harbour.root.parent / "count"

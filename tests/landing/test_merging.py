@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -274,7 +274,8 @@ def test_a_revert_that_conflicts_makes_no_commit(repo: Repo) -> None:
     assert [row.path for row in undone.conflicts] == ["boat"]
 
 
-def test_overlaps_are_named_and_leave_no_objects(repo: Repo) -> None:
+def test_overlaps_are_named_and_leave_no_objects(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tip_a, tip_b, tip_c = (
         repo.branch(boat="a red boat\n"),
         repo.branch(boat="a blue boat\n"),
@@ -284,7 +285,7 @@ def test_overlaps_are_named_and_leave_no_objects(repo: Repo) -> None:
     assert overlaps(repo.repository, tip_a, tip_b) == ("boat",)
     assert overlaps(repo.repository, tip_a, tip_c) == ()
     assert repo.git("count-objects") == before
-    assert not [name for name in os.listdir(gettempdir()) if name.startswith("hivemind-merge-")]
+    assert not list(tmp_path.glob("hivemind-merge-*"))
 
 
 TITLES = [

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.tasks import TaskProblem
-from hivemind.tasks.every import Every
+from hivemind.tasks.recurrence import Every
 from tests.program import Python, run
 
 MONDAY = datetime(2026, 11, 23, 6, 0, tzinfo=UTC)  # 07:00 in Berlin
