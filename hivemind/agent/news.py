@@ -65,7 +65,9 @@ class News:
         for overlap in branch_overlaps(session.hive.layout, work.task.id):
             pairs = [[overlap.task, path] for path in overlap.paths]
             if any(tuple(pair) not in talk.overlaps for pair in pairs):
-                talk.add_news(f"{overlap.text}. Keep what both set out to do, or your work will not land.", overlaps=pairs)
+                talk.add_news(
+                    f"{overlap.text}. Keep what both set out to do, or your work will not land.", overlaps=pairs
+                )
 
     def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
         """Append references to the documents and memories that an opening would show now and that the conversation does

@@ -43,7 +43,7 @@ _FETCH = (
 _PUSH = ("push", "--porcelain", "--no-follow-tags", "--recurse-submodules=no", "--")
 _NO_BRANCH = re.compile(r"couldn't find remote ref|Couldn't find remote ref")
 _REJECTED = re.compile(r"^!\t[^\t]*\t\[(?:remote )?rejected\] \((.*)\)$", re.MULTILINE)
-_MOVED = re.compile(r"^!\t[^\t]*\t\[rejected\]|but expected|incorrect old value|File exists", re.MULTILINE)
+_MOVED = re.compile(r"^!\t[^\t]*\t\[rejected\]|but expected|incorrect old value", re.MULTILINE)
 _REASON = re.compile(r"^(?:fatal|error|remote|ssh): *(\S.*)", re.MULTILINE)
 
 PushOutcome = Literal["pushed", "moved", "refused", "away"]

@@ -173,6 +173,18 @@ def test_a_hook_that_refuses_lets_the_task_wait_with_its_words(harbour, forge):
     assert forge.git("rev-parse", "main") == harbour.repo.git("rev-parse", "main")
 
 
+def test_a_lock_that_somebody_left_at_the_remote_is_waited_for(harbour, forge):
+    lock = forge.path / "refs/heads/main.lock"
+    lock.touch()
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    assert "origin refuses main" in harbour.reason("mast")
+    assert "File exists" in harbour.reason("mast")
+    lock.unlink()
+    harbour.land()
+    assert harbour.state("mast") == "done"
+
+
 def test_a_changed_file_in_the_checkout_holds_the_task_before_anything_is_pushed(harbour, forge):
     before = forge.git("rev-parse", "main")
     (harbour.repo.path / "boat").write_text("mine\n")
