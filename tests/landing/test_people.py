@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
+from hivemind.cli.main import main
 from hivemind.landing.lander import Lander
 from hivemind.landing.queue import approve
 from tests.agent.conftest import Crew
@@ -99,6 +100,32 @@ def test_after_some_returns_a_person_is_asked_once_and_says_how_it_goes_on(harbo
     harbour.land()
     assert harbour.state("mast") == "done"
     assert harbour.repo.show("main", "pole") == "a mast"
+
+
+def test_a_subtask_that_was_returned_too_often_is_tried_again_only_when_a_person_says_so(harbour):
+    harbour.configure(land_tries=1)
+    harbour.agent("bob")
+    harbour.crew.drop("---\nassignee: ada\n---\nBuild.\n", "build.md")
+    harbour.turn(*writes(hull="a hull\n"), ("delegate", {"tasks": [{"text": "A boat.", "to": "bob"}]}))
+    task = Hive.open(harbour.root).tasks.get("build").subtasks[0]
+    harbour.turn(*writes(boat="bob's\n"), by="bob")
+    harbour.turn(*writes(boat="ada's\n"))
+    harbour.turn(*FINISH, by="bob")
+    harbour.turn(*writes(hull="a red hull\n"))
+    assert harbour.state(task) == "inbox"
+    harbour.turn(*writes(boat="bob's and ada's\n"), by="bob")
+    harbour.turn(*writes(boat="ada's again\n"))
+    harbour.turn(*FINISH, by="bob")
+    for color in ("blue", "green"):
+        harbour.turn(*writes(hull=f"a {color} hull\n"))
+        assert harbour.reason(task).startswith("was returned 1 times")
+    assert harbour.events().count(("waits", task)) == 1
+    assert letters(harbour) == 1
+    harbour.turn(*writes(boat="ada's\n"))
+    assert main(["--hive", str(harbour.root), "land", task]) == 3, "the parent's agent lands it"
+    harbour.turn(*writes(hull="a hull\n"))
+    assert harbour.state(task) == "done"
+    assert harbour.repo.show("hive/build", "boat") == "bob's and ada's"
 
 
 def test_a_conflict_without_marks_is_resolved_by_a_change_or_by_name(harbour):
@@ -251,7 +278,10 @@ def test_without_landing_a_full_queue_is_finished_with_its_branches(harbour):
 def test_setup_runs_for_a_check_again_when_its_files_have_changed(harbour):
     harbour.repo.commit(lock="1\n", **{".gitignore": "deps\nsetups\n"})
     harbour.configure(
-        setup="cp lock deps; echo >> setups", setup_when=["lock"], check="cmp lock deps && wc -l setups", check_timeout_s=60
+        setup="cp lock deps; echo >> setups",
+        setup_when=["lock"],
+        check="cmp lock deps && wc -l setups",
+        check_timeout_s=60,
     )
     harbour.work("mast", mast="a mast\n")
     harbour.land()
