@@ -109,7 +109,10 @@ def coders():
         swarm.root.mkdir()
         swarm.run("init")
         swarm.configure(
-            durability="relaxed", settle_ms=20, embedder="none", roots=[{"path": "../app", "worktree": True}]
+            durability="relaxed",
+            settle_ms=20,
+            embedder="none",
+            roots=[{"path": "../app", "worktree": True, "land_tries": 6}],
         )
         for path in (swarm.root / "agents").glob("*.yaml"):
             path.unlink()
