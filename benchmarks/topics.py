@@ -42,6 +42,7 @@ TOPICS: tuple[Topic, ...] = (
     _topic("embedding", "The index of vectors"),
     _topic("longterm", "Long-term memory"),
     _topic("exchange", "Linked hives"),
+    _topic("landing", "Landing parallel work"),
     _topic("mcp", "Calls over MCP"),
     _topic("minds", "A turn beside its model's own time"),
     _topic("growth", "How things grow"),

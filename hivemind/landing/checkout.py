@@ -57,10 +57,8 @@ class Checkout:
 def checkouts(repository: Repository) -> Iterator[Checkout]:
     """Yield the main checkout and the linked worktrees of a repository. A folder that was deleted without `git worktree remove`
     is left out, unless the worktree is locked."""
-    root_git = Path(
-        os.fsdecode(repository.output("rev-parse", "--absolute-git-dir", checkout=repository.root)[1]).rstrip("\n")
-    )
-    if root_git == repository.common:
+    link = _text(repository.root / ".git").removeprefix("gitdir: ")  # "" for a folder
+    if os.path.realpath(repository.root / (link or ".git")) == os.path.realpath(repository.common):
         yield Checkout(repository.root, repository.common)
     elif repository.common.name == ".git":
         yield Checkout(repository.common.parent, repository.common)

@@ -17,7 +17,8 @@ from hivemind.taskrun.landing_entry import DRAFT, LandingBranch
 def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequence[LandingBranch]) -> None:
     """End a task whose targets have moved. Its branches go once its commits are in their targets."""
     branches = tuple(replace(branch, landed=True) for branch in branches)
-    queued = queue.change(queued, "landing.landed", branches=branches)
+    if branches != queued.entry.branches:  # else a killed lander has said so
+        queued = queue.change(queued, "landing.landed", branches=branches)
     crash_point("landing.landed")
     for branch in branches:
         target = Target.of(hive, Path(branch.root), branch.target)

@@ -242,6 +242,9 @@ class Lander:
             return
         if self._is_waiting(queued, targets) or any(map(self._is_taken, targets)):
             return
+        if all(branch.landed for branch in entry.branches):  # its end has failed
+            close_landed(self._hive, self._queue, queued, entry.branches)
+            return
         if len(targets) == 1 and not self._may_land_now(queued, targets[0], queue):
             return
         if not all(self._is_fetched(target) for target in targets):
@@ -252,10 +255,7 @@ class Lander:
         legs = [_Leg(target, target.tip, start, start) for target in targets for start in [target.start]]
         landing = _Landing(legs)
         for leg, branch in zip(legs, entry.branches, strict=True):
-            if branch.landed:
-                leg.is_green, leg.new = True, leg.old
-                leg.picks.append((queued, branch, str(branch.commit)))
-            elif not self._pick(leg, queued, branch):
+            if not self._pick(leg, queued, branch):
                 return
         if len(targets) == 1 and self._takes_batches(targets[0]):
             self._fill(legs[0], queued, queue)
@@ -336,7 +336,7 @@ class Lander:
             return f"{lost}, and would get it back: hivemind land {queued.id}"
         if settings.land == "ask":
             return f"waits for you: hivemind land {queued.id}"
-        if changed := protected_changes(target.changed_paths(branch), settings.protect):
+        if settings.protect and (changed := protected_changes(target.changed_paths(branch), settings.protect)):
             return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
         return None
 

@@ -107,12 +107,13 @@ class Returns:
         )
         history = f"was returned {entry.tries} times, and still does not land" if entry.tries else "does not land"
         reason = f"{history}: {remedy}"
-        self._queue.change(queued, "landing.waits", state="waits", reason=reason, asks=True, approved=False)
         body = "\n".join([f"{queued.task.title} ({queued.id}) {reason}", "", text, ""])
         message_id = f"landing-asks.{queued.id}.{queued.task.claim}"
-        self._hive.mail.send(
+        self._hive.mail.send(  # first: a killed lander comes here again only until the record says so
             POSTMASTER, HUMAN, f"Does not land: {queued.task.title}"[:200], body, message_id=message_id, task=queued.id
         )
+        crash_point("landing.asking")
+        self._queue.change(queued, "landing.waits", state="waits", reason=reason, asks=True, approved=False)
 
     def left_alone(self, target: Target, commit: str, paths: Sequence[str]) -> None:
         """Tell a person which files a landing has not updated, since they were changed while it was interrupted."""
@@ -125,17 +126,17 @@ class Returns:
         """Hold a target whose own commit fails the check, and tell a person once."""
         command = "; ".join(target.settings.check)
         reason = f"{target.branch} itself fails: {command}"
-        target.set_hold(Hold("check", reason, tip))
-        crash_point("landing.held")
-        self._hive.journal.append(
-            "landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason
-        )
         body = "\n".join([
             f"{reason} ({verdict.reason}), at {tip} in {target.root}. Nothing lands there until the branch has moved.", "",
             verdict.output_tail, "",
         ])  # fmt: skip
         message_id = f"landing-held.{target.folder.name}.{tip}"
         self._hive.mail.send(POSTMASTER, HUMAN, f"Landing is held: {reason}"[:200], body, message_id=message_id)
+        crash_point("landing.held")
+        target.set_hold(Hold("check", reason, tip))
+        self._hive.journal.append(
+            "landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason
+        )
 
 
 def _names(paths: Sequence[str]) -> list[str]:

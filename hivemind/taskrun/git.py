@@ -107,10 +107,10 @@ class Repository:
         return {**repository, **bounds, **{name: os.fspath(path) for name, path in folders.items()}}
 
     def commit_of(self, name: str) -> str | None:
-        """Return the commit of a branch or another name; None if there is none."""
-        with contextlib.suppress(GitProblem):
-            return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-        return None
+        """Return the commit of a branch or another name; None if there is none. Raises UserError if git was killed."""
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        status, output = self.output(*words, statuses=(0, 1, 128))
+        return None if status else output.decode().strip()
 
     def head(self) -> str:
         """Return the commit that is checked out. Raises UserError if there is none yet."""

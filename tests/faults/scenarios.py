@@ -5,6 +5,7 @@ from __future__ import annotations
 from .budgets import BUDGETS, HAND_OVER
 from .coordination import LEASES, RESERVATIONS
 from .hostile import HOSTILE
+from .landing import LANDING
 from .letters import LETTERS, POST
 from .member import MEMBER
 from .scenario import Scenario
@@ -29,5 +30,6 @@ SCENARIOS: dict[str, Scenario] = {
         HAND_OVER,
         TURN,
         HOSTILE,
+        LANDING,
     )
 }

@@ -32,6 +32,7 @@ PAIRS = [
     ("hand-over", "none", 1),
     ("turn", "crash-point", 1),
     ("hostile", "crash-point", 1),
+    ("landing", "crash-point", 1),
 ]
 
 

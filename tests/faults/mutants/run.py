@@ -1,7 +1,8 @@
 """`python -m tests.faults.mutants.run [NAME …]`: which mutants the harness finds, and what shows them.
 
 A detector is a scenario under a fault (`tasks/kill`), or a power loss in one (`power/letters`; of one operation alone:
-`power/stores lost unlink tasks/inbox/`), with a seed where that matters (`letters/sweep:3`). Each mutant is put under the
+`power/stores lost unlink tasks/inbox/`), with a seed where that matters (`letters/sweep:3`), or a file of tests
+(`pytest/tests/landing/test_lander.py`). Each mutant is put under the
 detectors that its patch names, then under all others, until a checker says something that it does not say of the house as it
 is.
 """
@@ -38,6 +39,7 @@ _CHECKER = re.compile(
 _ROOM = re.compile(
     r"    after \d+, [\w ]+?(?:: \d+(?: \w+ \d+)?)?: (\w+).*"
 )  # `after 12, torn: 7 at 3: letter First: …`
+_TEST = re.compile(r"FAILED \S+::(\w+).*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
         name, _, lost = what.partition(" lost ")
         command = ["tests.faults.powerloss", "--scenario", name, "--states", "150" if name in PLAYS else "100"]
         command += ["--seed", str(seed), "--jobs", "1", "--first", *(["--lost", lost] if lost else [])]
+    elif kind == "pytest":
+        command = ["pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider", what]
     else:
         keep = house.parent / f"kept-{house.name}"
         command = [
@@ -86,7 +90,7 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
         return {}
     said: dict[str, str] = {}
     for line in done.stdout.splitlines():
-        if told := _CHECKER.match(line) or _ROOM.match(line):
+        if told := _CHECKER.match(line) or _ROOM.match(line) or _TEST.match(line):
             said.setdefault(told[1], line.strip()[:400])
     return said or {"no answer": (done.stdout[-300:] + done.stderr[-500:]).strip()}
 
