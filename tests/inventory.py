@@ -426,6 +426,8 @@ def _paths(part: ast.AST) -> Iterator[tuple[str, ...]]:
     elif isinstance(part, ast.Dict):
         for key, value in zip(part.keys, part.values, strict=True):
             yield from _below(_text(key), value)
+    elif isinstance(part, ast.Call) and ast.unparse(part.func) == "harbour.configure":  # the settings of its root
+        yield from (("roots", *path) for keyword in part.keywords for path in _paths(keyword))
     elif isinstance(part, ast.keyword) and part.arg:
         yield from _below(part.arg, part.value)
 

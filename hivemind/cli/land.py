@@ -182,6 +182,8 @@ def _outcome(hive: Hive, task_id: str) -> tuple[_State, str]:
         reasons = [addition.text.partition("\n")[0] for addition in task.said if addition.by == LANDING]
         return "returned", reasons[-1] if reasons else "somebody has added to it"
     is_claimed = task.owner == LANDING
+    if is_claimed and entry.parent is not None:
+        return "waits", entry.reason or f"the agent of {entry.parent} lands it"
     return ("waits", entry.reason) if entry.state == "waits" and is_claimed else ("queued", "")
 
 

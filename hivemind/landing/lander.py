@@ -341,6 +341,11 @@ class Lander:
             return f"your git signs commits in {target.root}, and hivemind cannot: {remedy}"
         if queued.entry.approved or branch.landed:
             return None
+        if not target.contains(branch.base):
+            lost = (
+                f"{target.branch}, now {target.tip[:12]}, has lost {branch.base[:12]}, from which {branch.branch} began"
+            )
+            return f"{lost}, and would get it back: hivemind land {queued.id}"
         if settings.land == "ask":
             return f"waits for you: hivemind land {queued.id}"
         if settings.protect and (changed := protected_changes(target.changed_paths(branch), settings.protect)):

@@ -13,6 +13,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import crash_point, ring
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
+from hivemind.presence.watching import ring_all
 from hivemind.taskrun.landing_entry import LandingEntry
 from hivemind.tasks import AddedText, Task
 from hivemind.tasks.record import HandOverTarget, TaskRecord
@@ -128,7 +129,7 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
 def approve(hive: Parts, task_id: str) -> None:
     """Let a task land that waits for a person. Raises UserError."""
     _, entry = get_queued(hive, task_id)
-    if entry.parent is not None:
+    if entry.parent is not None and not entry.asks:
         raise UserError(f"lands in the branch of {entry.parent}, by the agent of that", location=task_id)
     if entry.candidate_of is not None:
         raise UserError(f"is a candidate: {entry.candidate_of} lands once one is chosen", location=task_id)
@@ -143,7 +144,8 @@ def approve(hive: Parts, task_id: str) -> None:
 
 
 def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], LandingEntry]) -> None:
-    """Change the entry of a task in the queue for a person, and wake the lander. Raises UserError if it is not in the queue."""
+    """Change the entry of a task in the queue for a person, and wake whoever lands it. Raises UserError if it is not in the
+    queue."""
     task, _ = get_queued(hive, task_id)
 
     def rewrite(record: TaskRecord) -> TaskRecord:
@@ -153,6 +155,7 @@ def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], Lan
 
     hive.tasks.active.rewrite(task, rewrite)
     ring(hive.layout.doorbells, LANDING)
+    ring_all(hive)  # the parent's agent lands a subtask
 
 
 def _facts(queued: QueuedTask) -> dict[str, str]:

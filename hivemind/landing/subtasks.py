@@ -42,8 +42,7 @@ def land_subtasks(hive: Parts, work: TaskRun) -> bool:
         if queued.id not in subtasks:
             continue
         try:
-            _land(hive, work, queue, queued)
-            has_ended_one = True
+            has_ended_one |= _land(hive, work, queue, queued)
         except TaskMoved:
             continue
         except (HivemindError, OSError) as error:
@@ -62,14 +61,17 @@ def wait_for_subtasks(hive: Parts, work: TaskRun) -> None:
             raise Parking(f"waits for its subtask {task_id} to land", again_s=_AGAIN_S)
 
 
-def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> None:
+def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> bool:
+    """Land a subtask, or send it back. Return False if it waits for a person."""
     entry = queued.entry
     if entry.state == "returned":
         queue.release(queued)
-        return
+        return True
     if len(queued.task.said) > entry.said:
         queue.send_back(queued, None)
-        return
+        return True
+    if entry.asks and not entry.approved:
+        return False
     work.worktrees.commit(f"Before {queued.task.title}", ends=True)
     branches = []
     for branch in entry.branches:
@@ -83,10 +85,11 @@ def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> None:
         result = merge(target.repository, old, target.follow_branch(branch), branch.base, "merge", message, author)
         if result.commit is None:
             Returns(hive, queue).conflict(queued, target, branch, old, result)
-            return
+            return True
         branches.append(replace(branch, old=old, new=result.commit, commit=result.commit))
     for branch in branches:
         if not branch.landed and branch.new != branch.old:
             work.worktrees.take_in(Path(branch.root), str(branch.old), str(branch.new))
         crash_point("landing.subtask")
     close_landed(hive, queue, queued, tuple(branches))
+    return True

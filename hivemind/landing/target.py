@@ -134,7 +134,7 @@ class Target:
 
     def changed_paths(self, branch: LandingBranch) -> list[str]:
         """Return the paths that a task's branch changes against the target."""
-        words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"{self.ref}...{branch.tip}")
+        words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"{self.tip}...{branch.tip}")
         return [path for path in self.repository.git(*words).split("\0") if path]
 
     @property

@@ -74,7 +74,10 @@ class Listing:
         drop, queued, _ = self._find(task_id)
         path = self.layout.inbox / drop.name
         if queued.folder:
-            return self._read(path, TaskState.INBOX)
+            try:
+                return self._read(path, TaskState.INBOX)
+            except FileNotFoundError:  # it was claimed meanwhile
+                return self.get(task_id)
         return task_of(self._parse_drop(drop), path, TaskState.INBOX, TaskRecord(), queued.id)
 
     def unreadable_summary(self, task_id: str) -> TaskSummary | None:

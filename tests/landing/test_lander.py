@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hivemind import Hive
+from hivemind.landing.target import hold_roots
 from tests.landing.conftest import FINISH, writes
 
 
@@ -82,6 +83,29 @@ def test_a_conflict_goes_back_with_marks_and_with_what_the_other_side_set_out_to
     harbour.land()
     assert harbour.state("blue") == "done"
     assert harbour.repo.show("main", "boat") == "a violet boat"
+
+
+def test_the_journal_says_what_becomes_of_work_with_branch_commit_and_reason(harbour):
+    harbour.configure(check="! test -e mast", check_network="open")
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    harbour.turn(("run_command", {"command": "mv mast pole"}), *FINISH)
+    hold_roots(Hive.open(harbour.root), [], "a release")
+    harbour.land()
+    hold_roots(Hive.open(harbour.root), [], None)
+    harbour.land()
+    events = [event for event in Hive.open(harbour.root).journal.events() if event.kind.startswith("landing.")]
+    assert [event.kind for event in events] == [
+        "landing.queued", "landing.started", "landing.returned", "landing.queued", "landing.held", "landing.waits",
+        "landing.started", "landing.landed",
+    ]  # fmt: skip
+    held = events.pop(4).payload
+    assert (held["root"], held["branch"], held["reason"]) == (str(harbour.repo.path), "main", "a release")
+    assert {event.payload["branch"] for event in events} == {"hive/mast"}
+    assert all(harbour.repo.git("cat-file", "-t", event.payload["commit"]) == "commit" for event in events)
+    reasons = [event.payload["reason"] for event in events if event.kind in ("landing.returned", "landing.waits")]
+    assert reasons[0].startswith("Not landed: `! test -e mast` fails")
+    assert reasons[1] == "a release"
 
 
 def test_a_target_that_is_red_itself_blames_no_task(harbour):
