@@ -29,12 +29,13 @@ from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
+from hivemind.landing.subtasks import checks_subtask
 from hivemind.landing.target import Target, unpushed_roots
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
-from hivemind.taskrun.landing_entry import LOG, LandingBranch, LandingEntry
+from hivemind.taskrun.landing_entry import LOG, OWN, LandingBranch, LandingEntry
 from hivemind.tasks import TaskMoved
 
 _log = logging.getLogger(__name__)
@@ -236,7 +237,7 @@ class Lander:
         if parent is not None and not self._hive.tasks.listing.is_open(parent):
             self._hive.tasks.cancel(queued.id, by=entry.agent, reason=f"{parent} is over")
             return
-        if entry.parent is not None or not entry.branches:
+        if not entry.branches or (entry.parent is not None and not checks_subtask(self._hive, entry)):
             return
         if _has_news(queued):
             self._queue.send_back(queued, None)
@@ -265,7 +266,7 @@ class Lander:
         for leg, branch in zip(legs, entry.branches, strict=True):
             if not self._pick(leg, queued, branch):
                 return
-        if len(targets) == 1 and entry.candidate_of is None and self._takes_batches(targets[0]):
+        if len(targets) == 1 and not entry.lands_elsewhere and self._takes_batches(targets[0]):
             self._fill(legs[0], queued, queue)
         self._landings.append(landing)
         for picked in landing.tasks:
@@ -280,7 +281,7 @@ class Lander:
 
     def _remote(self, target: Target) -> RemoteBranch | None:
         push = target.settings.push
-        if push is None:
+        if push is None or target.branch.startswith(OWN):
             return None
         key = target.root, target.branch, push.remote
         remote = self._remotes[key] = self._remotes.get(key) or RemoteBranch(target)
@@ -333,7 +334,7 @@ class Lander:
             if (remote := self._remote(target)) is not None:
                 remote.look()
             return hold.reason
-        if queued.entry.candidate_of is not None:
+        if queued.entry.lands_elsewhere:
             return None
         settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
         if settings.sign == "wait" and target.signs_commits:
@@ -390,12 +391,7 @@ class Lander:
     def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
-            if (
-                queued.id == first.id
-                or len(queued.entry.branches) != 1
-                or queued.entry.parent
-                or queued.entry.candidate_of
-            ):
+            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.lands_elsewhere:
                 continue
             branch = queued.entry.branches[0]
             same_target = (Path(branch.root), branch.target) == (leg.target.root, leg.target.branch)
@@ -454,14 +450,26 @@ class Lander:
             again = any(queued.entry.again for queued in landing.tasks)
             self._start_check(landing, leg, leg.new, landing.tasks[0].task.path / LOG, again=again)
             return
-        if (queued := landing.tasks[0]).entry.candidate_of is not None:
+        if landing.tasks[0].entry.lands_elsewhere:
             self._drop(landing)
-            reason = f"is green, and waits for the choice among the candidates of {queued.entry.candidate_of}"
-            branches = tuple(branch for leg in landing.legs for _, branch, _ in leg.picks)
-            self._queue.change(queued, "landing.waits", state="green", reason=reason, branches=branches)
-            crash_point("landing.candidates.green")
+            self._note_green(landing)
             return
         self._move(landing)
+
+    def _note_green(self, landing: _Landing) -> None:
+        """Record that a candidate, or a subtask, is green. Others choose or land it."""
+        queued = landing.tasks[0]
+        branches = tuple(
+            branch if queued.entry.parent is None else replace(branch, old=leg.old, new=commit, commit=commit)
+            for leg in landing.legs for _, branch, commit in leg.picks
+        )  # fmt: skip
+        reason = f"is green, and waits for the choice among the candidates of {queued.entry.candidate_of}"
+        if queued.entry.parent is not None:
+            reason = f"is green, and lands between two turns of {queued.entry.parent}"
+        self._queue.change(queued, "landing.waits", state="green", reason=reason, branches=branches)
+        crash_point("landing.candidates.green")
+        if queued.entry.parent is not None:
+            ring_all(self._hive)
 
     def _start_check(self, landing: _Landing, leg: _Leg, commit: str, log: Path, *, again: bool = False) -> None:
         """Start a check. Red counts at once for a batch, which blames nobody, and for a task that was in a red batch."""

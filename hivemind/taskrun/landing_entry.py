@@ -84,6 +84,11 @@ class LandingEntry:
     reverts: str | None = None
     candidate_of: str | None = None
 
+    @property
+    def lands_elsewhere(self) -> bool:
+        """True for a subtask, which its parent's agent lands, and for a candidate, which lands as the task if it is chosen."""
+        return self.parent is not None or self.candidate_of is not None
+
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> LandingEntry | None:
         """Return the entry among the values kept with a task; None if there is none. Raises Unreadable."""
