@@ -13,17 +13,19 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.fs import crash_point, make_folder
-from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target, rehearse_move
-from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
+from hivemind.landing.batches import Batches
+from hivemind.landing.checkout import TargetBusy, TargetMoved, move_target, rehearse_move
+from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict
 from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
+from hivemind.landing.landing import Landing, Leg
 from hivemind.landing.merging import landing_message, merge, revert_message
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.remote import RemoteBranch
@@ -31,78 +33,18 @@ from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
 from hivemind.landing.subtasks import checks_subtask
 from hivemind.landing.target import Target, unpushed_roots
+from hivemind.landing.waits import Waits, obstacle, signatures
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
-from hivemind.taskrun.landing_entry import LOG, OWN, LandingBranch, LandingEntry
+from hivemind.taskrun.landing_entry import LOG, OWN, LandingBranch
 from hivemind.tasks import TaskMoved
 
 _log = logging.getLogger(__name__)
-_BATCH_S = 1.0  # a check that takes this long is run for several tasks together
-_LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
 _RETRY_S = 60.0  # after a check that could not run
 _MAX_NAMES = 20
 _LANDER = git_identity("hivemind", "hivemind@localhost")
-
-
-@dataclass(slots=True)
-class _Leg:
-    """What a landing does in one target: `picks` has each task's branch and its commit, in the order in which they land. The
-    target is at `old`, the first pick is merged onto `start`, and `new` is the commit that the target will have.
-    """
-
-    target: Target
-    old: str
-    start: str
-    new: str
-    picks: list[tuple[QueuedTask, LandingBranch, str]] = field(default_factory=list)
-    is_green: bool = False
-    push_tries: int = 0
-    is_pushed: bool = False
-
-    @property
-    def pushed_name(self) -> str:
-        """The next name at the remote for the branch of a task: its own, if that is not another one's there."""
-        name = self.picks[0][1].branch
-        return name if self.push_tries < 2 else f"{name}.{self.push_tries}"
-
-
-@dataclass(slots=True)
-class _Landing:
-    """A landing under way. Several tasks have one leg, a task with several roots has one for each. `blames` is the verdict on
-    the task while the check of the target's own commit runs. `moving` are the tasks once all checks are green."""
-
-    legs: list[_Leg]
-    check: RunningCheck | None = None
-    blames: Verdict | None = None
-    moving: list[QueuedTask] = field(default_factory=list)
-
-    @property
-    def tasks(self) -> list[QueuedTask]:
-        return [queued for queued, _, _ in self.legs[0].picks]
-
-    @property
-    def leg(self) -> _Leg | None:
-        """The next leg to check; None once all are green."""
-        return next((leg for leg in self.legs if not leg.is_green), None)
-
-
-@dataclass(slots=True)
-class _Wait:
-    """A wait of a task with this entry: for another `signature` of the checkouts and the file `path`, else until `again`."""
-
-    entry: LandingEntry
-    signature: object
-    path: Path | None
-    again: float
-
-    def is_over(self, targets: Sequence[Target]) -> bool:
-        """Check whether the task is to be tried again. Compares the signatures every two seconds at most."""
-        if (now := time.monotonic()) < self.again:
-            return False
-        self.again = now + _LOOK_S
-        return self.signature is None or self.signature != _signatures(targets, self.path)
 
 
 class Lander:
@@ -115,12 +57,9 @@ class Lander:
         self._contests = Contests(hive, self._queue)
         self._targets: dict[tuple[str, str], Target] = {}
         self._spaces: dict[Path, CheckSpace] = {}
-        self._landings: list[_Landing] = []
-        self._suspects: dict[Path, list[str]] = {}
-        """The tasks of a red batch by root, in order: at least one of them is to blame."""
-        self._red_verdicts: dict[str, Verdict] = {}
-        self._check_s: dict[Path, float] = {}
-        self._waits: dict[str, _Wait] = {}
+        self._landings: list[Landing] = []
+        self._batches = Batches()
+        self._waits = Waits(self._queue)
         self._remotes: dict[tuple[Path, str, str], RemoteBranch] = {}
         self._is_resumed = self._has_ended_one = False
 
@@ -147,11 +86,8 @@ class Lander:
     @property
     def remaining_s(self) -> float:
         """Seconds until the lander must look again without an event; may be infinite."""
-        now = time.monotonic()
-        pauses = [wait.again - now for wait in self._waits.values()]
-        return max(
-            0.0, min([*pauses, *(remote.remaining_s for remote in self._remotes.values())], default=float("inf"))
-        )
+        pauses = [remote.remaining_s for remote in self._remotes.values()]
+        return max(0.0, min([*pauses, self._waits.next_look - time.monotonic()]))
 
     def close(self) -> None:
         """Stop what runs. The next lander runs it again."""
@@ -177,7 +113,7 @@ class Lander:
 
     def _go_on(self, queue: Sequence[QueuedTask]) -> None:
         by_id = {queued.id: queued for queued in queue}
-        self._waits = {task_id: wait for task_id, wait in self._waits.items() if task_id in by_id}
+        self._waits.prune(by_id)
         for remote in self._remotes.values():
             self._guarded([], remote.poll)
         for landing in [*self._landings]:
@@ -208,7 +144,7 @@ class Lander:
             _log.warning("landing of %s: %s", ", ".join(queued.id for queued in tasks), error)
             self._forget(tasks)
             for queued in tasks:
-                self._wait(queued, str(error), retry_s=_RETRY_S)
+                self._waits.add(queued, str(error), retry_s=_RETRY_S)
 
     def _forget(self, tasks: Sequence[QueuedTask]) -> None:
         ids = {queued.id for queued in tasks}
@@ -216,7 +152,7 @@ class Lander:
             if not ids.isdisjoint(queued.id for queued in landing.tasks):
                 self._drop(landing)
 
-    def _drop(self, landing: _Landing) -> None:
+    def _drop(self, landing: Landing) -> None:
         """End a landing. Others may begin in its place."""
         if landing.check is not None:
             landing.check.stop()
@@ -261,12 +197,12 @@ class Lander:
         is_pushed = all(branch.landed or branch.pushed is not None for branch in entry.branches)
         if is_pushed and self._follow(queued, targets):
             return
-        legs = [_Leg(target, target.tip, start, start) for target in targets for start in [target.start]]
-        landing = _Landing(legs)
+        legs = [Leg(target, target.tip, start, start) for target in targets for start in [target.start]]
+        landing = Landing(legs)
         for leg, branch in zip(legs, entry.branches, strict=True):
             if not self._pick(leg, queued, branch):
                 return
-        if len(targets) == 1 and not entry.lands_elsewhere and self._takes_batches(targets[0]):
+        if len(targets) == 1 and not entry.lands_elsewhere and self._batches.takes_several(targets[0]):
             self._fill(legs[0], queued, queue)
         self._landings.append(landing)
         for picked in landing.tasks:
@@ -309,86 +245,30 @@ class Lander:
             close_landed(self._hive, self._queue, queued, branches)
             self._has_ended_one = True
         else:
-            self._wait(queued, "; ".join(reasons), retry_s=_RETRY_S)
+            self._waits.add(queued, "; ".join(reasons), retry_s=_RETRY_S)
         return True
 
     def _is_taken(self, target: Target) -> bool:
         return any(leg.target.root == target.root for landing in self._landings for leg in landing.legs)
 
     def _is_waiting(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task has to wait, and record why. It is looked at again when a person has changed its entry."""
-        wait = self._waits.get(queued.id)
-        if wait is not None and wait.entry == queued.entry and not wait.is_over(targets):
+        """Check whether a task has to wait, and record why."""
+        if self._waits.goes_on(queued, targets):
             return True
-        self._waits.pop(queued.id, None)
-        reason = next((reason for target in targets if (reason := self._obstacle(queued, target)) is not None), None)
-        if reason is not None:
-            self._queue.wait(queued, reason)
-        return reason is not None
-
-    def _obstacle(self, queued: QueuedTask, target: Target) -> str | None:
-        """Return why nothing of this task may land in the target now; None if it may."""
-        if queued.entry.asks and not queued.entry.approved:
-            return queued.entry.reason
-        if (hold := target.hold) is not None:
-            if (remote := self._remote(target)) is not None:
+        reason = next((reason for target in targets if (reason := obstacle(queued, target)) is not None), None)
+        if reason is None:
+            return False
+        for target in targets:
+            if target.hold is not None and (remote := self._remote(target)) is not None:
                 remote.look()
-            return hold.reason
-        if queued.entry.lands_elsewhere:
-            return None
-        settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
-        if settings.sign == "wait" and target.signs_commits:
-            remedy = f"merge {branch.branch} yourself, or set sign: off"
-            return f"your git signs commits in {target.root}, and hivemind cannot: {remedy}"
-        if queued.entry.approved or branch.landed:
-            return None
-        if not target.contains(branch.base):
-            lost = (
-                f"{target.branch}, now {target.tip[:12]}, has lost {branch.base[:12]}, from which {branch.branch} began"
-            )
-            return f"{lost}, and would get it back: hivemind land {queued.id}"
-        if settings.land == "ask":
-            return f"waits for you: hivemind land {queued.id}"
-        if settings.protect and (changed := protected_changes(target.changed_paths(branch), settings.protect)):
-            return (
-                f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
-            )
-        return None
-
-    def _wait(
-        self,
-        queued: QueuedTask,
-        reason: str,
-        *,
-        signature: object = None,
-        path: Path | None = None,
-        retry_s: float = _LOOK_S,
-    ) -> None:
-        """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
-        try:
-            queued = self._queue.wait(queued, reason)
-        except (HivemindError, OSError) as error:
-            _log.warning("task %s waits to land (%s), and its record cannot be written: %s", queued.id, reason, error)
-        self._waits[queued.id] = _Wait(queued.entry, signature, path, time.monotonic() + retry_s)
+        self._queue.wait(queued, reason)
+        return True
 
     def _may_land_now(self, queued: QueuedTask, target: Target, queue: Sequence[QueuedTask]) -> bool:
-        """Check whether a task is in the part of a red batch that is checked next. Without a red batch any task may land."""
-        ids = {other.id for other in queue}
-        suspects = [
-            task_id for task_id in self._suspects.get(target.root, []) if task_id in ids and task_id not in self._waits
-        ]
-        self._suspects[target.root] = suspects
-        return not suspects or queued.id in suspects[: max(1, len(suspects) // 2)]
+        ids = {other.id for other in queue if other.id not in self._waits}
+        return self._batches.is_next(queued.id, target.root, ids)
 
-    def _takes_batches(self, target: Target) -> bool:
-        is_slow = self._check_s.get(target.root, _BATCH_S) >= _BATCH_S
-        return (
-            bool(target.settings.check)
-            and not target.takes_requests
-            and (is_slow or bool(self._suspects.get(target.root)))
-        )
-
-    def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
+    def _fill(self, leg: Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
             if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.lands_elsewhere:
@@ -400,7 +280,7 @@ class Lander:
             if not self._is_waiting(queued, [leg.target]) and self._may_land_now(queued, leg.target, queue):
                 self._pick(leg, queued, branch)
 
-    def _pick(self, leg: _Leg, queued: QueuedTask, branch: LandingBranch) -> bool:
+    def _pick(self, leg: Leg, queued: QueuedTask, branch: LandingBranch) -> bool:
         """Merge a branch onto the commits that are picked already. Returns False for a conflict.
 
         A conflict with the target itself sends the task back. One with an earlier pick is decided when that has landed.
@@ -441,7 +321,7 @@ class Lander:
             space = self._spaces[target.root] = CheckSpace(target.folder, target.repository, target.settings)
         return space
 
-    def _check_next(self, landing: _Landing) -> None:
+    def _check_next(self, landing: Landing) -> None:
         """Start the check of the next leg, or move the targets once all are green."""
         while (leg := landing.leg) is not None:
             if not leg.target.settings.check or leg.new == leg.old:
@@ -456,7 +336,7 @@ class Lander:
             return
         self._move(landing)
 
-    def _note_green(self, landing: _Landing) -> None:
+    def _note_green(self, landing: Landing) -> None:
         """Record that a candidate, or a subtask, is green. Others choose or land it."""
         queued = landing.tasks[0]
         branches = tuple(
@@ -471,63 +351,58 @@ class Lander:
         if queued.entry.parent is not None:
             ring_all(self._hive)
 
-    def _start_check(self, landing: _Landing, leg: _Leg, commit: str, log: Path, *, again: bool = False) -> None:
+    def _start_check(self, landing: Landing, leg: Leg, commit: str, log: Path, *, again: bool = False) -> None:
         """Start a check. Red counts at once for a batch, which blames nobody, and for a task that was in a red batch."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
-        confirms = len(landing.tasks) == 1 and not self._suspects.get(leg.target.root)
-        verdict = (
-            self._red_verdicts.get(tree) if commit == leg.new else None
-        )  # of its batch, of which the others have landed
+        confirms = len(landing.tasks) == 1 and not self._batches.is_searching(leg.target.root)
+        verdict = self._batches.red_verdict(tree) if commit == leg.new else None
         outcome = verdict or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
         if isinstance(outcome, RunningCheck):
             landing.check = outcome
         else:
             self._take_verdict(landing, outcome)
 
-    def _take_verdict(self, landing: _Landing, verdict: Verdict) -> None:
+    def _take_verdict(self, landing: Landing, verdict: Verdict) -> None:
         leg = landing.leg
         assert leg is not None
         root, ids = leg.target.root, [queued.id for queued in landing.tasks]
         if landing.blames is not None:
             self._blame(landing, leg, verdict)
         elif verdict.outcome == "green":
-            if verdict.seconds:
-                self._check_s[root] = verdict.seconds
+            self._batches.note_green(root, verdict)
             leg.is_green = True
             self._check_next(landing)
         elif verdict.outcome == "failed_to_run":
             self._drop(landing)
             for queued in landing.tasks:
-                self._wait(queued, f"its check could not run: {verdict.reason}", retry_s=_RETRY_S)
+                self._waits.add(queued, f"its check could not run: {verdict.reason}", retry_s=_RETRY_S)
         elif len(ids) > 1:
-            self._suspects[root] = ids
-            self._red_verdicts[verdict.tree] = verdict
+            self._batches.note_red(root, ids, verdict)
             self._drop(landing)
         else:
             landing.blames = verdict
             self._start_check(landing, leg, leg.start, leg.target.folder / LOG)
 
-    def _blame(self, landing: _Landing, leg: _Leg, verdict: Verdict) -> None:
+    def _blame(self, landing: Landing, leg: Leg, verdict: Verdict) -> None:
         """Send a task back whose check is red, unless the target's own commit is red too: then the target is held."""
         queued, branch, _ = leg.picks[0]
         root, blames = leg.target.root, landing.blames
         assert blames is not None
         self._drop(landing)
         if verdict.outcome == "green":
-            self._suspects.pop(root, None)
-            self._red_verdicts.clear()
+            self._batches.note_blamed(root)
             self._returns.red(queued, leg.target, branch, blames)
             ring_all(self._hive)
         elif verdict.outcome == "red":
             self._returns.target_red(leg.target, leg.start, verdict)
         else:
-            self._wait(
+            self._waits.add(
                 queued, f"the check of {leg.target.branch} itself could not run: {verdict.reason}", retry_s=_RETRY_S
             )
 
     # moving
 
-    def _move(self, landing: _Landing) -> None:
+    def _move(self, landing: Landing) -> None:
         """Push the checked commits and move the targets to them. The records say first what will be where."""
         for at, queued in enumerate(landing.tasks):
             branches = []
@@ -546,7 +421,7 @@ class Lander:
         crash_point("landing.moving")
         self._push(landing)
 
-    def _push(self, landing: _Landing) -> None:
+    def _push(self, landing: Landing) -> None:
         """Push what is checked, one target after another, then move the targets. Returns while git talks to a remote."""
         for leg in landing.legs:
             remote = self._remote(leg.target)
@@ -561,7 +436,7 @@ class Lander:
                 return
         self._end_move(landing)
 
-    def _push_target(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
+    def _push_target(self, landing: Landing, leg: Leg, remote: RemoteBranch) -> bool:
         """Push a target's new commit before the target moves, so what others push meanwhile is never behind it. Returns False
         while that is under way, or if these tasks have to wait."""
         if leg.push_tries == 0 and not self._move_target(
@@ -577,10 +452,10 @@ class Lander:
                 if outcome == "moved":
                     self._queue.change(queued, state="queued", reason="")
                 else:
-                    self._wait(queued, remote.refusal, retry_s=remote.pause_s)
+                    self._waits.add(queued, remote.refusal, retry_s=remote.pause_s)
         return outcome in ("pushed", "away")
 
-    def _push_branch(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
+    def _push_branch(self, landing: Landing, leg: Leg, remote: RemoteBranch) -> bool:
         """Push a task's branch for a person who requests its merge, by the next name if the remote has another of that name."""
         outcome = "away" if remote.problem else remote.push(leg.picks[0][1].tip, leg.pushed_name)
         if outcome == "moved" and leg.push_tries < _MAX_NAMES:
@@ -589,10 +464,10 @@ class Lander:
         if outcome is not None and outcome != "pushed":
             self._drop(landing)
             reason = remote.problem or remote.refusal or f"{remote.name} has other branches named {leg.pushed_name}"
-            self._wait(landing.moving[0], reason, retry_s=remote.pause_s)
+            self._waits.add(landing.moving[0], reason, retry_s=remote.pause_s)
         return outcome == "pushed"
 
-    def _end_move(self, landing: _Landing) -> None:
+    def _end_move(self, landing: Landing) -> None:
         """Move the targets, and end the tasks, unless a person is to request the merge of a branch."""
         tasks = landing.moving
         self._drop(landing)
@@ -610,9 +485,7 @@ class Lander:
             return
         for queued in tasks:
             close_landed(self._hive, self._queue, queued, queued.entry.branches)
-        moved_ids = {queued.id for queued in tasks}
-        for root, suspects in self._suspects.items():
-            self._suspects[root] = [task_id for task_id in suspects if task_id not in moved_ids]
+        self._batches.note_landed({queued.id for queued in tasks})
 
     def _move_target(
         self,
@@ -644,7 +517,7 @@ class Lander:
             for queued in tasks:
                 queued = self._queue.change(queued, state="queued", reason="")
                 if queued.id in blocked_ids or not blocked_ids:
-                    self._wait(queued, str(busy), signature=_signatures([target], busy.path), path=busy.path)
+                    self._waits.add(queued, str(busy), signature=signatures([target], busy.path), path=busy.path)
             return False
         return True
 
@@ -695,7 +568,3 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
 def _has_news(queued: QueuedTask) -> bool:
     """Check whether somebody has added to the task since it was finished: its agent has to read that."""
     return len(queued.task.said) > queued.entry.said
-
-
-def _signatures(targets: Sequence[Target], path: Path | None) -> list[object]:
-    return [checkout_signature(target.repository, path) for target in targets]

@@ -13,7 +13,7 @@ import pytest
 from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.fs import crash
-from hivemind.landing.reverts import claim_reverts, request_revert
+from hivemind.landing.reverts import claim_tasks, request_revert
 from hivemind.taskrun.git import Repository
 from tests.agent.test_worktree import killed
 from tests.faults.faults import crash_points
@@ -224,7 +224,7 @@ def test_a_revert_that_was_killed_can_be_asked_for_again(harbour: Harbour) -> No
     dies(harbour, "reverting", lambda: request_revert(Hive.open(harbour.root), "mast"))
     hive = Hive.open(harbour.root)
     request_revert(hive, "mast")
-    claim_reverts(hive)
+    claim_tasks(hive)
     harbour.land()
     assert harbour.repo.git("ls-tree", "main", "mast") == ""
     assert (

@@ -123,7 +123,7 @@ def test_a_target_that_is_red_itself_blames_no_task(harbour):
 
 @pytest.mark.parametrize("bad", [0, 4])
 def test_of_eight_with_one_bad_seven_land_with_at_most_five_checks(harbour, bad, monkeypatch):
-    monkeypatch.setattr("hivemind.landing.lander._BATCH_S", 0)  # however quick the check is
+    monkeypatch.setattr("hivemind.landing.batches._BATCH_S", 0)  # however quick the check is
     count = harbour.root.parent / "count"
     harbour.configure(check=f"echo x >> {count}; ! test -e bad", check_box="none")
     for number in range(8):

@@ -1,0 +1,110 @@
+"""Waits: why a task does not land now, and when it is tried again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivemind.errors import HivemindError
+from hivemind.landing.checkout import checkout_signature
+from hivemind.landing.checks import protected_changes
+from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.target import Target
+from hivemind.taskrun.landing_entry import LandingEntry
+
+_log = logging.getLogger(__name__)
+_LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A wait of a task with this entry: for another `signature` of the checkouts and the file `path`, else until `again`."""
+
+    entry: LandingEntry
+    signature: object
+    path: Path | None
+    again: float
+
+    def is_over(self, targets: Sequence[Target]) -> bool:
+        """Check whether the task is to be tried again. Compares the signatures every two seconds at most."""
+        if (now := time.monotonic()) < self.again:
+            return False
+        self.again = now + _LOOK_S
+        return self.signature is None or self.signature != signatures(targets, self.path)
+
+
+class Waits:
+    """The tasks of a queue that were tried, and wait for a change or a time."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._waits: dict[str, _Wait] = {}
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._waits
+
+    @property
+    def next_look(self) -> float:
+        """The monotonic time of the next look; may be infinite."""
+        return min((wait.again for wait in self._waits.values()), default=float("inf"))
+
+    def prune(self, ids: Collection[str]) -> None:
+        """Forget the tasks that are not in the queue any more."""
+        self._waits = {task_id: wait for task_id, wait in self._waits.items() if task_id in ids}
+
+    def add(
+        self,
+        queued: QueuedTask,
+        reason: str,
+        *,
+        signature: object = None,
+        path: Path | None = None,
+        retry_s: float = _LOOK_S,
+    ) -> None:
+        """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
+        try:
+            queued = self._queue.wait(queued, reason)
+        except (HivemindError, OSError) as error:
+            _log.warning("task %s waits to land (%s), and its record cannot be written: %s", queued.id, reason, error)
+        self._waits[queued.id] = _Wait(queued.entry, signature, path, time.monotonic() + retry_s)
+
+    def goes_on(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
+        """Check whether a task's wait goes on. It ends early when a person has changed the task's entry."""
+        wait = self._waits.get(queued.id)
+        if wait is not None and wait.entry == queued.entry and not wait.is_over(targets):
+            return True
+        self._waits.pop(queued.id, None)
+        return False
+
+
+def obstacle(queued: QueuedTask, target: Target) -> str | None:
+    """Return why nothing of a task may land in a target now; None if it may."""
+    entry, settings = queued.entry, target.settings
+    if entry.asks and not entry.approved:
+        return entry.reason
+    if (hold := target.hold) is not None:
+        return hold.reason
+    if entry.lands_elsewhere:
+        return None
+    branch = next(branch for branch in entry.branches if branch.root == str(target.root))
+    if settings.sign == "wait" and target.signs_commits:
+        remedy = f"merge {branch.branch} yourself, or set sign: off"
+        return f"your git signs commits in {target.root}, and hivemind cannot: {remedy}"
+    if entry.approved or branch.landed:
+        return None
+    if not target.contains(branch.base):
+        loss = f"{target.branch}, now {target.tip[:12]}, has lost {branch.base[:12]}, from which {branch.branch} began"
+        return f"{loss}, and would get it back: hivemind land {queued.id}"
+    if settings.land == "ask":
+        return f"waits for you: hivemind land {queued.id}"
+    if settings.protect and (paths := protected_changes(target.changed_paths(branch), settings.protect)):
+        return f"changes {', '.join(paths[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
+    return None
+
+
+def signatures(targets: Sequence[Target], path: Path | None) -> list[object]:
+    """Return a value that changes with the targets' checkouts, and with the file that a landing waits for."""
+    return [checkout_signature(target.repository, path) for target in targets]
