@@ -27,7 +27,7 @@ from tests.faults.person import git
 __all__ = ["run"]
 
 _CLEAN, _CONFLICTS, _RED = 11, 3, 2
-_FAILS = 'test -z "$(ls -d parts/bad-* 2>/dev/null)"'
+_FAILS = 'test -z "$(ls -d pieces/bad-* 2>/dev/null)"'
 
 
 def _repository(files: int = 0) -> Path:
@@ -62,7 +62,7 @@ def _tasks() -> dict[str, str]:
         name = f"conflict-{number}"
         tasks[name] = task_text(name, [add_part(name), f"grep -q {name} boat || sed -i '1s/.*/{name}/' boat"])
     for number in range(_RED):
-        name, bad = f"red-{number}", f"parts/bad-{number}"
+        name, bad = f"red-{number}", f"pieces/bad-{number}"
         tasks[name] = task_text(name, [add_part(name), f"echo x > {bad}"], f"git rm -q -f --ignore-unmatch {bad}")
     return tasks
 
@@ -132,7 +132,7 @@ def _by_hand(app: Path, names: Sequence[str], check_s: float) -> tuple[float, in
             (app / "boat").write_text(f"{name}\n")
             git(app, "commit", "-q", "-a", "--no-edit")
         if not check():
-            git(app, "rm", "-q", "-r", *(f"parts/{path.name}" for path in (app / "parts").glob("bad-*")))
+            git(app, "rm", "-q", "-r", *(f"pieces/{path.name}" for path in (app / "pieces").glob("bad-*")))
             git(app, "commit", "-q", "--amend", "--no-edit")
             assert check()
     return time.perf_counter() - began, checks

@@ -190,6 +190,7 @@ class Hive:
             zone=self.config.zone,
             local_hives=lambda: self.linked_hives.local_names(self.config.workspace.lower()),
             journal=self.journal,
+            has_lander=any(root.land != "off" for root in self.config.repository_roots(self.layout).values()),
         )
 
     @cached_property

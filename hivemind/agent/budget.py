@@ -21,6 +21,7 @@ from hivemind.layout import Layout
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
+from hivemind.tasks.task import TaskBudget
 
 VERSION = 1
 _RETRY_S = 30.0
@@ -188,9 +189,17 @@ class Budget:
     def _accounts_of(self, work: TaskRun | None) -> list[SharedAccount]:
         if work is None:
             return self._accounts
-        path = work.root / "account.json"
-        task = SharedAccount(path, self._task, "the task's", self._lock, durable=self._durable, daily=False)
+        path, topmost_task = work.root / "account.json", [work.task, *work.ancestors][-1]
+        limit = _lower(self._task, topmost_task.budget) if topmost_task.candidates else self._task
+        task = SharedAccount(path, limit, "the task's", self._lock, durable=self._durable, daily=False)
         return [*self._accounts, task]
+
+
+def _lower(limit: TokenBudget, budget: TaskBudget) -> TokenBudget:
+    """Return a limit with the lower of both bounds: all candidates of a task share its budget."""
+    tokens = [bound for bound in (limit.tokens, budget.tokens) if bound is not None]
+    money = [bound for bound in (limit.money, budget.money) if bound is not None]
+    return TokenBudget(tokens=min(tokens, default=None), money=min(money, default=None))
 
 
 def _check_task_budget(work: TaskRun, tokens: int, money: float) -> None:

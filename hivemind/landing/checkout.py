@@ -30,6 +30,7 @@ _DETACHED_BRANCH = ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_
 _SIGNED = ("HEAD", "index", "index.lock", *_ACTIVITIES)
 _REFUSED_PATH = re.compile(r"(?:Entry|file|Updating) '(.+?)' (?:not uptodate|would)")
 _TRIES, _PAUSE_S, _PAUSE_PER_BYTE_S = 5, 0.05, 2e-8
+_STALE_S = 1.0  # git has HEAD's lock for milliseconds
 _NO_ENTRY = "000000"
 _GITLINK, _LINK = "160000", "120000"
 
@@ -105,6 +106,8 @@ def move_target(
     in the meantime: they are left as they are. `repository.hold` must keep a second move from beginning while git still works for
     a killed one. Raises TargetMoved, TargetBusy, UserError, OSError.
     """
+    if saved is not None:
+        _remove_ref_locks(repository, branch, saved["new"])
     if saved is not None and "locked" in saved:
         _release([Path(folder) for folder in saved["locked"]], saved["token"])
         save(None)
@@ -390,6 +393,18 @@ def _move_alone(
     finally:
         _release(folders, token)
         save(None)
+
+
+def _remove_ref_locks(repository: Repository, branch: str, new: str) -> None:
+    """Remove the locks that a killed `update-ref` has left: the branch's has the new commit, HEAD's is empty."""
+    lock, head_lock = repository.common / f"refs/heads/{branch}.lock", repository.common / "HEAD.lock"
+    if _text(lock) == new:
+        lock.unlink()
+    status = _stat_of(head_lock)
+    if status and not status[2]:
+        time.sleep(_STALE_S)
+        if _stat_of(head_lock) == status:
+            head_lock.unlink(missing_ok=True)
 
 
 def _move_ref(repository: Repository, branch: str, old: str, new: str) -> None:

@@ -11,6 +11,7 @@ from hivemind.landing.merging import overlaps
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
+from hivemind.taskrun.contest import contest_of
 from hivemind.taskrun.target import root_folder
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks.record import load
@@ -45,9 +46,15 @@ def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> No
     target = repository.commit_of(f"refs/heads/{worktree.into}")
     if target not in (None, worktree.base) and (conflict_paths := overlaps(repository, str(target), tip)):
         conflicts.append(BranchConflict("", str(target), conflict_paths))
+    contest = contest_of(hive, task)
+    rivals = () if contest is None else contest.candidates
     for other in notes.values():
         if not is_open(hive.layout, other.task):
             (folder / f"{other.task}.json").unlink(missing_ok=True)
-        elif not set(paths).isdisjoint(other.paths) and (conflict_paths := overlaps(repository, other.tip, tip)):
+        elif (
+            other.task not in rivals
+            and not set(paths).isdisjoint(other.paths)
+            and (conflict_paths := overlaps(repository, other.tip, tip))
+        ):
             conflicts.append(BranchConflict(other.task, other.tip, conflict_paths))
     save_note(folder, replace(note, conflicts=tuple(conflicts)))

@@ -7,11 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivemind.fs import crash_point
+from hivemind.landing.checkout import checkout_of
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Target
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
-from hivemind.taskrun.landing_entry import DRAFT, LandingBranch
+from hivemind.taskrun.contest import Contest, contest_of
+from hivemind.taskrun.git import Repository, lock_worktrees
+from hivemind.taskrun.landing_entry import DRAFT, LandingBranch, LandingEntry
+from hivemind.tasks import Task
 
 
 def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequence[LandingBranch]) -> None:
@@ -24,19 +28,42 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
         target = Target.of(hive, Path(branch.root), branch.target)
         if target.contains(str(branch.commit)):
             target.note_landed(queued.id, str(branch.commit))
-            target.repository.let_go(branch.branch, branch.tip)
+            with lock_worktrees(target.folder) as hold:  # locks that a killed git has left can be removed
+                replace(target.repository, hold=hold).let_go(branch.branch, branch.tip)
     crash_point("landing.put_away")
-    close_task(hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches])
+    close_task(
+        hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches]
+    )
+
+
+def read_draft(task: Task) -> str:
+    """Return the result of a task that has not landed yet."""
+    draft = task.path / DRAFT
+    return draft.read_text("utf-8", "replace") if draft.is_file() else f"# {task.title}\n"
 
 
 def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
     """Write result.md from the draft, with `lines` about the landing, and end the task as done."""
-    draft = queued.task.path / DRAFT
-    text = draft.read_text("utf-8", "replace") if draft.is_file() else f"# {queued.task.title}\n"
+    text = read_draft(queued.task)
     if lines:
         text = "\n".join([text.rstrip(), "", "## Landing", "", *lines, ""])
+    if (contest := Contest.of(queued.task.kept)) is not None:
+        text = "\n".join([text.rstrip(), "", "## Candidates", "", *contest.report, ""])
     folder = hive.tasks.finish(queued.task, text)
     (folder / DRAFT).unlink(missing_ok=True)
     hive.steps.end_task(queued.id, "done", agent_id=queued.entry.agent, has_left_active=True)
     if hive.tasks.claims.recheck_count:  # a task in the inbox may wait for this one
         ring_all(hive)
+
+
+def delete_branches(hive: Parts, task_id: str) -> None:
+    """Delete the branches of a candidate that was not chosen. One that is checked out, or has moved since, stays. Raises
+    UserError, OSError."""
+    task = hive.tasks.get(task_id)
+    contest, entry = contest_of(hive, task), LandingEntry.of(task.kept)
+    if contest is None or entry is None or contest.winner in (None, task_id) or task_id not in contest.candidates:
+        return
+    for branch in entry.branches:
+        repository, ref = Repository.at(Path(branch.root)), f"refs/heads/{branch.branch}"
+        if repository.commit_of(ref) == branch.tip and checkout_of(repository, branch.branch) is None:
+            repository.git("update-ref", "--no-deref", "-d", ref, branch.tip)

@@ -22,18 +22,20 @@ from hivemind.errors import HivemindError
 from hivemind.fs import crash_point, make_folder
 from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target, rehearse_move
 from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
+from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.merging import landing_message, merge, revert_message
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
+from hivemind.landing.subtasks import checks_subtask
 from hivemind.landing.target import Target, unpushed_roots
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
-from hivemind.taskrun.landing_entry import LOG, LandingBranch, LandingEntry
+from hivemind.taskrun.landing_entry import LOG, OWN, LandingBranch, LandingEntry
 from hivemind.tasks import TaskMoved
 
 _log = logging.getLogger(__name__)
@@ -110,6 +112,7 @@ class Lander:
         self._hive = hive
         self._queue = Queue(hive)
         self._returns = Returns(hive, self._queue)
+        self._contests = Contests(hive, self._queue)
         self._targets: dict[tuple[str, str], Target] = {}
         self._spaces: dict[Path, CheckSpace] = {}
         self._landings: list[_Landing] = []
@@ -146,7 +149,9 @@ class Lander:
         """Seconds until the lander must look again without an event; may be infinite."""
         now = time.monotonic()
         pauses = [wait.again - now for wait in self._waits.values()]
-        return max(0.0, min([*pauses, *(remote.remaining_s for remote in self._remotes.values())], default=float("inf")))
+        return max(
+            0.0, min([*pauses, *(remote.remaining_s for remote in self._remotes.values())], default=float("inf"))
+        )
 
     def close(self) -> None:
         """Stop what runs. The next lander runs it again."""
@@ -166,7 +171,7 @@ class Lander:
             self._resume_moves(self._queue.read())
             self._is_resumed = True
         self._has_ended_one = True
-        while self._has_ended_one:
+        while self._contests.step() or self._has_ended_one:
             self._has_ended_one = False
             self._go_on(self._queue.read())
 
@@ -228,13 +233,17 @@ class Lander:
         if entry.state == "returned":  # a killed lander had sent it back
             self._queue.release(queued)
             return
-        if entry.parent is not None:
-            if not self._hive.tasks.listing.is_open(entry.parent):
-                self._hive.tasks.cancel(queued.id, by=entry.agent, reason=f"{entry.parent} is over")
+        parent = entry.parent or entry.candidate_of
+        if parent is not None and not self._hive.tasks.listing.is_open(parent):
+            self._hive.tasks.cancel(queued.id, by=entry.agent, reason=f"{parent} is over")
+            return
+        if not entry.branches or (entry.parent is not None and not checks_subtask(self._hive, entry)):
             return
         if _has_news(queued):
             self._queue.send_back(queued, None)
             ring_all(self._hive)
+            return
+        if entry.state == "green":
             return
         targets = [self._target(branch) for branch in entry.branches]
         if all(target.settings.land == "off" for target in targets):
@@ -257,7 +266,7 @@ class Lander:
         for leg, branch in zip(legs, entry.branches, strict=True):
             if not self._pick(leg, queued, branch):
                 return
-        if len(targets) == 1 and self._takes_batches(targets[0]):
+        if len(targets) == 1 and not entry.lands_elsewhere and self._takes_batches(targets[0]):
             self._fill(legs[0], queued, queue)
         self._landings.append(landing)
         for picked in landing.tasks:
@@ -272,7 +281,7 @@ class Lander:
 
     def _remote(self, target: Target) -> RemoteBranch | None:
         push = target.settings.push
-        if push is None:
+        if push is None or target.branch.startswith(OWN):
             return None
         key = target.root, target.branch, push.remote
         remote = self._remotes[key] = self._remotes.get(key) or RemoteBranch(target)
@@ -325,6 +334,8 @@ class Lander:
             if (remote := self._remote(target)) is not None:
                 remote.look()
             return hold.reason
+        if queued.entry.lands_elsewhere:
+            return None
         settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
         if settings.sign == "wait" and target.signs_commits:
             remedy = f"merge {branch.branch} yourself, or set sign: off"
@@ -332,16 +343,26 @@ class Lander:
         if queued.entry.approved or branch.landed:
             return None
         if not target.contains(branch.base):
-            lost = f"{target.branch}, now {target.tip[:12]}, has lost {branch.base[:12]}, from which {branch.branch} began"
+            lost = (
+                f"{target.branch}, now {target.tip[:12]}, has lost {branch.base[:12]}, from which {branch.branch} began"
+            )
             return f"{lost}, and would get it back: hivemind land {queued.id}"
         if settings.land == "ask":
             return f"waits for you: hivemind land {queued.id}"
         if settings.protect and (changed := protected_changes(target.changed_paths(branch), settings.protect)):
-            return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
+            return (
+                f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
+            )
         return None
 
     def _wait(
-        self, queued: QueuedTask, reason: str, *, signature: object = None, path: Path | None = None, retry_s: float = _LOOK_S
+        self,
+        queued: QueuedTask,
+        reason: str,
+        *,
+        signature: object = None,
+        path: Path | None = None,
+        retry_s: float = _LOOK_S,
     ) -> None:
         """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
         try:
@@ -353,18 +374,24 @@ class Lander:
     def _may_land_now(self, queued: QueuedTask, target: Target, queue: Sequence[QueuedTask]) -> bool:
         """Check whether a task is in the part of a red batch that is checked next. Without a red batch any task may land."""
         ids = {other.id for other in queue}
-        suspects = [task_id for task_id in self._suspects.get(target.root, []) if task_id in ids and task_id not in self._waits]
+        suspects = [
+            task_id for task_id in self._suspects.get(target.root, []) if task_id in ids and task_id not in self._waits
+        ]
         self._suspects[target.root] = suspects
         return not suspects or queued.id in suspects[: max(1, len(suspects) // 2)]
 
     def _takes_batches(self, target: Target) -> bool:
         is_slow = self._check_s.get(target.root, _BATCH_S) >= _BATCH_S
-        return bool(target.settings.check) and not target.takes_requests and (is_slow or bool(self._suspects.get(target.root)))
+        return (
+            bool(target.settings.check)
+            and not target.takes_requests
+            and (is_slow or bool(self._suspects.get(target.root)))
+        )
 
     def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
-            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.parent is not None:
+            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.lands_elsewhere:
                 continue
             branch = queued.entry.branches[0]
             same_target = (Path(branch.root), branch.target) == (leg.target.root, leg.target.branch)
@@ -395,9 +422,7 @@ class Lander:
         if entry.reverts is not None:
             message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
-        result = merge(
-            target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER
-        )
+        result = merge(target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER)
         if result.commit is None:
             if not leg.picks:
                 self._returns.conflict(queued, target, branch, leg.start, result)
@@ -425,13 +450,34 @@ class Lander:
             again = any(queued.entry.again for queued in landing.tasks)
             self._start_check(landing, leg, leg.new, landing.tasks[0].task.path / LOG, again=again)
             return
+        if landing.tasks[0].entry.lands_elsewhere:
+            self._drop(landing)
+            self._note_green(landing)
+            return
         self._move(landing)
+
+    def _note_green(self, landing: _Landing) -> None:
+        """Record that a candidate, or a subtask, is green. Others choose or land it."""
+        queued = landing.tasks[0]
+        branches = tuple(
+            branch if queued.entry.parent is None else replace(branch, old=leg.old, new=commit, commit=commit)
+            for leg in landing.legs for _, branch, commit in leg.picks
+        )  # fmt: skip
+        reason = f"is green, and waits for the choice among the candidates of {queued.entry.candidate_of}"
+        if queued.entry.parent is not None:
+            reason = f"is green, and lands between two turns of {queued.entry.parent}"
+        self._queue.change(queued, "landing.waits", state="green", reason=reason, branches=branches)
+        crash_point("landing.candidates.green")
+        if queued.entry.parent is not None:
+            ring_all(self._hive)
 
     def _start_check(self, landing: _Landing, leg: _Leg, commit: str, log: Path, *, again: bool = False) -> None:
         """Start a check. Red counts at once for a batch, which blames nobody, and for a task that was in a red batch."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
         confirms = len(landing.tasks) == 1 and not self._suspects.get(leg.target.root)
-        verdict = self._red_verdicts.get(tree) if commit == leg.new else None  # of its batch, of which the others have landed
+        verdict = (
+            self._red_verdicts.get(tree) if commit == leg.new else None
+        )  # of its batch, of which the others have landed
         outcome = verdict or self._space(leg.target).start(commit, tree, log, again=again, confirms=confirms)
         if isinstance(outcome, RunningCheck):
             landing.check = outcome
@@ -475,7 +521,9 @@ class Lander:
         elif verdict.outcome == "red":
             self._returns.target_red(leg.target, leg.start, verdict)
         else:
-            self._wait(queued, f"the check of {leg.target.branch} itself could not run: {verdict.reason}", retry_s=_RETRY_S)
+            self._wait(
+                queued, f"the check of {leg.target.branch} itself could not run: {verdict.reason}", retry_s=_RETRY_S
+            )
 
     # moving
 
@@ -489,7 +537,11 @@ class Lander:
                 branches.append(branch if branch.landed else replace(branch, old=old, new=leg.new, commit=commit))
             landing.moving.append(self._queue.change(queued, state="moving", branches=tuple(branches)))
         for leg in landing.legs:
-            if (remote := self._remote(leg.target)) is not None and leg.new != leg.old and not leg.target.takes_requests:
+            if (
+                (remote := self._remote(leg.target)) is not None
+                and leg.new != leg.old
+                and not leg.target.takes_requests
+            ):
                 leg.target.set_push_due(remote.problem)
         crash_point("landing.moving")
         self._push(landing)
@@ -512,7 +564,9 @@ class Lander:
     def _push_target(self, landing: _Landing, leg: _Leg, remote: RemoteBranch) -> bool:
         """Push a target's new commit before the target moves, so what others push meanwhile is never behind it. Returns False
         while that is under way, or if these tasks have to wait."""
-        if leg.push_tries == 0 and not self._move_target(landing.moving, leg.target, leg.old, leg.new, move=rehearse_move):
+        if leg.push_tries == 0 and not self._move_target(
+            landing.moving, leg.target, leg.old, leg.new, move=rehearse_move
+        ):
             self._drop(landing)
             return False
         leg.push_tries = 1
@@ -561,7 +615,13 @@ class Lander:
             self._suspects[root] = [task_id for task_id in suspects if task_id not in moved_ids]
 
     def _move_target(
-        self, tasks: Sequence[QueuedTask], target: Target, old: str, new: str, *, move: Callable[..., None] | None = None
+        self,
+        tasks: Sequence[QueuedTask],
+        target: Target,
+        old: str,
+        new: str,
+        *,
+        move: Callable[..., None] | None = None,
     ) -> bool:
         """Move one target, or call `move` instead. Returns False if it cannot move now: the tasks wait, or are merged again with
         its new tip."""
@@ -639,4 +699,3 @@ def _has_news(queued: QueuedTask) -> bool:
 
 def _signatures(targets: Sequence[Target], path: Path | None) -> list[object]:
     return [checkout_signature(target.repository, path) for target in targets]
-

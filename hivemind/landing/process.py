@@ -11,7 +11,7 @@ from hivemind.coordination import JournalState
 from hivemind.fs import Doorbell, HeldLock
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.lander import Lander
-from hivemind.landing.reverts import claim_reverts
+from hivemind.landing.reverts import claim_tasks, resume_claims
 from hivemind.layout import LANDING
 from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name
 from hivemind.presence.parts import Parts
@@ -50,11 +50,12 @@ def run_landing(
     status, lander = StatusFile(folder, LANDING), Lander(hive)
     ends = [reader, *([] if lifeline is None else [lifeline])]
     try:
+        resume_claims(hive)
         with Doorbell(hive.layout.doorbells, LANDING) as bell:
             while not wait_for_input(ends, 0):
                 check_hive_exists(lock, hive.layout)
                 status.beat()
-                claim_reverts(hive)
+                claim_tasks(hive)
                 lander.step()
                 status.update(state="working" if lander.is_busy else "idle", task=" ".join(lander.checked_ids) or None)
                 if is_done(lander):

@@ -131,6 +131,10 @@ def approve(hive: Parts, task_id: str) -> None:
     _, entry = get_queued(hive, task_id)
     if entry.parent is not None and not entry.asks:
         raise UserError(f"lands in the branch of {entry.parent}, by the agent of that", location=task_id)
+    if entry.candidate_of is not None:
+        raise UserError(f"is a candidate: {entry.candidate_of} lands once one is chosen", location=task_id)
+    if not entry.branches:
+        raise UserError("waits for its candidates", location=task_id, remedy=f"see: hivemind task show {task_id}")
 
     def change(entry: LandingEntry) -> LandingEntry:
         is_waiting = entry.state == "waits"
@@ -156,5 +160,7 @@ def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], Lan
 
 def _facts(queued: QueuedTask) -> dict[str, str]:
     """Return the fields of an event about a task's landing."""
+    if not queued.entry.branches:
+        return {}
     branch = queued.entry.branches[0]
     return {"branch": branch.branch, "commit": branch.commit or branch.tip}

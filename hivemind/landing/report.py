@@ -86,7 +86,7 @@ def _queued_tasks(hive: Parts) -> Iterator[ReportedTask]:
         entry, parked = queued.entry, queued.task.parked
         if entry.state == "returned":  # a killed lander had sent it back
             continue
-        state: Any = {"waits": "waits", "moving": "moves"}.get(entry.state, "queued")
+        state: Any = {"waits": "waits", "green": "waits", "moving": "moves"}.get(entry.state, "queued")
         if state == "queued" and queued.id in checked_ids:
             state = "checked"
         yield ReportedTask(queued.task, state, entry.reason, None if parked is None else parked.since, entry)

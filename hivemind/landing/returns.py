@@ -106,6 +106,10 @@ class Returns:
             f"(sends it back with your words), or hivemind task cancel {queued.id}"
         )
         history = f"was returned {entry.tries} times, and still does not land" if entry.tries else "does not land"
+        if entry.candidate_of is not None:
+            self._hive.tasks.fail(queued.task, f"{history.capitalize()}.\n\n{text}")
+            self._hive.steps.end_task(queued.id, "failed", agent_id=entry.agent, has_left_active=True)
+            return
         reason = f"{history}: {remedy}"
         body = "\n".join([f"{queued.task.title} ({queued.id}) {reason}", "", text, ""])
         message_id = f"landing-asks.{queued.id}.{queued.task.claim}"
@@ -120,7 +124,9 @@ class Returns:
         names = "\n".join(_names(paths))
         body = f"{target.branch} is at {commit} in {target.root}. git shows these files, which you had changed, as changed:\n\n"
         message_id = f"landing-left.{target.folder.name}.{commit}"
-        self._hive.mail.send(POSTMASTER, HUMAN, "Files that a landing left alone", f"{body}{names}\n", message_id=message_id)
+        self._hive.mail.send(
+            POSTMASTER, HUMAN, "Files that a landing left alone", f"{body}{names}\n", message_id=message_id
+        )
 
     def target_red(self, target: Target, tip: str, verdict: Verdict) -> None:
         """Hold a target whose own commit fails the check, and tell a person once."""

@@ -14,7 +14,7 @@ from hivemind.landing.target import Target
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
-from hivemind.tasks import TaskState
+from hivemind.tasks import Task, TaskState
 
 REVERT = "Revert: "
 """The title of a revert begins with this."""
@@ -85,14 +85,29 @@ def _free_id(hive: Parts, target: Target, task_id: str, commit: str) -> str:
     raise AssertionError
 
 
-def claim_reverts(hive: Parts) -> None:
-    """Take the reverts out of the inbox. Only the lander's process may call this."""
+def claim_tasks(hive: Parts) -> None:
+    """Take the reverts, and the tasks with candidates, out of the inbox. Only the lander's process may call this."""
     while (task := hive.tasks.claim(LANDING, lanes=_LANES)) is not None:
-        entry = LandingEntry.of(task.kept)
-        if entry is None:
-            hive.tasks.fail(task, "only the lander makes tasks for itself: leave `assignee: landing` out")
-            hive.steps.end_task(task.id, "failed", agent_id=LANDING, has_left_active=True)
-            continue
-        branch = entry.branches[0]
-        event = "landing.waits" if entry.state == "waits" else "landing.queued"
-        hive.tasks.active.rewrite(task, entry.save_in, event, branch=branch.branch, commit=branch.tip)
+        _enter(hive, task)
+
+
+def resume_claims(hive: Parts) -> None:
+    """Finish the claims of a killed lander. Only the lander's process may call this."""
+    for task in hive.tasks.mine(LANDING):
+        if LANDING not in task.kept:
+            _enter(hive, task)
+
+
+def _enter(hive: Parts, task: Task) -> None:
+    """Put a claimed task into the queue."""
+    entry = LandingEntry.of(task.kept)
+    if entry is None and task.candidates:
+        now = datetime.now(UTC).isoformat()
+        entry = LandingEntry(LANDING, task.role, now, len(task.said), (), "waits", "its candidates begin")
+    if entry is None:
+        hive.tasks.fail(task, "only the lander makes tasks for itself: leave `assignee: landing` out")
+        hive.steps.end_task(task.id, "failed", agent_id=LANDING, has_left_active=True)
+        return
+    event = "landing.waits" if entry.reverts and entry.state == "waits" else "landing.queued"
+    payload = {"branch": branch.branch, "commit": branch.tip} if (branch := next(iter(entry.branches), None)) else {}
+    hive.tasks.active.rewrite(task, entry.save_in, event, **payload)

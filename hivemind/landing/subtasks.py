@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
-from hivemind.fs import crash_point
+from hivemind.fs import crash_point, ring
 from hivemind.landing.endings import close_landed
 from hivemind.landing.merging import landing_message, merge
 from hivemind.landing.queue import Queue, QueuedTask
@@ -18,12 +18,22 @@ from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity
+from hivemind.taskrun.landing_entry import LandingEntry
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 
 _AGAIN_S = 2.0
 _log = logging.getLogger(__name__)
+
+
+def checks_subtask(hive: Parts, entry: LandingEntry) -> bool:
+    """Check whether the lander checks a subtask before its parent's agent lands it (`check_subtasks` of a root)."""
+    roots = hive.config.repository_roots(hive.layout)
+    checked_roots = {
+        str(root) for root, settings in roots.items() if settings.check_subtasks and settings.land != "off"
+    }
+    return any(branch.root in checked_roots for branch in entry.branches)
 
 
 def land_subtasks(hive: Parts, work: TaskRun) -> bool:
@@ -72,6 +82,9 @@ def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> bool:
         return True
     if entry.asks and not entry.approved:
         return False
+    is_checked = checks_subtask(hive, entry)
+    if is_checked and entry.state != "green":
+        return False
     work.worktrees.commit(f"Before {queued.task.title}", ends=True)
     branches = []
     for branch in entry.branches:
@@ -82,6 +95,13 @@ def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> bool:
         message = landing_message(queued.task.title, queued.id, entry.agent, branch.tip)
         author = git_identity(entry.agent, f"{entry.agent}@{hive.config.workspace}")
         old = target.tip
+        if is_checked and old == branch.old:
+            branches.append(branch)
+            continue
+        if is_checked:  # what was checked is not what would land
+            queue.change(queued, state="queued", reason="")
+            ring(hive.layout.doorbells, LANDING)
+            return False
         result = merge(target.repository, old, target.follow_branch(branch), branch.base, "merge", message, author)
         if result.commit is None:
             Returns(hive, queue).conflict(queued, target, branch, old, result)

@@ -110,7 +110,9 @@ class Target:
             return remote_tip or tip
         if self.has_diverged:
             message = f"{self.branch} has diverged from its branch at the remote"
-            raise UserError(message, location=self.root, remedy="git pull there, then git push; landing goes on by itself")
+            raise UserError(
+                message, location=self.root, remedy="git pull there, then git push; landing goes on by itself"
+            )
         return tip if self.is_ancestor(remote_tip, tip) else remote_tip
 
     def contains(self, commit: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from hivemind.fs import Lock
 from hivemind.fs.doorbell import ring
 from hivemind.fs.watch import open_watcher
-from hivemind.layout import EXCHANGE
+from hivemind.layout import EXCHANGE, LANDING
 from hivemind.presence.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -109,6 +109,6 @@ class SharedWatch:
 
 
 def ring_all(hive: Parts) -> None:
-    """Wake every agent and the exchange process, because there may be a new task for any of them."""
-    for name in (*hive.agents, EXCHANGE):
+    """Wake every agent, the exchange process and the lander, because there may be a new task for any of them."""
+    for name in (*hive.agents, EXCHANGE, LANDING):
         ring(hive.layout.doorbells, name)

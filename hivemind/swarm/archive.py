@@ -1,4 +1,5 @@
-"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed.
+"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed;
+the branches of candidates that were not chosen go.
 
 Each move is one rename, so the next run continues after a crash, and two runs at once do no harm.
 """
@@ -15,6 +16,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point, make_folder, move
 from hivemind.fs.paths import names_in
+from hivemind.landing.endings import delete_branches
 from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
 from hivemind.presence.parts import Parts
@@ -59,6 +61,8 @@ def _archive_tasks(hive: Parts, before: float) -> list[str]:
                 target = layout.archive / month_of(end_time) / state / name
                 with hold(folder, wait=False) as has_lock, suppress(FileExistsError):
                     if has_lock:
+                        with suppress(UserError, OSError):  # its root is gone, or busy: the branches stay
+                            delete_branches(hive, name)
                         make_folder(target.parent, durable=durable)
                         move(folder, target, durable=durable)
                         crash_point("tasks.archive.moved")

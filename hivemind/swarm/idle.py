@@ -83,7 +83,8 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             parked.append((task.id, parking.reason)) if is_parked else busy.append(f"task {task.id}: {parking.reason}")
             continue
         if task.owner == LANDING and parking is not None:
-            parked.append((task.id, parking.reason)) if parking.until is None else busy.append(f"task {task.id} lands")
+            is_parked = parking.until is None and not _is_answered(hive, task.id)
+            parked.append((task.id, parking.reason)) if is_parked else busy.append(f"task {task.id} lands")
             continue
         if task.owner not in names:
             reason = "no agent has claimed it: hivemind doctor --fix moves it to the inbox"

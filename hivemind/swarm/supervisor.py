@@ -94,7 +94,9 @@ class Supervisor:
     @property
     def names(self) -> tuple[str, ...]:
         """The agents that the supervisor keeps running."""
-        return tuple(name for name, child in self._children.items() if child.end_reason is None and name not in _SERVICES)
+        return tuple(
+            name for name, child in self._children.items() if child.end_reason is None and name not in _SERVICES
+        )
 
     @property
     def is_dispatching(self) -> bool:

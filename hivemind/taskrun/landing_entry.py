@@ -14,6 +14,7 @@ from hivemind.fs import crash_point, ring, write
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
+from hivemind.taskrun.contest import contest_of
 from hivemind.tasks import ParkedTask, Task
 from hivemind.tasks.record import TaskRecord
 
@@ -61,9 +62,10 @@ class LandingEntry:
 
     `agent` and `role` did the work, `queued` is the time of the first finish (ISO 8601), `said` the number of texts added to
     the task by then. `state` is `queued`, `waits` (for a change or a person, for the `reason`), `moving` (the target is being
-    moved) or `returned`. `approved` is True if a person has said that it may land. `tries` counts the returns. `asks` is True
-    while a person must say how it goes on, `again` until remembered checks are forgotten. A subtask has the id of its `parent`,
-    whose agent lands it. `reverts` is the commit that the task undoes.
+    moved), `returned` or `green`. `approved` is True if a person has said that it may land. `tries` counts the returns. `asks`
+    is True while a person must say how it goes on, `again` until remembered checks are forgotten. A subtask has the id of its
+    `parent`, whose agent lands it. `reverts` is the commit that the task undoes. A candidate is only checked: when it is
+    `green`, it waits for the choice. A task without `branches` waits for its candidates.
     """
 
     agent: str
@@ -71,7 +73,7 @@ class LandingEntry:
     queued: str
     said: int
     branches: tuple[LandingBranch, ...]
-    state: Literal["queued", "waits", "moving", "returned"] = "queued"
+    state: Literal["queued", "waits", "moving", "returned", "green"] = "queued"
     reason: str = ""
     approved: bool = False
     tries: int = 0
@@ -80,6 +82,12 @@ class LandingEntry:
     parent: str | None = None
     merges: tuple[MarkedMerge, ...] = ()
     reverts: str | None = None
+    candidate_of: str | None = None
+
+    @property
+    def lands_elsewhere(self) -> bool:
+        """True for a subtask, which its parent's agent lands, and for a candidate, which lands as the task if it is chosen."""
+        return self.parent is not None or self.candidate_of is not None
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> LandingEntry | None:
@@ -93,7 +101,7 @@ class LandingEntry:
         if self.state != "returned":
             now = datetime.now(UTC)
             is_waiting = self.state == "waits"
-            parked = ParkedTask(self.reason if is_waiting else _QUEUED, None if is_waiting else now, now)
+            parked = ParkedTask(self.reason or _QUEUED, None if is_waiting else now, now)
         return replace(record, kept={**record.kept, **self.save()}, parked=parked)
 
     def save(self) -> dict[str, Any]:
@@ -129,6 +137,7 @@ def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[Lan
     entry = LandingEntry(
         task.owner, role, queued, len(task.said), tuple(branches), tries=tries, merges=merges,
         parent=task.parent if any(branch.target.startswith(OWN) for branch in branches) else None,
+        candidate_of=None if contest_of(hive, task) is None else task.parent,
     )  # fmt: skip
     branch, tip = branches[0].branch, branches[0].tip
     hive.tasks.active.pass_on(task, LANDING, entry.save_in, "landing.queued", branch=branch, commit=tip)

@@ -31,6 +31,7 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
 from hivemind.taskrun.box import is_boxed, start_lines
+from hivemind.taskrun.contest import contest_of
 from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees
 from hivemind.taskrun.target import root_folder, target_tip
 from hivemind.tasks import Task
@@ -192,12 +193,18 @@ class Worktrees:
         return worktree
 
     def _choose(self, repository: Repository, path: Path) -> Worktree:
-        """Choose the branch and the base: for a subtask the parent's branch, for any other task the tip of the root's target.
+        """Choose the branch and the base: for a candidate those of its contest, for another subtask the parent's branch, else the
+        tip of the root's target.
         Raises UserError if there is no such branch, or no commit yet."""
         root, parent = repository.root, self._task.parent
         parent_worktrees = _recorded(self._hive.layout, self._parent_record) if parent is not None else []
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
-        if parent_worktree is not None:
+        contest = contest_of(self._hive, self._task)
+        start = next((start for start in contest.starts if start.root == str(root)), None) if contest else None
+        into: str | None
+        if start is not None:
+            into, base = start.target, start.commit
+        elif parent_worktree is not None:
             into, base = parent_worktree.branch, parent_worktree.tip or parent_worktree.base
         else:
             into, base = target_tip(self._hive, repository)

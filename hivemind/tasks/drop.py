@@ -20,6 +20,7 @@ from hivemind.fs import is_timestamp_reliable
 from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.paths import OutsideError, resolve_inside
 from hivemind.fs.trees import walk_entries
+from hivemind.layout import LANDING
 from hivemind.names import slug
 from hivemind.tasks.form import DEFAULT_PRIORITY, has_front_matter
 from hivemind.tasks.half_written import is_folder_whole, stat_at_rest
@@ -333,6 +334,9 @@ class DropReader:
         except UserError as problem:
             return QueuedDrop(*_identity(name, file_stat), problem=str(problem))
         handed = None if record is None else record.handed
+        entry = {} if record is None else record.kept.get(LANDING, {})
+        if queued.assignee == LANDING and entry.get("state") == "returned":  # the chosen candidate did not land
+            queued = queued._replace(assignee=None, role=entry["role"])
         if record is not None and record.kept.get("here"):
             queued = queued._replace(target_hive=None)
         return queued if handed is None else queued._replace(assignee=handed.to, role=handed.role)
@@ -345,7 +349,8 @@ class DropReader:
         if not has_front_matter(raw, text):
             return QueuedDrop(*_identity(name, file_stat))  # the rest is read when it is claimed
         form = self._settings.reader.read(raw, text, file_stat).form
-        fields = form.id, form.priority, form.assignee, form.role, form.dependencies
+        claimant = (LANDING, None) if form.candidates else (form.assignee, form.role)
+        fields = form.id, form.priority, *claimant, form.dependencies
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
@@ -36,6 +36,7 @@ from hivemind.tokens import MIN_CONTEXT
 
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
 DEFAULT_PRIORITY = 3
+MAX_CANDIDATES = 8
 _UNCLOSED = re.compile(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")
 
 
@@ -75,6 +76,13 @@ def _as_events(value: Any) -> Any:
     return () if value in ("never", False) else as_list(value)
 
 
+def _as_candidates(value: Any) -> Any:
+    count = len({str(name).strip().lower() for name in value}) if isinstance(value, list | tuple) else value
+    if type(count) is not int or not 2 <= count <= MAX_CANDIDATES:
+        raise ValueError(f"write how many agents, 2 to {MAX_CANDIDATES}, or a list of their names, each once")
+    return value
+
+
 def _as_every(value: Any) -> Any:
     if not isinstance(value, str):  # YAML makes a number of 17:30
         raise ValueError('write it in quotes: every: "17:30"')  # noqa: TRY004 - pydantic takes no other
@@ -89,6 +97,7 @@ class TaskForm(Strict):
     priority: Annotated[int, BeforeValidator(_priority), Field(ge=0, le=99)] = DEFAULT_PRIORITY
     assignee: Agent | None = None
     role: Annotated[str, BeforeValidator(name_check("role"))] | None = None
+    candidates: Annotated[int | tuple[Agent, ...], BeforeValidator(_as_candidates)] = 0
     where: Annotated[str, BeforeValidator(name_check("name of a hive"))] | None = None
     dependencies: Annotated[tuple[Id, ...], BeforeValidator(as_list)] = ()
     deadline: Annotated[datetime, BeforeValidator(moment)] | None = None
@@ -104,6 +113,12 @@ class TaskForm(Strict):
     every: Annotated[str, BeforeValidator(_as_every)] | None = None
     until: Annotated[datetime, BeforeValidator(moment)] | None = None
     missed: Literal["once", "all"] = "once"
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> TaskForm:
+        if self.candidates and (self.assignee or self.where):
+            raise ValueError("candidates: says which agents of this hive do it: leave assignee and where out")
+        return self
 
 
 class _YamlForm(TaskForm):
@@ -189,14 +204,24 @@ _read_short = lru_cache(maxsize=128)(_read)  # a task is parsed when it waits, w
 class TextReader:
     """Reads the texts of tasks. Refuses a text after two processes have died while reading it."""
 
-    def __init__(self, crashes: CrashCount, max_bytes: int) -> None:
+    def __init__(self, crashes: CrashCount, max_bytes: int, *, has_lander: bool = True) -> None:
         self.max_bytes = max_bytes
+        self._has_lander = has_lander
         self._crashes = crashes
 
     def read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
-        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem for an invalid text."""
+        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem for an invalid text, and for a
+        task with candidates in a hive without a lander, which has to choose one."""
         if not has_front_matter(raw, name):  # plain text
             return read_text(raw, name)
+        task = self._read(raw, name, file_stat)
+        if task.form.candidates and not self._has_lander:
+            message = "candidates: one of several branches is to land, and this hive has no root where work lands"
+            remedy = "list a root with worktree: true and land: ask or auto in hive.yaml, or take candidates: out"
+            raise TaskProblem(message, location=task.location("candidates"), remedy=remedy)
+        return task
+
+    def _read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
         try:
             with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
                 return read_text(raw, name)

@@ -39,6 +39,7 @@ class TaskFields(TypedDict, total=False):
     priority: int | str | None
     assignee: str | None
     role: str | None
+    candidates: int | Iterable[str] | None
     where: str | None
     dependencies: Iterable[str] | str
     deadline: datetime | str | None

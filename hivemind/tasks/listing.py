@@ -274,7 +274,7 @@ class Listing:
             whom = "any linked hive" if queued.target_hive == ANY else f"the hive {queued.target_hive!r}"
             return f"it is for {whom}, and goes there once that hive can be reached"
         if queued.assignee == LANDING:
-            return "it lands when the swarm is up, or with: hivemind land"
+            return "it is for the lander, which works when the swarm is up"
         agents = self._settings.agents() if queued.assignee or queued.role else {}
         if queued.assignee and queued.assignee not in agents:
             return f"it is for {queued.assignee!r}, which is not an agent of this hive"

@@ -118,6 +118,7 @@ class Task:
     `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
     `claim` is the key of the claim; writes under an older key are refused. `said` has later additions, `kept` values of
     the runtime. `parent` is the task that this one is a part of. With `fresh` it begins in worktrees without ignored files.
+    `candidates` are the agents, or their number, that do it at once.
     """
 
     id: str
@@ -131,6 +132,7 @@ class Task:
     priority: int = 3
     assignee: str | None = None
     role: str | None = None
+    candidates: int | tuple[str, ...] = 0
     dependencies: tuple[str, ...] = ()
     deadline: datetime | None = None
     steps: tuple[TaskStep, ...] = ()

@@ -16,7 +16,6 @@ from pathlib import Path
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs import crash_point, fsync_file, fsync_folder, make_folder, move, write
-from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
 from hivemind.tasks.drop import attachments, dropped_text, id_of, read_regular
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
@@ -173,6 +172,7 @@ class TaskBuilder:
             if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
                 move(build / FILES / name, build / target, durable=False)
         remove(build / FILES / RECORD)  # the new record has its content
+        crash_point("tasks.claim.emptied")
         if self._durable:
             fsync_folder(build / FILES)
 
@@ -337,8 +337,9 @@ class TaskBuilder:
     def _put_back_text(self, build: Path, dropped_folder: Path, record: TaskRecord | None) -> None:
         """Undo `_take_out_text`: write the maker's record, then move text and attempts back into the dropped folder."""
         if record is not None:
-            if not os.path.lexists(dropped_folder / RECORD) and record.maker != HUMAN:
-                self._records.write(dropped_folder, TaskRecord(maker=record.maker, source=record.source))
+            dropped_record = TaskRecord(maker=record.maker, parent=record.parent, kept=record.kept)
+            if not os.path.lexists(dropped_folder / RECORD) and dropped_record != TaskRecord():
+                self._records.write(dropped_folder, replace(dropped_record, source=record.source))
             if os.path.lexists(build / text_file(record)):
                 move(build / text_file(record), dropped_folder / record.name, durable=self._durable)
         if os.path.lexists(build / ATTEMPTS):

@@ -38,7 +38,7 @@ class Tasks:
     seconds, a task may name an unknown dependency. Links among attachments may lead to the folders in `roots`. With
     `ask_about_files`, a drop that is not text becomes a question to a person. `local_hives` returns the values of
     `where:` that mean this hive. Every change of a task's record is written to the `journal`; without a journal,
-    changes by other programs are not noticed.
+    changes by other programs are not noticed. Without `has_lander`, no task has candidates.
     """
 
     def __init__(
@@ -59,14 +59,16 @@ class Tasks:
         zone: str = "UTC",
         local_hives: Callable[[], tuple[str, ...]] = tuple,
         journal: Journal | None = None,
+        has_lander: bool = True,
     ) -> None:
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
         for folder in () if layout.read_only else folders:
             make_folder(folder, durable=durable)
         self._crashes = CrashCount(layout.reading, read_only=layout.read_only)
         self.outbox = Outbox(layout, tell_of, durable=durable)
+        text_reader = TextReader(self._crashes, max_bytes, has_lander=has_lander)
         settings = Settings(
-            layout, TextReader(self._crashes, max_bytes), Records(journal, durable=durable), agents, durable, settle_ms,
+            layout, text_reader, Records(journal, durable=durable), agents, durable, settle_ms,
             grace_s, clock, roots, settled, rename, ask_about_files, self.outbox, local_hives,
         )  # fmt: skip
         logs = TaskLogs(durable=durable)

@@ -18,6 +18,7 @@ from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
+from hivemind.taskrun.contest import contest_of
 from hivemind.taskrun.review import read_verdict
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import FILES, TaskProblem
@@ -48,6 +49,8 @@ class CriteriaReview:
 
 class Verdict(Arguments):
     approved: bool
+    choice: str | None = Field(None, description="for a choice between candidates: the letter of the best")
+    reason: str = Field("", description="why it is the best")
     missing: list[str] = Field([], description="what must be done before you approve: one concrete point each")
 
 
@@ -62,8 +65,16 @@ def verdict(session: Session, arguments: Verdict) -> dict[str, Any]:
         raise ToolProblem(
             "list the missing points" if not missing_points else "approve the result, or list missing points, not both"
         )
-    hive.tasks.active.keep(work.task, "verdict", {"approved": arguments.approved, "missing": missing_points})
-    folder = work.finish(verdict_text(missing_points))
+    fields: dict[str, Any] = {"approved": arguments.approved, "missing": missing_points}
+    text = verdict_text(missing_points)
+    contest = contest_of(hive, work.task)
+    if contest is not None and arguments.approved:
+        fields |= {"choice": (arguments.choice or "").strip().lower(), "reason": mask(arguments.reason.strip())}
+        if fields["choice"] not in contest.choices or not fields["reason"]:
+            raise ToolProblem(f"name the choice, one of {', '.join(contest.choices)}, and the reason")
+        text = f"Chosen: {contest.choices[fields['choice']]}\n\n{fields['reason']}"
+    hive.tasks.active.keep(work.task, "verdict", fields)
+    folder = work.finish(text)
     return {"task": work.task.id, "state": "done", "path": hive.layout.relative(folder / "result.md")}
 
 

@@ -287,7 +287,9 @@ def _check_merges(session: Session, resolved: Sequence[str]) -> None:
                 continue
             paths = (*marks.marked, *marks.unmarked)
             if left := unresolved(worktree.repository, tip, marks.commit, paths, resolved):
-                remedy = "edit them and remove the marks; a file that is right as it is: finish_task(resolved=[its path])"
+                remedy = (
+                    "edit them and remove the marks; a file that is right as it is: finish_task(resolved=[its path])"
+                )
                 raise ToolProblem(f"still in conflict: {', '.join(left)}", remedy=remedy)
 
 

@@ -205,7 +205,9 @@ def test_of_several_repositories_the_first_is_the_default_and_each_has_its_workt
     (crew.root.parent / "other").mkdir()
     other = Repo(crew.root.parent / "other/app")
     other.commit(oar="an oar\n")
-    crew.configure("roots: [{path: ../app, worktree: true, land: off}, {path: ../other/app, worktree: true, land: off}]\n")
+    crew.configure(
+        "roots: [{path: ../app, worktree: true, land: off}, {path: ../other/app, worktree: true, land: off}]\n"
+    )
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"), write("worktrees/ada/app-2/oar", "a red oar\n"), *FINISH)
     assert (repo.show("hive/t", "boat"), other.show("hive/t", "oar")) == ("a red boat", "a red oar")

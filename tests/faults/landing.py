@@ -19,7 +19,7 @@ from .tasks import TASK_CHECKERS, add_task, missing_tasks
 
 __all__ = ["LANDING", "breaches", "coders", "fingerprint", "task_text"]
 
-CHECK = 'test -z "$(ls -d red parts/bad-* 2>/dev/null)"'
+CHECK = 'test -z "$(ls -d red pieces/bad-* 2>/dev/null)"'
 COUNT = 7
 
 
@@ -34,7 +34,7 @@ def task_text(key: str, lines: Sequence[str], mend: str = "true") -> str:
 
 def add_part(name: str) -> str:
     """A command that adds a file of a task's own."""
-    return f"mkdir -p parts; echo {name} > parts/{name}"
+    return f"mkdir -p pieces; echo {name} > pieces/{name}"
 
 
 def workload() -> dict[str, str]:
@@ -43,7 +43,7 @@ def workload() -> dict[str, str]:
     for name in ("pair-1", "pair-2"):
         tasks[name] = task_text(name, [add_part(name), f"grep -q {name} boat || sed -i '1s/.*/{name}/' boat"])
     tasks["bad"] = task_text(
-        "bad", [add_part("bad"), "echo x > parts/bad-1"], "git rm -q -f --ignore-unmatch parts/bad-1"
+        "bad", [add_part("bad"), "echo x > pieces/bad-1"], "git rm -q -f --ignore-unmatch pieces/bad-1"
     )
     tasks["notes"] = task_text("notes", [add_part("notes"), "echo noted > notes"])
     tasks |= {f"clean-{n}": task_text(f"clean-{n}", [add_part(f"clean-{n}")]) for n in range(COUNT - 4)}
@@ -128,7 +128,7 @@ def once_in_target(subject: Subject) -> Iterator[str]:
 def breaches(app: Path, done: Sequence[str], tips: Sequence[str]) -> Iterator[str]:
     """Check the target's history: each task has landed once, and is there; no commit of an agent is lost; nothing is left."""
     for key in done:
-        part = f"parts/{key}"
+        part = f"pieces/{key}"
         commits = git(app, "log", "--first-parent", "-m", "--format=%H", "main", "--", part).split()
         if len(commits) != 1 or git(app, "show", f"main:{part}", check=False) != key:
             yield f"{key} is done, and its work came {len(commits)} times into main"
@@ -141,7 +141,7 @@ def breaches(app: Path, done: Sequence[str], tips: Sequence[str]) -> Iterator[st
     moves = git(app, "log", "-g", "--format=%H %gs", "main").splitlines()
     for commit, _, words in (line.partition(" ") for line in moves):
         if words == "hivemind: landed" and (
-            bad := git(app, "ls-tree", "--name-only", commit, "red", "parts/bad-1", "bad/")
+            bad := git(app, "ls-tree", "--name-only", commit, "red", "pieces/bad-1", "bad/")
         ):
             yield f"main was moved to {commit}, which is red: {bad}"
     yield from (f"{path} is left" for path in sorted((app / ".git").rglob("*.lock")))

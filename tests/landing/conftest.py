@@ -13,6 +13,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.lander import Lander
+from hivemind.landing.reverts import claim_tasks, resume_claims
 from hivemind.minds import Thought, ToolCall
 from tests.agent.conftest import Crew, Mind
 from tests.agent.test_worktree import Repo
@@ -78,12 +79,17 @@ class Harbour:
     def events(self) -> list[tuple[str, str]]:
         """The events of landings: their last word and the task."""
         events = Hive.open(self.root).journal.events()
-        return [(e.kind.partition(".")[2], e.payload.get("task_id", "")) for e in events if e.kind.startswith("landing.")]
+        return [
+            (e.kind.partition(".")[2], e.payload.get("task_id", "")) for e in events if e.kind.startswith("landing.")
+        ]
 
 
 def with_hive(root: Path) -> Lander:
     """Step a new lander until it rests."""
-    lander = Lander(Hive.open(root))
+    hive = Hive.open(root)
+    resume_claims(hive)
+    claim_tasks(hive)
+    lander = Lander(hive)
     try:
         lander.step()
         while lander.is_busy:

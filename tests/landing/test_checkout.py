@@ -416,6 +416,22 @@ def half_written(landing: Landing) -> None:
     (path / ".git" / f"hivemind-{json.loads(landing.record.read_text())['token']}.lock").write_text("DIRC")
 
 
+@pytest.mark.parametrize("point", ["landing.checkout.asked", "landing.checkout.moved", "landing.checkout.all_locked"])
+def test_locks_of_refs_that_a_killed_git_has_left_are_removed(landing: Landing, point: str) -> None:
+    if point == "landing.checkout.all_locked":
+        landing.repo.git("checkout", "-q", "-b", "elsewhere")
+    assert ended(forked(landing.move, point)) == -signal.SIGKILL
+    git = landing.repo.path / ".git"
+    (git / "HEAD.lock").touch()
+    if point != "landing.checkout.moved":
+        (git / "refs/heads/main.lock").write_text(landing.new)
+    landing.move()
+    assert landing.repo.git("rev-parse", "main") == landing.new
+    assert [*git.rglob("*.lock")] == []
+    landing.repo.git("checkout", "-q", "main")
+    landing.assert_landed()
+
+
 def test_half_written_files_are_completed(landing: Landing) -> None:
     half_written(landing)
     assert landing.move() == ()

@@ -88,9 +88,11 @@ def subjects(harbour: Harbour) -> list[str]:
 
 
 def test_every_crash_point_of_landing_is_tried_here() -> None:
-    assert {f"landing.{step}" for step in (*STEPS, *ALONE, *OTHERS)} == {
-        p for p in crash_points() if p.startswith("landing.")
-    }
+    """Those of candidates and remotes are tried in test_contests.py and test_remote.py."""
+    elsewhere = {point for point in crash_points() if point.startswith("landing.candidates.")}
+    elsewhere |= {"landing.pushed", "landing.requested"}
+    points = {point for point in crash_points() if point.startswith("landing.")} - elsewhere
+    assert {f"landing.{step}" for step in (*STEPS, *ALONE, *OTHERS)} == points
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -239,6 +241,14 @@ def test_a_branch_whose_work_the_person_took_out_again_is_kept(harbour: Harbour)
     harbour.repo.git("reset", "-q", "--hard", "main^")
     harbour.land()
     assert harbour.repo.show("hive/mast", "mast") == "a mast"
+
+
+def test_a_lock_of_a_branch_that_a_killed_git_has_left_is_removed(harbour: Harbour) -> None:
+    harbour.work("mast", mast="a mast\n")
+    dies(harbour, "landed")
+    (harbour.repo.path / ".git/refs/heads/hive/mast.lock").touch()
+    harbour.land()
+    assert_landed(harbour, "mast")
 
 
 def test_an_end_that_failed_is_made_later_and_moves_nothing_back(harbour: Harbour) -> None:

@@ -172,3 +172,23 @@ def test_a_subtask_lands_in_its_parents_branch_between_two_turns(harbour):
     assert harbour.state("build") == "done"
     assert harbour.repo.show("main", "mast") == "a mast"
     assert harbour.repo.show("main", "hull") == "a hull"
+
+
+@pytest.mark.shows("setting: roots.check_subtasks")
+def test_subtasks_are_checked_too_before_they_land_in_their_parents_branch_if_the_root_says_so(harbour):
+    harbour.configure(check="! test -e broken", check_subtasks=True)
+    harbour.agent("bob")
+    harbour.crew.drop("---\nassignee: ada\n---\nBuild.\n", "build.md")
+    harbour.turn(("delegate", {"tasks": [{"text": "A mast.", "to": "bob"}]}))
+    task = Hive.open(harbour.root).tasks.get("build").subtasks[0]
+    harbour.turn(("wait_for", {"tasks": [task]}))
+    harbour.turn(*writes(mast="a mast\n", broken="yes\n"), *FINISH, by="bob")
+    assert not harbour.agent().cycle()
+    harbour.land()
+    assert harbour.state(task) == "inbox", "red, as merged into its parent's branch"
+    harbour.turn(("run_command", {"command": "rm broken"}), *FINISH, by="bob")
+    harbour.land()
+    assert harbour.reason(task) == "is green, and lands between two turns of build"
+    harbour.turn(("read_file", {"path": "mast"}))
+    assert harbour.state(task) == "done"
+    assert harbour.repo.show("hive/build", "mast") == "a mast"

@@ -1,8 +1,8 @@
 """`python -m tests.faults.mutants.run [NAME …]`: which mutants the harness finds, and what shows them.
 
 A detector is a scenario under a fault (`tasks/kill`), or a power loss in one (`power/letters`; of one operation alone:
-`power/stores lost unlink tasks/inbox/`), with a seed where that matters (`letters/sweep:3`), or a file of tests
-(`pytest/tests/landing/test_lander.py`). Each mutant is put under the
+`power/stores lost unlink tasks/inbox/`), with a seed where that matters (`letters/sweep:3`), or a file of tests, and
+words of their names (`pytest/tests/landing/test_kills.py killed`). Each mutant is put under the
 detectors that its patch names, then under all others, until a checker says something that it does not say of the house as it
 is.
 """
@@ -62,7 +62,8 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
         command = ["tests.faults.powerloss", "--scenario", name, "--states", "150" if name in PLAYS else "100"]
         command += ["--seed", str(seed), "--jobs", "1", "--first", *(["--lost", lost] if lost else [])]
     elif kind == "pytest":
-        command = ["pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider", what]
+        file, _, words = what.partition(" ")
+        command = ["pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider", file, *(["-k", words] if words else [])]
     else:
         keep = house.parent / f"kept-{house.name}"
         command = [
