@@ -110,7 +110,7 @@ class Repository:
         """Return the commit of a branch or another name; None if there is none. Raises UserError if git was killed."""
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         status, output = self.output(*words, statuses=(0, 1, 128))
-        return None if status else output.decode().strip()
+        return None if status else os.fsdecode(output).strip()
 
     def head(self) -> str:
         """Return the commit that is checked out. Raises UserError if there is none yet."""

@@ -162,6 +162,7 @@ def test_a_branchs_attributes_and_hooks_run_no_program_when_its_tree_is_written(
         assert not (space.tree / "ran").exists()
 
 
+@pytest.mark.shows("promise: P83")
 def test_a_check_that_starts_processes_for_ever_ends_in_time(person: Person) -> None:
     space = person.space("sh spawn & sleep 60", check_timeout_s=0.5)
     verdict = person.check(

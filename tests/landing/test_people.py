@@ -260,6 +260,19 @@ def test_a_branch_that_was_deleted_by_hand_lands_from_its_recorded_tip(harbour):
     assert harbour.repo.git("rev-parse", "main^2") == tip
 
 
+def test_a_branch_that_was_deleted_by_hand_is_there_again_for_work_that_goes_back(harbour):
+    harbour.configure(check="! test -e mast")
+    harbour.work("mast", mast="a mast\n")
+    tip = harbour.repo.git("rev-parse", "hive/mast")
+    harbour.repo.git("branch", "-D", "hive/mast")
+    harbour.land()
+    assert harbour.state("mast") == "inbox"
+    assert harbour.repo.git("rev-parse", "hive/mast") == tip
+    harbour.turn(("run_command", {"command": "mv mast pole"}), *FINISH)
+    harbour.land()
+    assert harbour.repo.show("main", "pole") == "a mast"
+
+
 def test_without_landing_a_full_queue_is_finished_with_its_branches(harbour):
     harbour.configure(land="ask")
     for name in ("mast", "oar"):
