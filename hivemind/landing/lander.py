@@ -26,7 +26,7 @@ from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict
 from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.landing import Landing, Leg
-from hivemind.landing.merging import landing_message, merge, revert_message
+from hivemind.landing.merging import landing_message, merge, revert_message, transplant
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
@@ -302,7 +302,14 @@ class Lander:
         if entry.reverts is not None:
             message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
-        result = merge(target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER)
+        result = None
+        if not target.is_ancestor(branch.base, leg.new):  # somebody has taken its first commit out of the target
+            result = transplant(target.repository, leg.new, tip, branch.base, message, author, committer=_LANDER)
+            if result.commit is None and not entry.approved:
+                self._waits.add(queued, _conflict_after_loss(queued, branch), retry_s=_RETRY_S)
+                return False
+        if result is None or result.commit is None:
+            result = merge(target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER)
         if result.commit is None:
             if not leg.picks:
                 self._returns.conflict(queued, target, branch, leg.start, result)
@@ -563,6 +570,12 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
     for queued in tasks[1:]:
         with suppress(OSError):
             shutil.copyfile(first, queued.task.path / LOG)
+
+
+def _conflict_after_loss(queued: QueuedTask, branch: LandingBranch) -> str:
+    """Return why a task waits that began from a commit which its target has lost."""
+    loss = f"{branch.target} has lost {branch.base[:12]}, from which {branch.branch} began, and conflicts with it"
+    return f"{loss}: hivemind land {queued.id} merges both, and brings back what was lost"
 
 
 def _has_news(queued: QueuedTask) -> bool:

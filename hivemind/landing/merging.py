@@ -159,6 +159,19 @@ def merge(
         return replace(merged, commit=objects.commit(merged.tree, (onto, tip), message, identity))
 
 
+def transplant(
+    repository: Repository, onto: str, tip: str, base: str, message: str, identity: Mapping[str, str],
+    committer: Mapping[str, str] = COMMITTER,
+) -> Merge:  # fmt: skip
+    """Commit what a branch has changed since `base` on the commit `onto`, whose history does not contain `base` any more: a merge
+    would bring back the commits that somebody has taken out of it. Raises UserError."""
+    with _objects_of(repository) as objects:
+        picked = _pick(objects, base, onto, tip)
+        if picked.conflicts:
+            return picked
+        return _commit_on(objects, onto, picked.tree, message, _with_committer(identity, committer))
+
+
 def conflict_commit(
     repository: Repository, tip: str, target_tip: str, merged: Merge, identity: Mapping[str, str]
 ) -> str:

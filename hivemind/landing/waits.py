@@ -95,9 +95,6 @@ def obstacle(queued: QueuedTask, target: Target) -> str | None:
         return f"your git signs commits in {target.root}, and hivemind cannot: {remedy}"
     if entry.approved or branch.landed:
         return None
-    if not target.contains(branch.base):
-        loss = f"{target.branch}, now {target.tip[:12]}, has lost {branch.base[:12]}, from which {branch.branch} began"
-        return f"{loss}, and would get it back: hivemind land {queued.id}"
     if settings.land == "ask":
         return f"waits for you: hivemind land {queued.id}"
     if settings.protect and (paths := protected_changes(target.changed_paths(branch), settings.protect)):

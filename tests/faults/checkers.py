@@ -68,7 +68,7 @@ def nothing_left(subject: Subject) -> Iterator[str]:
     for pid in subject.processes():
         yield f"a process is left: {pid} {command_of(pid)}"
     aside = os.path.join(subject.root, ".hive", "aside")  # what the doctor found in the way
-    for folder, folders, files in os.walk(subject.root):
+    for folder, folders, files in subject.walk():
         for name in (*folders, *files):
             if name.startswith(".tmp-") and not folder.startswith(aside):
                 yield f"a half-written file is left: {os.path.relpath(os.path.join(folder, name), subject.root)}"
@@ -108,7 +108,7 @@ def stays_inside(subject: Subject) -> Iterator[str]:
         lies = {path.name: path.read_text() for path in outside.iterdir()}
         if lies != {"secret.txt": SECRET}:
             yield f"outside of the hive something was written: {sorted(lies)}"
-        for folder, _, files in os.walk(subject.root):
+        for folder, _, files in subject.walk():
             for name in files:
                 path = os.path.join(folder, name)
                 if os.path.isfile(path) and not os.path.islink(path):

@@ -56,7 +56,7 @@ def prepare(subject: Subject) -> None:
     for words in (("add", "-A"), (*who, "commit", "-q", "-m", "Begin")):
         subprocess.run(["git", "-C", app, *words], check=True)
     (subject.beside / "person.json").write_text(json.dumps(digests(app.parent)))
-    make_hive(subject, {"eve": {"sandbox": "bwrap"}}, roots=[{"path": str(app), "worktree": True}])
+    make_hive(subject, {"eve": {"sandbox": "bwrap"}}, roots=[{"path": str(app), "worktree": True, "land": "off"}])
 
 
 def play(subject: Subject) -> None:

@@ -37,12 +37,12 @@ def folder(kind: str) -> Iterator[Path]:
             mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
             for mount in [one for one in mounts if one.startswith(f"{left}/")]:  # a small disk, another machine's view
                 subprocess.run(["umount", "-l", mount], check=False)
-            shutil.rmtree(left, ignore_errors=True)
+            subprocess.run(["rm", "-rf", left], check=False)
     made = Path(tempfile.mkdtemp(prefix=f"hive-{kind}-{os.getpid()}-", dir=above))
     try:
         yield made
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        subprocess.run(["rm", "-rf", made], check=False)  # however deep
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +331,13 @@ class Subject:
                 _signal(pid, signal.SIGKILL)
             time.sleep(0.02)
 
+    def walk(self) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Walk through the hive as os.walk does, without the agents' worktrees: an attack can make them endlessly deep."""
+        for folder, folders, files in os.walk(self.root):
+            if Path(folder) == self.root:
+                folders[:] = [name for name in folders if name != "worktrees"]
+            yield folder, folders, files
+
     def copy_to(self, folder: Path) -> None:
         """Keep all that there is: the trace of a violation."""
         if folder.exists():
@@ -368,7 +375,12 @@ def _remove(path: Path) -> None:
         pass
 
 
+_DEEPEST = 100  # an attack makes folders that no library copies
+
+
 def _no_sockets(folder: str, names: list[str]) -> set[str]:
+    if len(Path(folder).parts) > _DEEPEST:
+        return set(names)
     paths = ((name, Path(folder) / name) for name in names)
     return {name for name, path in paths if path.is_socket() or path.is_fifo()}
 

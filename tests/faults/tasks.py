@@ -315,7 +315,7 @@ def replaces_nothing(subject: Subject) -> Iterator[str]:
 
 def masked(subject: Subject) -> Iterator[str]:
     """What a command printed that is a secret stands nowhere in the hive."""
-    for folder, _, files in os.walk(subject.root):
+    for folder, _, files in subject.walk():
         for name in files:
             path = Path(folder, name)
             if path.is_file() and not path.is_symlink() and KEY.encode() in path.read_bytes():

@@ -226,25 +226,35 @@ def test_work_does_not_bring_back_what_the_person_has_taken_out_of_the_target(ha
     harbour.repo.commit(secret="a secret\n")
     harbour.work("mast", mast="a mast\n")
     harbour.repo.git("reset", "-q", "--hard", "HEAD~1")
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    assert harbour.repo.show("main", "mast") == "a mast"
+    assert not (harbour.repo.path / "secret").exists()
+    assert "by the person" not in harbour.repo.git("log", "--format=%s", "main~1..main"), "only the task's own commit"
+
+
+def test_work_on_what_the_person_has_taken_out_of_the_target_waits_for_the_person(harbour):
+    harbour.repo.commit(secret="a secret\n")
+    harbour.work("mast", secret="a greater secret\n")
+    harbour.repo.git("reset", "-q", "--hard", "HEAD~1")
     before = harbour.repo.git("rev-parse", "main")
     harbour.land()
     assert harbour.repo.git("rev-parse", "main") == before
-    assert "has lost" in harbour.reason("mast")
+    assert "main has lost" in harbour.reason("mast")
     approve(Hive.open(harbour.root), "mast")
     harbour.land()
     assert harbour.state("mast") == "done"
 
 
-def test_a_target_of_another_history_is_waited_for_and_stops_no_other_work(harbour):
+def test_work_lands_in_a_target_of_another_history_too(harbour):
     harbour.work("mast", mast="a mast\n")
     tree = harbour.repo.git("rev-parse", "main^{tree}")
     harbour.repo.git("reset", "-q", "--hard", harbour.repo.git("commit-tree", tree, "-m", "Anew"))
     approve(Hive.open(harbour.root), "mast")
     harbour.work("oar", oar="an oar\n")
     harbour.land()
-    assert harbour.state("mast") == "active"
-    assert harbour.reason("mast")
-    assert harbour.state("oar") == "done"
+    assert [harbour.state(task) for task in ("mast", "oar")] == ["done", "done"]
+    assert harbour.repo.show("main", "mast") == "a mast"
 
 
 def test_a_branch_that_was_deleted_by_hand_lands_from_its_recorded_tip(harbour):
