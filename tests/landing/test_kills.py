@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -290,15 +291,15 @@ def fake_git(tmp_path: Path) -> dict[str, str]:
     return {"PATH": path, "CALLS": str(tmp_path / "calls"), "ITSELF": shutil.which("git") or ""}
 
 
-@pytest.mark.parametrize("victim", ["before", "after", "git"])
+@pytest.mark.parametrize(("victim", "first"), [("before", 1), ("after", 2), ("git", 3)])
 def test_the_lander_or_its_git_is_killed_at_each_git_that_it_starts(
-    harbour: Harbour, tmp_path: Path, victim: str
+    harbour: Harbour, tmp_path: Path, victim: str, first: int
 ) -> None:
-    """`before` and `after` kill the lander before and after what that git does; `git` kills that git."""
+    """`before` and `after` kill the lander before and after what that git does; `git` kills that git. Each is done at every third
+    git, or with HIVEMIND_FAULTS=all at every one."""
+    first, stride = (1, 1) if os.environ.get("HIVEMIND_FAULTS") == "all" else (first, 3)
     environment, calls = {**fake_git(tmp_path), "DIES": victim}, tmp_path / "calls"
-    number = 0
-    while True:
-        number += 1
+    for number in itertools.count(first, stride):
         task = f"mast-{number}"
         harbour.work(task, **{task: "a mast\n"})
         calls.write_text("")
