@@ -154,7 +154,7 @@ _INSIDE = {  # where the files lie that a room's README tells of
 def _places() -> dict[str, str]:
     """The folders and files that `Layout` names: its name for each, and the path from the hive's folder."""
     layout = Layout(Path("/hive"))
-    found = {name: getattr(layout, name) for name in vars(Layout) if name != "root"}
+    found = {name: getattr(layout, name) for name in vars(Layout) if name != "root" and not name.startswith("__")}
     return {name: str(path.relative_to("/hive")) for name, path in found.items() if isinstance(path, Path)}
 
 

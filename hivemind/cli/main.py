@@ -101,9 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a character that cannot be encoded must not end a listing
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if argv is None else argv
-    arguments = build_parser(words).parse_command_line(words)
     try:
-        return _run_command(arguments)
+        return _run_command(build_parser(words).parse_command_line(words))
     except BrokenPipeError:  # the reader has closed the output
         discard_output()
         return 0
@@ -123,6 +122,10 @@ def _run_command(arguments: argparse.Namespace) -> int:
             warn(traceback.format_exc().rstrip())
         line, status = _error_line(error, arguments)
         warn(line)
+        try:
+            sys.stdout.flush()
+        except OSError:  # Python would write it again at the end
+            discard_output()
         return status
 
 

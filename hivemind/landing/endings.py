@@ -29,7 +29,9 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
         if target.contains(str(branch.commit)):
             target.note_landed(queued.id, str(branch.commit))
             with lock_worktrees(target.folder) as hold:  # locks that a killed git has left can be removed
-                replace(target.repository, hold=hold).let_go(branch.branch, branch.tip)
+                # a landing that was no merge has not the agent's own commits
+                keeps_tip = not target.contains(branch.tip)
+                replace(target.repository, hold=hold).let_go(branch.branch, branch.tip, keeps_tip=keeps_tip)
     crash_point("landing.put_away")
     close_task(
         hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches]
@@ -57,10 +59,13 @@ def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
 
 
 def delete_branches(hive: Parts, task_id: str) -> None:
-    """Delete the branches of a candidate that was not chosen. One that is checked out, or has moved since, stays. Raises
-    UserError, OSError."""
+    """Delete the branches of a candidate that was not chosen, and what protects the commits of landed work. A branch that is
+    checked out, or has moved since, stays. Raises UserError, OSError."""
     task = hive.tasks.get(task_id)
     contest, entry = contest_of(hive, task), LandingEntry.of(task.kept)
+    for branch in () if entry is None else entry.branches:
+        if branch.landed:
+            Repository.at(Path(branch.root)).let_go(branch.branch, branch.tip)
     if contest is None or entry is None or contest.winner in (None, task_id) or task_id not in contest.candidates:
         return
     for branch in entry.branches:

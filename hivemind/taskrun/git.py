@@ -160,9 +160,10 @@ class Repository:
         """Name a commit that a task's branch is about to have. A killed process may leave it in the task's worktree only."""
         self._update("announced", f"update {_hold_ref(branch, 'next')} {commit}")
 
-    def let_go(self, branch: str, base: str) -> None:
-        """Delete a task's protecting refs, and its branch if that is still at `base`."""
-        names = [_hold_ref(branch, name) for name in ("base", "tip", "next")]
+    def let_go(self, branch: str, base: str, *, keeps_tip: bool = False) -> None:
+        """Delete a task's protecting refs, and its branch if that is still at `base`. With `keeps_tip` the ref of its last commit
+        stays, which nothing else contains."""
+        names = [_hold_ref(branch, name) for name in ("base", "next", *(() if keeps_tip else ("tip",)))]
         if self.commit_of(f"refs/heads/{branch}") == base:
             names.append(f"refs/heads/{branch} {base}")
         self._update("over", *(f"delete {name}" for name in names))
