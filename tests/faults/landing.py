@@ -158,12 +158,13 @@ def breaches(app: Path, done: Sequence[str], tips: Sequence[str]) -> Iterator[st
 
 
 def put_away(subject: Subject) -> Iterator[str]:
-    """Once all have landed, no branch and no ref of theirs is left."""
+    """Once all have landed, no branch and no ref of theirs is left, but to commits that the target does not contain."""
     app = app_of(subject)
     if all((subject.root / "tasks/done" / key).is_dir() for key in workload()):
         yield from (
             f"{ref} is left"
             for ref in git(app, "for-each-ref", "--format=%(refname)", "refs/hivemind", "refs/heads/hive").split()
+            if not (ref.endswith("/tip") and git(app, "rev-list", "--max-count=1", ref, "^main"))
         )
 
 
