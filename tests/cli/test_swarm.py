@@ -23,6 +23,7 @@ from hivemind.swarm.overview import AgentOverview, agents_now
 from hivemind.swarm.shutdown import end_swarm
 from tests.cli.conftest import Command
 from tests.program import Program
+from tests.waiting import until
 
 HIVEMIND = [sys.executable, "-m", "hivemind"]
 LIMIT_S = 60.0
@@ -103,7 +104,8 @@ def test_a_detached_swarm_is_up_when_the_command_returns_and_down_ends_it(
     now = run("status", "--json").json
     assert now["supervisor"]["pid"] == started.json["pid"]
     assert now["watching"] is not None
-    assert all(agent["pid"] for agent in now["agents"])
+    # a process that was forked takes its agent's name a moment later
+    until(lambda: all(agent["pid"] for agent in run("status", "--json").json["agents"]))
 
     second = process("up", "--detach")
     assert second.status == 2
