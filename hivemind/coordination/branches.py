@@ -91,17 +91,17 @@ def branch_overlaps(layout: Layout, task: str) -> list[BranchOverlap]:
         if note is None:
             continue
         overlaps += [
-            BranchOverlap("", conflict.paths, f"`{note.target}` has other changes in the same lines of {_listed(conflict.paths)}")
+            BranchOverlap("", conflict.paths, f"`{note.target}` has other changes in the same lines of {_names(conflict.paths)}")
             for conflict in note.conflicts if conflict.task == ""
         ]  # fmt: skip
         for other in sorted(notes.values(), key=lambda other: (other.claimed, other.task)):
             paths = note.conflict_paths(other)
             if paths and is_open(layout, other.task) and (other.claimed, other.task) < (note.claimed, note.task):
-                text = f"`{other.agent}` is changing the same lines of {_listed(paths)} for *{other.title}* (`{other.task}`)"
+                text = f"`{other.agent}` is changing the same lines of {_names(paths)} for *{other.title}* (`{other.task}`)"
                 overlaps.append(BranchOverlap(other.task, paths, text))
     return overlaps
 
 
-def _listed(paths: tuple[str, ...]) -> str:
+def _names(paths: tuple[str, ...]) -> str:
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return ", ".join(f"`{path}`" for path in paths[:3]) + more

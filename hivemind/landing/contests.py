@@ -348,7 +348,7 @@ def _candidate_fields(task: Task, contest: Contest, task_id: str) -> dict[str, A
 
 
 def _is_green(queued: QueuedTask | None) -> bool:
-    return queued is not None and queued.entry.state == "green" and len(queued.task.said) == queued.entry.said
+    return queued is not None and queued.entry.state == "green" and not queued.has_news
 
 
 def _tips(green: Mapping[str, QueuedTask]) -> dict[str, tuple[str, ...]]:

@@ -44,7 +44,6 @@ from hivemind.tasks import TaskMoved
 _log = logging.getLogger(__name__)
 _RETRY_S = 60.0  # after a check that could not run
 _MAX_NAMES = 20
-_LANDER = git_identity("hivemind", "hivemind@localhost")
 
 
 class Lander:
@@ -119,7 +118,7 @@ class Lander:
         for landing in [*self._landings]:
             if landing.moving:
                 self._guarded(landing.tasks, partial(self._push, landing))
-            elif any(by_id.get(queued.id) is None or _has_news(by_id[queued.id]) for queued in landing.tasks):
+            elif any(by_id.get(queued.id) is None or by_id[queued.id].has_news for queued in landing.tasks):
                 self._drop(landing)
             elif landing.check is not None and (verdict := landing.check.poll()) is not None:
                 landing.check = None
@@ -175,7 +174,7 @@ class Lander:
             return
         if not entry.branches or (entry.parent is not None and not checks_subtask(self._hive, entry)):
             return
-        if _has_news(queued):
+        if queued.has_news:
             self._queue.send_back(queued, None)
             ring_all(self._hive)
             return
@@ -275,7 +274,7 @@ class Lander:
                 continue
             branch = queued.entry.branches[0]
             same_target = (Path(branch.root), branch.target) == (leg.target.root, leg.target.branch)
-            if not same_target or _has_news(queued) or queued.entry.state in ("moving", "returned"):
+            if not same_target or queued.has_news or queued.entry.state in ("moving", "returned"):
                 continue
             if not self._is_waiting(queued, [leg.target]) and self._may_land_now(queued, leg.target, queue):
                 self._pick(leg, queued, branch)
@@ -304,12 +303,12 @@ class Lander:
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = None
         if not target.is_ancestor(branch.base, leg.new):  # somebody has taken its first commit out of the target
-            result = transplant(target.repository, leg.new, tip, branch.base, message, author, committer=_LANDER)
+            result = transplant(target.repository, leg.new, tip, branch.base, message, author)
             if result.commit is None and not entry.approved:
                 self._waits.add(queued, _conflict_after_loss(queued, branch), retry_s=_RETRY_S)
                 return False
         if result is None or result.commit is None:
-            result = merge(target.repository, leg.new, tip, branch.base, how, message, author, committer=_LANDER)
+            result = merge(target.repository, leg.new, tip, branch.base, how, message, author)
         if result.commit is None:
             if not leg.picks:
                 self._returns.conflict(queued, target, branch, leg.start, result)
@@ -576,8 +575,3 @@ def _conflict_after_loss(queued: QueuedTask, branch: LandingBranch) -> str:
     """Return why a task waits that began from a commit which its target has lost."""
     loss = f"{branch.target} has lost {branch.base[:12]}, from which {branch.branch} began, and conflicts with it"
     return f"{loss}: hivemind land {queued.id} merges both, and brings back what was lost"
-
-
-def _has_news(queued: QueuedTask) -> bool:
-    """Check whether somebody has added to the task since it was finished: its agent has to read that."""
-    return len(queued.task.said) > queued.entry.said

@@ -10,7 +10,7 @@ from typing import Any
 from hivemind.coordination import JournalState
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import crash_point, ring
+from hivemind.fs import crash_point
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
@@ -30,6 +30,11 @@ class QueuedTask:
     @property
     def id(self) -> str:
         return self.task.id
+
+    @property
+    def has_news(self) -> bool:
+        """True if somebody has added to the task since it was finished: its agent has to read that."""
+        return len(self.task.said) > self.entry.said
 
     @property
     def order(self) -> tuple[int, str, str]:
@@ -154,8 +159,7 @@ def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], Lan
         return change(entry).save_in(record)
 
     hive.tasks.active.rewrite(task, rewrite)
-    ring(hive.layout.doorbells, LANDING)
-    ring_all(hive)  # the parent's agent lands a subtask
+    ring_all(hive)  # the lander, or the parent's agent, which lands a subtask
 
 
 def _facts(queued: QueuedTask) -> dict[str, str]:

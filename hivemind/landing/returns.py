@@ -9,16 +9,14 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import crash_point
 from hivemind.landing.checks import Verdict
-from hivemind.landing.merging import Merge, conflict_commit
+from hivemind.landing.merging import COMMITTER, Merge, conflict_commit
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Hold, Target
 from hivemind.layout import HUMAN, POSTMASTER
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.git import git_identity
 from hivemind.taskrun.landing_entry import LandingBranch, MarkedMerge
 
 _MAX_NAMES = 20
-_LANDER = git_identity("hivemind", "hivemind@localhost")
 
 
 class Returns:
@@ -51,7 +49,7 @@ class Returns:
         The record names the merge before the branch has it. A killed lander tries the landing again.
         """
         repository = target.repository
-        commit = conflict_commit(repository, branch.tip, old, merge, _LANDER)
+        commit = conflict_commit(repository, branch.tip, old, merge, COMMITTER)
         marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
         unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
         lines = [

@@ -77,7 +77,7 @@ def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> bool:
     if entry.state == "returned":
         queue.release(queued)
         return True
-    if len(queued.task.said) > entry.said:
+    if queued.has_news:
         queue.send_back(queued, None)
         return True
     if entry.asks and not entry.approved:
