@@ -302,7 +302,7 @@ class Lander:
             message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = None
-        if not target.is_ancestor(branch.base, leg.new):  # somebody has taken its first commit out of the target
+        if _has_lost_base(leg, queued, branch):
             result = transplant(target.repository, leg.new, tip, branch.base, message, author)
             if result.commit is None and not entry.approved:
                 self._waits.add(queued, _conflict_after_loss(queued, branch), retry_s=_RETRY_S)
@@ -569,6 +569,18 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
     for queued in tasks[1:]:
         with suppress(OSError):
             shutil.copyfile(first, queued.task.path / LOG)
+
+
+def _has_lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> bool:
+    """Return True if somebody has taken the commit from which the branch began out of the target, and the branch has not been
+    merged with the target since, which a person has allowed."""
+    target = leg.target
+    if target.is_ancestor(branch.base, leg.new):
+        return False
+    merged = (
+        target.repository.commit_of(f"{merge.commit}^2") for merge in queued.entry.merges if merge.root == branch.root
+    )
+    return not any(commit is not None and target.is_ancestor(commit, leg.new) for commit in merged)
 
 
 def _conflict_after_loss(queued: QueuedTask, branch: LandingBranch) -> str:

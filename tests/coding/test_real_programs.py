@@ -151,8 +151,9 @@ def hive(program: str, swarm: Swarm):
     with played(answered) as server:
         root = repository(swarm.root.parent / "app")
         swarm.configure(
-            durability="relaxed", settle_ms=20, embedder="none", roots=[{"path": str(root), "worktree": True}]
-        )
+            durability="relaxed", settle_ms=20, embedder="none",
+            roots=[{"path": str(root), "worktree": True, "land": "auto", "check": "python3 check.py"}],
+        )  # fmt: skip
         for path in (swarm.root / "agents").glob("*.yaml"):
             path.unlink()
         for name in ("lead", "helper"):
@@ -168,9 +169,8 @@ def done(swarm: Swarm, server: Played, root: Path) -> None:
     folder = swarm.root / "tasks" / "done" / "job"
     tools = [one["tool"] for one in calls_of(folder)]
     assert [tools.count(one) for one in ("delegate", "finish_task")] == [1, 1]
-    git = subprocess.run(["git", "-C", root, "show", "hive/job:app.py"], capture_output=True, text=True, check=True)
-    assert git.stdout == 'SAYS = "three"\n'
-    assert (root / "app.py").read_text() == 'SAYS = "two"\n'  # nobody worked in the person's own checkout
+    git = subprocess.run(["git", "-C", root, "show", "main:app.py"], capture_output=True, text=True, check=True)
+    assert git.stdout == 'SAYS = "three"\n'  # the work has landed
     assert "CHECKED" in swarm.run("mail", "list", "human", "--json") + str(lines_of(folder))
     assert "k-played-1234" not in (folder / "messages.jsonl").read_text()
     assert not list((swarm.root / "tasks" / "failed").iterdir())

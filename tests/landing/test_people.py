@@ -246,6 +246,22 @@ def test_work_on_what_the_person_has_taken_out_of_the_target_waits_for_the_perso
     assert harbour.state("mast") == "done"
 
 
+def test_a_person_who_has_allowed_a_merge_with_what_was_taken_out_is_not_asked_again_after_its_conflict(harbour):
+    harbour.repo.commit(boat="a grey boat\n")
+    harbour.work("mast", boat="a red boat\n")
+    harbour.repo.git("reset", "-q", "--hard", "HEAD~1")
+    harbour.repo.commit(boat="a blue boat\n")
+    harbour.land()
+    assert "main has lost" in harbour.reason("mast")
+    approve(Hive.open(harbour.root), "mast")
+    harbour.land()
+    assert harbour.state("mast") == "inbox", "it has come back with the marks of the conflict"
+    harbour.turn(*writes(boat="a violet boat\n"), *FINISH)
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    assert harbour.repo.show("main", "boat") == "a violet boat"
+
+
 def test_work_lands_in_a_target_of_another_history_too(harbour):
     harbour.work("mast", mast="a mast\n")
     tree = harbour.repo.git("rev-parse", "main^{tree}")
