@@ -14,7 +14,7 @@ from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
-from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, Layout
+from hivemind.layout import EXCHANGE, HUMAN, LANDING, METRICS, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
 from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
@@ -26,6 +26,7 @@ RESERVED_NAMES = {
     HUMAN: "the operator's name",
     EXCHANGE: "the name of the process that links hives",
     LANDING: "the name of the process that lands branches",
+    METRICS: "the name of the process that answers a monitoring system",
     POSTMASTER: "the sender of the hive's own letters",
 }
 """Names that no agent may have, with the reasons."""

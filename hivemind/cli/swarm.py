@@ -134,6 +134,7 @@ def up(
     detach: bool = False,
     agents: list[str] | None = None,
     take_over: bool = False,
+    metrics: str | None = None,
     print_unit: bool = False,
     json: bool,
 ) -> CommandOutput | int:
@@ -149,6 +150,8 @@ def up(
       --agents AGENT[,AGENT]  only these agents (default: all)
       --take-over  start although the hive was up on another machine that has not reported its end; use it only if that
           machine is gone
+      --metrics [IP:]PORT  answer /metrics (for Prometheus), /healthz and /readyz there; on another address than 127.0.0.1 with
+          the token in .hive/metrics.token
       --print-unit  print a systemd unit that runs this hive as a user service, instead of starting it
 
     examples:
@@ -161,10 +164,12 @@ def up(
         from hivemind.swarm.unit import unit
 
         return CommandOutput(
-            {"unit": (text := unit(layout, split_lists(agents) if agents else ()))}, [text.rstrip("\n")]
+            {"unit": (text := unit(layout, split_lists(agents) if agents else (), metrics))}, [text.rstrip("\n")]
         )
     # Do not open the hive here: run_swarm forks its agents from this process.
     _apply_settings(layout, json)
+
+    serve_metrics = None if metrics is None else _metrics_process(metrics)
 
     def run(**callbacks: Callable[..., None]) -> CommandOutput:
         from hivemind.hive import Hive
@@ -176,6 +181,7 @@ def up(
             until_idle=until_idle,
             from_other_machine=take_over,
             exchange=_run_exchange,
+            metrics=serve_metrics,
             **callbacks,
         )
         status = INTERRUPTED if result.interrupted else result.exit_status if until_idle else 0
@@ -193,6 +199,15 @@ def up(
         return run()
     with _live_screen(layout) as draw:
         return run(on_tick=draw)
+
+
+def _metrics_process(text: str) -> Callable[[Parts, int], int]:
+    """Return the main function of the process that answers a monitoring system. Raises UserError if it could not listen."""
+    from hivemind.web.metrics_server import MetricsAddress, run_metrics
+
+    address = MetricsAddress.parse(text)
+    address.listen().close()
+    return lambda hive, lifeline: run_metrics(hive, lifeline, address)
 
 
 def _run_exchange(hive: Parts, lifeline: int) -> int:

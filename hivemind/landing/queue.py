@@ -167,4 +167,4 @@ def _facts(queued: QueuedTask) -> dict[str, str]:
     if not queued.entry.branches:
         return {}
     branch = queued.entry.branches[0]
-    return {"branch": branch.branch, "commit": branch.commit or branch.tip}
+    return {"root": branch.root, "branch": branch.branch, "commit": branch.commit or branch.tip}

@@ -12,7 +12,7 @@ from hivemind.embedding import preload as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.frozen import frozen
 from hivemind.landing.process import run_landing
-from hivemind.layout import EXCHANGE, LANDING, Layout
+from hivemind.layout import EXCHANGE, LANDING, METRICS, Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import abandon_locks
 from hivemind.presence.parts import Parts
@@ -61,14 +61,16 @@ def run_swarm(
     on_ready: Callable[[], None] | None = None,
     from_other_machine: bool = False,
     exchange: Callable[[Parts, int], int] | None = None,
+    metrics: Callable[[Parts, int], int] | None = None,
 ) -> SwarmResult:
     """Run the agents `names` (default: all) of a hive, and return when they have ended.
 
     Call it in a process with one thread and no open file of the hive, because agents are forked. `on_ready` is called
     once all agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is
     slow. `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main
-    function of the exchange process of a linked hive (`hivemind.exchange`). Raises HeldLock if the hive is up, and
-    UserError as `preflight` and `preflight_all` do.
+    function of the exchange process of a linked hive (`hivemind.exchange`), `metrics` that of the process that answers a
+    monitoring system (`hivemind.web.metrics_server`). Raises HeldLock if the hive is up, and UserError as `preflight` and
+    `preflight_all` do.
     """
     hive = open_hive()
     files = AgentFiles(hive, names)
@@ -93,6 +95,9 @@ def run_swarm(
         if name == EXCHANGE and exchange is not None:
             start_logging()
             return exchange(child_hive, lifeline)
+        if name == METRICS and metrics is not None:
+            start_logging()
+            return metrics(child_hive, lifeline)
         if name == LANDING:
             start_logging()
             return run_landing(child_hive, lifeline)
@@ -100,7 +105,8 @@ def run_swarm(
 
     if from_other_machine:
         abandon_locks(hive.layout)
-    supervisor = Supervisor(hive, files, running, warm=_WarmUp(child_hive, child_files), run_agent=agent_main)
+    warm = _WarmUp(child_hive, child_files)
+    supervisor = Supervisor(hive, files, running, warm=warm, run_agent=agent_main, has_metrics=metrics is not None)
     run = _SwarmRun(hive, supervisor, until_idle, on_tick, on_ready)
     supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()

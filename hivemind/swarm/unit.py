@@ -37,10 +37,11 @@ WantedBy=default.target
 """
 
 
-def unit(layout: Layout, agents: Sequence[str] = ()) -> str:
+def unit(layout: Layout, agents: Sequence[str] = (), metrics: str | None = None) -> str:
     """Return the text of the unit. Its command names this Python, this program and this hive by their full paths."""
     words = [sys.executable, "-m", "hivemind", "--hive", str(layout.root), "up"]
     words += ["--agents", ",".join(agents)] if agents else []
+    words += ["--metrics", metrics] if metrics else []
     root = str(layout.root)
     return _UNIT.format(where=_escape_percent(root), folder=_escape_percent(root), command=" ".join(map(_quote, words)))
 

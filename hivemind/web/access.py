@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Collection
 
 from hivemind.loopback import App, Message, Receive, Send, read_body, replay_body, respond
 
@@ -28,14 +29,16 @@ _MAX_BYTES = 32 << 20
 class Access:
     """Passes on requests below `/s/SECRET`, and refuses other requests and requests from other sites' pages.
 
+    `open_paths` are served without the secret: what they say is no secret on this machine.
+
     The application sees the path below `/s/SECRET`. `address` in its scope is that path as it was sent, with the query.
 
     The secret is in the address, not in a cookie: a browser sends a cookie to every port of a host, so also to other
     people's servers on this machine. It sends an address to no other site, since referrers are off and links are relative.
     """
 
-    def __init__(self, app: App, secret: str) -> None:
-        self._app = app
+    def __init__(self, app: App, secret: str, open_paths: Collection[str] = ()) -> None:
+        self._app, self._open_paths = app, open_paths
         self._root = f"/s/{secret}".encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -45,6 +48,8 @@ class Access:
         scope["address"] = target[len(self._root) :]
         if _HOST.fullmatch(headers.get("host", "")) is None:
             await _refuse(send, 421, "This address is not served here.")
+        elif is_safe and scope["path"] in self._open_paths:
+            await self._app(scope, receive, send)
         elif not self._is_below_root(scope["raw_path"]):
             await _refuse(send, 401, "Open the link that hivemind web printed: it contains the secret.")
         elif _is_foreign(headers, is_safe=is_safe):

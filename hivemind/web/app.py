@@ -32,6 +32,7 @@ from hivemind.layout import HUMAN
 from hivemind.loopback import LOOPBACK, listen_on, server_settings
 from hivemind.web.access import Access
 from hivemind.web.acts import ACTIONS, ActionOutcome, Upload
+from hivemind.web.metrics import MONITOR_PATHS, Monitor
 from hivemind.web.pages import agent, costs, journal, knowledge, landing, mail, now, task
 from hivemind.web.render import WEB_FOLDER, PageRenderer, masked_text
 from hivemind.web.site import Page, PageQuery, Site
@@ -93,6 +94,7 @@ class _PageApp:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._site = Site(root)
+        self._monitor = Monitor(self._site.hive, self._site.index, self._site.watch.snapshot)
         self._render = PageRenderer()
         self._action_lock = threading.Lock()  # one action at a time; pages do not wait for it
         self._outcomes: OrderedDict[str, tuple[bytes, ActionOutcome]] = OrderedDict()
@@ -169,6 +171,11 @@ class _PageApp:
         except HivemindError as error:
             problem = str(error)
         return HTMLResponse(self._render.render_page("hives.html", {"hives": linked_hives, "problem": problem}))
+
+    def answer_monitor(self, request: Request) -> Response:
+        """Respond to a monitoring system."""
+        status, media_type, text = self._monitor.answer(request.scope["path"])
+        return Response(text, status, media_type=media_type)
 
     async def stream_changes(self, request: Request) -> Response:
         """Respond with a stream of server-sent events, one for each change of one of the page's topics."""
@@ -264,6 +271,7 @@ def _build_app(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
     """Return the application, wrapped in its access check, and the function that closes the application."""
     app = _PageApp(root)
     routes: list[Route | Mount] = [
+        *(Route(path, app.answer_monitor) for path in MONITOR_PATHS),
         Route("/live", app.stream_changes),
         Route("/hives", app.show_linked_hives),
         Route("/do/{act}", app.perform_action, methods=["POST"]),
@@ -272,7 +280,7 @@ def _build_app(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
     ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: app.show_http_error})
     application.router.redirect_slashes = False  # redirects would lead to an address without the secret
-    return Access(application, secret), app.close
+    return Access(application, secret, MONITOR_PATHS), app.close
 
 
 class _Server(uvicorn.Server):

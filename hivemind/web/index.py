@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import boundary
+from hivemind.coordination import Event
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.fs import Log, is_timestamp_reliable
@@ -35,8 +36,13 @@ _ENDED_STATES = (TaskState.DONE, TaskState.FAILED)
 _DAY_S = 86_400
 _SLOTS_PER_DAY = _DAY_S // SLOT_S
 _BATCH_TASKS = 100
+_BATCH_EVENTS = 1_000
+_LANDING_OUTCOMES = ("landed", "returned", "failed")
 _MAX_COUNTED = 1_000  # a search counts at most this many matches
 _ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens": "tokens DESC"}
+_SUMS = "sum(tokens), sum(money), sum(unpriced), sum(turns), sum(output), sum(cached)"
+DELETED_TASKS = "(deleted)"
+"""Stands for the tasks whose folders a person has deleted: what they have used stays used."""
 _SEARCH_TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
 
 
@@ -51,7 +57,7 @@ class IndexDamaged(IndexProblem):
 _SCHEMA = Schema(
     name="index of the page",
     crash_prefix="web.index",
-    version=4,
+    version=5,
     error=IndexProblem,
     damage_error=IndexDamaged,
     derived=True,
@@ -67,8 +73,10 @@ _SCHEMA = Schema(
         "CREATE INDEX tasks_unseen ON tasks (seen, since)",
         """CREATE TABLE used (
             slot INTEGER NOT NULL, task TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL,
-            tokens INTEGER NOT NULL, money REAL NOT NULL, unpriced INTEGER NOT NULL, turns INTEGER NOT NULL
+            tokens INTEGER NOT NULL, money REAL NOT NULL, unpriced INTEGER NOT NULL, turns INTEGER NOT NULL,
+            output INTEGER NOT NULL, cached INTEGER NOT NULL
         )""",
+        "CREATE TABLE counts (name TEXT, subject TEXT, outcome TEXT, value INTEGER, PRIMARY KEY (name, subject, outcome))",
         "CREATE INDEX used_by_task ON used (task)",
         "CREATE INDEX used_by_slot ON used (slot, agent)",
         "CREATE TABLE archives (folder TEXT PRIMARY KEY, changed INTEGER NOT NULL)",
@@ -92,18 +100,23 @@ class TaskRow:
 
 @dataclass(slots=True)
 class TokenUse:
-    """The amounts of tokens, money and turns that were used, and of tokens without a known price (`unpriced`)."""
+    """The amounts of tokens, money and turns that were used, and of tokens without a known price (`unpriced`). `output` and
+    `cached` (input that the provider had in its cache) are parts of the tokens."""
 
     tokens: int = 0
     money: float = 0.0
     unpriced: int = 0
     turns: int = 0
+    output: int = 0
+    cached: int = 0
 
     def add(self, other: TokenUse) -> None:
         self.tokens += other.tokens
         self.money += other.money
         self.unpriced += other.unpriced
         self.turns += other.turns
+        self.output += other.output
+        self.cached += other.cached
 
 
 class PageIndex:
@@ -140,7 +153,8 @@ class PageIndex:
             self._sync_folder(state.value, self._layout.tasks / state.value)
         self._read_active()
         self._read_agents()
-        return self._read_ended(deadline) and self._read_archive(deadline)
+        is_counted = self._count_events(deadline)
+        return self._read_ended(deadline) and self._read_archive(deadline) and is_counted
 
     def _sync_folder(self, state: str, folder: Path) -> None:
         """Update the index's names and times of the tasks in a folder. Skip a folder that has not changed."""
@@ -170,7 +184,7 @@ class PageIndex:
         ]
         with self._database.write() as sql:
             sql.executemany("DELETE FROM tasks WHERE id = ?", removed_rows)
-            sql.executemany("DELETE FROM used WHERE task = ?", lost_rows)
+            sql.executemany(f"UPDATE used SET task = '{DELETED_TASKS}' WHERE task = ?", lost_rows)
             sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new_rows)
         if is_timestamp_reliable(modified_ns):
             self._folder_times[state] = modified_ns
@@ -266,7 +280,46 @@ class PageIndex:
                 with self._database.write() as sql:
                     _add_usage(sql, "", slots)
 
+    def _count_events(self, deadline: float) -> bool:
+        """Count the journal's events that are counted, from the last counted one on. Return False if time ran out.
+
+        A journal that is shorter than what was counted is another one, from a backup: the counts begin again.
+        """
+        counts = self.counts("journal")
+        seq = counts.get(("", ""), 0)
+        if seq > self._hive.journal.seq:
+            with self._database.write() as sql:
+                sql.execute("DELETE FROM counts")
+            seq = 0
+        is_complete = True
+        added: Counter[tuple[str, str, str]] = Counter()
+        for event in self._hive.journal.events(seq):
+            seq = event.seq
+            if (key := _counted_as(event)) is not None:
+                added[key] += 1
+            if seq % _BATCH_EVENTS == 0 and time.monotonic() > deadline:
+                is_complete = False
+                break
+        if seq != counts.get(("", ""), 0):
+            with self._database.write() as sql:
+                sql.executemany(
+                    "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value",
+                    [(*key, count) for key, count in added.items()],
+                )
+                sql.execute("INSERT OR REPLACE INTO counts VALUES ('journal', '', '', ?)", [seq])
+        return is_complete
+
     # looking
+
+    def counts(self, name: str) -> dict[tuple[str, str], int]:
+        """Return the numbers of events by subject and outcome. `name` is `restarts` (by agent), `tasks` (by outcome), `landings`
+        (by repository and outcome), or `journal`, which has one number: that of the last event that was counted."""
+        rows = self._select("SELECT subject, outcome, value FROM counts WHERE name = ?", [name])
+        return {(subject, outcome): value for subject, outcome, value in rows}
+
+    def usage_by_agent(self) -> dict[str, TokenUse]:
+        """Return what each agent has used since the hive began."""
+        return {agent: TokenUse(*row) for agent, *row in self._select(f"SELECT agent, {_SUMS} FROM used GROUP BY 1")}
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -310,8 +363,7 @@ class PageIndex:
         """Return the usage from the day of `since` on, by the day's number (UTC) and by `column`: agent, task or model."""
         assert column in ("agent", "task", "model")
         rows = self._select(
-            f"SELECT slot / {_SLOTS_PER_DAY}, {column}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
-            " WHERE slot >= ? GROUP BY 1, 2",
+            f"SELECT slot / {_SLOTS_PER_DAY}, {column}, {_SUMS} FROM used WHERE slot >= ? GROUP BY 1, 2",
             [int(since // _DAY_S) * _SLOTS_PER_DAY],
         )
         return {(int(day), str(name)): TokenUse(*row) for day, name, *row in rows}
@@ -319,9 +371,7 @@ class PageIndex:
     def activity(self, since: float) -> dict[str, dict[int, TokenUse]]:
         """Return the usage of each agent from `since` on, by the number of the ten-minute slot."""
         rows = self._select(
-            "SELECT agent, slot, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE slot >= ?"
-            " GROUP BY 1, 2",
-            [int(since // SLOT_S)],
+            f"SELECT agent, slot, {_SUMS} FROM used WHERE slot >= ? GROUP BY 1, 2", [int(since // SLOT_S)]
         )
         usage: dict[str, dict[int, TokenUse]] = {}
         for agent, slot, *row in rows:
@@ -330,11 +380,16 @@ class PageIndex:
 
     def usage_of_tasks(self, tasks: Iterable[str]) -> dict[str, TokenUse]:
         """Return the usage of each of the tasks so far."""
-        statement = (
-            "SELECT task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE task IN KEYS GROUP BY 1"
-        )
+        statement = f"SELECT task, {_SUMS} FROM used WHERE task IN KEYS GROUP BY 1"
         with self._database.read() as sql:
             return {task: TokenUse(*row) for task, *row in select_by_keys(sql, statement, tasks)}
+
+
+def _token_use(usage: Usage, *, turns: int = 0, sign: int = 1) -> TokenUse:
+    amounts = (usage.tokens, usage.money, usage.unpriced, 0, usage.tokens_out, usage.cached)
+    use = TokenUse(*(sign * amount for amount in amounts))  # type: ignore[arg-type]
+    use.turns = turns
+    return use
 
 
 def _replace_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
@@ -345,12 +400,21 @@ def _replace_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
 
 def _add_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
     sql.executemany(
-        "INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (slot, task, agent, model, usage.tokens, usage.money, usage.unpriced, usage.turns)
-            for (slot, agent, model), usage in slots.items()
-        ],
+        "INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(slot, task, agent, model, *astuple(usage)) for (slot, agent, model), usage in slots.items()],
     )
+
+
+def _counted_as(event: Event) -> tuple[str, str, str] | None:
+    """Return under which name, subject and outcome an event is counted, or None."""
+    room, _, word = event.kind.partition(".")
+    if event.kind == "agent.exited" and event.payload.get("by") != "itself":
+        return "restarts", str(event.payload.get("agent_id", "")), ""
+    if room == "task" and word in ("done", "failed"):
+        return "tasks", "", word
+    if room == "landing" and word in _LANDING_OUTCOMES:
+        return "landings", str(event.payload.get("root", "")), word
+    return None
 
 
 def _read_usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
@@ -379,10 +443,10 @@ def _read_usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, T
                 request = str(record.get("answered") or record.get("request") or "")
                 agent_name = str(record.get("agent") or agent)
                 slot = slots[int(moment // SLOT_S), agent_name, models.get(request) or mind or "by rule"]
-                slot.add(TokenUse(usage.tokens, usage.money, usage.unpriced, int(is_turn)))
+                slot.add(_token_use(usage, turns=int(is_turn)))
                 if request in usage_by_request:
                     previous_slot, previous_usage = usage_by_request[request]
-                    previous_slot.add(TokenUse(-previous_usage.tokens, -previous_usage.money, -previous_usage.unpriced))
+                    previous_slot.add(_token_use(previous_usage, sign=-1))
                 if request:
                     usage_by_request[request] = slot, usage
     return {key: slot for key, slot in slots.items() if slot != TokenUse()}

@@ -122,3 +122,11 @@ def test_what_is_not_there_is_said_in_a_line(site: Site, path: str) -> None:
     assert got.status in (200, 404)
     assert "Traceback" not in got.text
     assert 'href="./">' in got.text  # it leads back to the first page
+
+
+def test_a_monitoring_system_needs_no_secret_and_no_foreign_host_gets_an_answer(site: Site) -> None:
+    assert site.ask("GET", "/healthz").text == "ok\n"
+    assert site.ask("GET", "/readyz").status == 503, "no swarm runs"
+    assert "hivemind_up 0\n" in site.ask("GET", "/metrics").text
+    assert site.ask("GET", "/metrics", headers={"Host": "rebound.example"}).status == 421
+    assert site.ask("POST", "/metrics").status == 401
