@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +32,19 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
 
 # No test starts an embedding process by accident; the tests of it name their embedder.
 os.environ["HIVEMIND_EMBEDDER"] = "none"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of a whole run each worker imports another part of the tests first: in a new checkout pytest rewrites and compiles each
+    module, and a worker that comes to it later has that from the disk."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker and session.config.args == session.config.getini("testpaths"):
+        number = int(worker["workerid"].removeprefix("gw"))
+        names = [".".join(path.with_suffix("").parts) for path in sorted(Path("tests").rglob("test_*.py"))]
+        for first in range(number, number + worker["workercount"]):
+            for name in names[first % worker["workercount"] :: worker["workercount"]]:
+                with suppress(Exception, pytest.skip.Exception):  # the collection meets it again, and tells of it
+                    importlib.import_module(name)
 
 
 def pytest_collection_finish() -> None:

@@ -52,13 +52,13 @@ QUERY = re.compile(r"\b(SELECT|INSERT|CREATE|UPDATE|DELETE|PRAGMA)\b")
 NO_PROSE = re.compile(r"#\s*(noqa|type:|fmt|pragma|ruff|!)")
 
 
-def names_of(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Yield the names that a module defines, with their lines. Skip good English: an operator's `other`, a set `seen`,
+def names_of(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
+    """Yield the names that the nodes of a module define, with their lines. Skip good English: an operator's `other`, a set `seen`,
     `left` next to `right`."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     operands = {argument for node in functions if node.name.startswith("__") for argument in node.args.args}
-    has_right = any("right" in (getattr(node, "id", ""), getattr(node, "arg", "")) for node in ast.walk(tree))
-    for node in ast.walk(tree):
+    has_right = any("right" in (getattr(node, "id", ""), getattr(node, "arg", "")) for node in nodes)
+    for node in nodes:
         if isinstance(node, ast.arg) and not (node in operands and node.arg == "other"):
             yield node.arg, node.lineno
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -67,19 +67,19 @@ def names_of(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.name, node.lineno
 
 
-def docstrings_of(tree: ast.AST) -> list[ast.Constant]:
+def docstrings_of(nodes: list[ast.AST]) -> list[ast.Constant]:
     """Return the docstrings of a module, its classes and functions, and the strings below attributes."""
     owners = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-    statements = [statement for node in ast.walk(tree) if isinstance(node, owners) for statement in node.body]
+    statements = [statement for node in nodes if isinstance(node, owners) for statement in node.body]
     constants = [statement.value for statement in statements if isinstance(statement, ast.Expr)]
     return [node for node in constants if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def sentences_of(source: str, tree: ast.AST) -> Iterator[tuple[str, int, bool]]:
+def sentences_of(source: str, nodes: list[ast.AST]) -> Iterator[tuple[str, int, bool]]:
     """Yield docstrings, messages and comments with their lines, and True for docstrings."""
-    docstrings = docstrings_of(tree)
+    docstrings = docstrings_of(nodes)
     yield from ((node.value, node.lineno, True) for node in docstrings)
-    for node in set(ast.walk(tree)) - set(docstrings):
+    for node in set(nodes) - set(docstrings):
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and len(text.split()) >= 4 and not QUERY.search(text):
             yield text, node.lineno, False
@@ -94,15 +94,15 @@ def measured(folder: Path) -> tuple[dict[str, float], list[str]]:
     places = []
     for path in sorted(folder.rglob("*.py")):
         source = path.read_text("utf-8")
-        tree = ast.parse(source)
-        for name, line in names_of(tree):
+        nodes = list(ast.walk(ast.parse(source)))
+        for name, line in names_of(nodes):
             bare = name.strip("_").lower()
             if name not in ("self", "cls", "_"):
                 count["all names"] += 1
                 count["generic"] += bare in GENERIC or len(bare) == 1
                 count["names"] += bare in VAGUE
                 places += [f"{path}:{line}: name {name}"] * (bare in VAGUE)
-        for text, line, is_docstring in sentences_of(source, tree):
+        for text, line, is_docstring in sentences_of(source, nodes):
             phrases = STOCK.findall(text.lower())
             is_relative = is_docstring and bool(RELATIVE.match(text.strip()))
             count["words"] += len(text.split())

@@ -15,10 +15,13 @@ def until(
     limit_s: float = 60,
     pause_s: float = 0.02,
 ) -> Any:
-    """Look every `pause_s` until something holds, and return what was found. Raises AssertionError with `what()` after
-    `limit_s`."""
+    """Look every `pause_s` until something holds, and return that; half of the time at most is spent on looking. Raises
+    AssertionError with `what()` after `limit_s`."""
     end = time.monotonic() + limit_s
-    while not (found := holds()):
-        assert time.monotonic() < end, what()
-        time.sleep(pause_s)
-    return found
+    while True:
+        begun = time.monotonic()
+        if result := holds():
+            return result
+        looked = time.monotonic()
+        assert looked < end, what()
+        time.sleep(max(pause_s, looked - begun))

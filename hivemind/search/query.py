@@ -34,7 +34,7 @@ _TIME_QUESTION = re.compile(
 _NAME_QUESTION = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
 _FIRST_PERSON = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
 _INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
-_IDENTIFIER = re.compile(r"[^\W_]{2,}(?:[-_.:/]+[^\W_]{2,})+")
+_IDENTIFIER = re.compile(r"(?<![^\W_])[^\W_]{2,}(?:[-_.:/]+[^\W_]{2,})+")
 _MOST_IDENTIFIERS = 8
 _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
 _CACHE_SIZE = 1_024  # texts: consecutive questions examine many texts again

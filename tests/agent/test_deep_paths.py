@@ -18,20 +18,21 @@ from tests.agent.conftest import Crew, hands, until_idle
 
 @pytest.fixture
 def deep(crew: Crew) -> Iterator[Path]:
-    """3,000 folders in each other below knowledge/, and below the files of a task."""
+    """Folders in each other below knowledge/, and below the files of a task: more than Python calls functions in each other,
+    and together longer than a path may be."""
     tops = [crew.root / "knowledge", crew.root / "tasks/inbox/deep"]
     tops[1].mkdir()
     (tops[1] / "task.md").write_text("What moves a sailing boat?\n")
     for top in tops:
         folder = os.open(top, os.O_RDONLY)
-        for _ in range(3000):
-            os.mkdir("d", dir_fd=folder)
-            below = os.open("d", os.O_RDONLY, dir_fd=folder)
+        for _ in range(1100):
+            os.mkdir("deep", dir_fd=folder)
+            below = os.open("deep", os.O_RDONLY, dir_fd=folder)
             os.close(folder)
             folder = below
         os.close(folder)
     yield tops[0]
-    for place in ("knowledge/d", *(f"tasks/{state}/deep" for state in ("inbox", "active", "done", "failed"))):
+    for place in ("knowledge/deep", *(f"tasks/{state}/deep" for state in ("inbox", "active", "done", "failed"))):
         remove_tree(crew.root / place)  # which pytest cannot
 
 

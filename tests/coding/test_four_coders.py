@@ -132,7 +132,9 @@ def test_four_coders_do_twelve_tasks_and_conflicts_go_back_to_them(coders: tuple
     begun = git(root, "rev-parse", "HEAD")
     swarm.drop("job.md", "---\nrole: lead\n---\nDo the twelve things that check.py wants.\n")
     swarm.start("up", **environment(server.root))
-    until(lambda: "waits for you" in swarm.run("land") or swarm.task("job") == "failed", limit_s=240)
+    record = swarm.root / "tasks/active/job/task.json"
+    until(lambda: swarm.task("job") == "failed" or (record.exists() and '"landing"' in record.read_text()), limit_s=240)
+    until(lambda: swarm.task("job") == "failed" or "waits for you" in swarm.run("land"))
     assert lead.problem == ""
     done = sorted((swarm.root / "tasks" / "done").glob("job.*/task.json"))
     assert len(done) == 12

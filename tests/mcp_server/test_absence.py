@@ -101,12 +101,12 @@ def test_a_client_over_http_that_is_gone_loses_its_task_though_the_server_stays(
             http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"})
             async with http, Client(streamable_http_client(address, http_client=http)) as client:
                 await Joined(client).ask("claim_task", task=task)
-                assert (hive.root / "tasks/active" / task).is_dir()
 
         run(come_and_go)
         hive.until((hive.root / "tasks/inbox" / task).is_dir)
         assert server.poll() is None
         run(come_and_go)  # and may have it again
+        assert [event["kind"] for event in hive.events()].count("task.claimed") == 2
     finally:
         server.terminate()
         server.communicate(timeout=LIMIT_S)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
+from hivemind.swarm.overview import AgentOverview, agents_now
 from tests.program import Program, Start, run
 from tests.waiting import until
 
@@ -89,10 +91,11 @@ class Swarm:
 
     def pid_of(self, agent: str) -> int | None:
         """The process that has the agent's name, if it lives."""
-        for row in json.loads(self.run("agent", "list", "--json")):
-            if row["name"] == agent:
-                return row["pid"]
-        return None
+        return next((status.pid for status in self.agents() if status.name == agent), None)
+
+    def agents(self) -> tuple[AgentOverview, ...]:
+        """What `agent list` shows, without a process that would compete with those that it tells of."""
+        return agents_now(Hive.look(self.root))
 
     def wait(self, condition, what: str = "what was waited for"):
         return until(condition, lambda: f"{what} did not happen\n{self.logs()}", LIMIT_S)
@@ -140,8 +143,7 @@ def is_alive(pid: int) -> bool:
 def hive(tmp_path):
     """A hive with three agents and a little knowledge."""
     swarm = Swarm(tmp_path / "hive")
-    swarm.root.mkdir()
-    swarm.run("init")
+    Hive.init(swarm.root)
     for path in (swarm.root / "knowledge").rglob("*.md"):
         path.unlink()
     (swarm.root / "knowledge" / "boats.md").write_text(KNOWLEDGE)

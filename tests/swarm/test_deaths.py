@@ -152,8 +152,7 @@ def is_parked(hive, task: str) -> bool:
 
 
 def all_up(hive):
-    rows = json.loads(hive.run("agent", "list", "--json"))
-    pids = {row["name"]: row["pid"] for row in rows if row["pid"] and row["state"] == "idle"}
+    pids = {agent.name: agent.pid for agent in hive.agents() if agent.pid and agent.state == "idle"}
     return pids if len(pids) == 3 else None
 
 
@@ -342,6 +341,4 @@ def test_when_the_agent_that_watches_ends_another_takes_over(hive):
 
 
 def idle(hive, name):
-    return any(
-        row["name"] == name and row["state"] == "idle" for row in json.loads(hive.run("agent", "list", "--json"))
-    )
+    return any(agent.name == name and agent.state == "idle" for agent in hive.agents())
