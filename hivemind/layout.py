@@ -143,6 +143,16 @@ def archived_folders(layout: Layout) -> list[Path]:
     return [layout.archive / month / state for month in sorted(months, reverse=True) for state in ENDED]
 
 
+def template_folder() -> Path:
+    """Return the folder with the files of a new hive and the manual: in a wheel a part of the package, in a checkout its
+    root, which is itself a hive. Raises UserError if this installation has none."""
+    package = Path(__file__).parent
+    for folder in (package / "template", package.parent):
+        if (folder / CONFIG_NAME).is_file():
+            return folder
+    raise UserError("this installation lacks the template of a hive", location=package, remedy="reinstall hivemind")
+
+
 def find_hive(
     explicit: str | os.PathLike[str] | None = None,
     *,

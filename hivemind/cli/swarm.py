@@ -50,7 +50,7 @@ def init(
 ) -> CommandOutput:
     """Create a hive in a folder.
 
-    Creates the folders with a README in each, three agents with mailboxes, a short ROM and the manual.
+    Creates the folders with a README in each, three agents with mailboxes and a short ROM.
     Existing files are not changed. With --for git the agents are a lead, two coders and a reviewer that use the coding
     agents installed on this machine, and each task has a separate worktree.
 
@@ -75,7 +75,7 @@ def init(
     hive = Hive.init(root, workspace=workspace or slug(root.name, "hive"))
     lines = (
         f"Created {hive.layout.root} with the agents {', '.join(hive.agents)}; its workspace is {hive.config.workspace}.",
-        'Next, in that folder: hivemind task add "What is a lease?" and hivemind up --until-idle',
+        "Next, in that folder: copy your documents into knowledge/, hivemind task add 'A question?', hivemind up --until-idle",
     )
     return CommandOutput({"hive": hive.layout.root, "agents": list(hive.agents)}, lines)
 

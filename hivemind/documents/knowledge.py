@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,9 +45,13 @@ from hivemind.fs import CrashCount, Lock, resolve_inside
 from hivemind.fs.backup import restore
 from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.trees import is_too_deep
-from hivemind.layout import Layout
+from hivemind.layout import Layout, template_folder
 
 _BATCH_NODES = 2_000  # nodes written per transaction: a commit per small file would take most of the time
+SHIPPED = Path(__file__).with_name("shipped_digests.txt")
+"""The beginnings of the SHA-256 digests of all files that any version of `hivemind init` has written into knowledge/."""
+_DIGEST_CHARS = 16
+_AS_SHIPPED = "is as `hivemind init` wrote it, so it is not searched: hivemind help QUESTION asks the manual"
 _MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not reported
 
 
@@ -190,6 +195,9 @@ class KnowledgeSync:
         try:
             raw, status = read_file(key, self._layout, self._roots)
             stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
+            if is_as_shipped(self._layout, key, digest):
+                self._report.skipped[key] = f"{key} {_AS_SHIPPED}"
+                return _ReadFile(key, stamp, "", self._report.skipped[key])
             with self._crash_count.reading("document", key, digest):
                 outline = read_outline(raw, key, self._docmem.count)
         except MissingLibraryError as error:
@@ -236,6 +244,19 @@ class KnowledgeSync:
                 return
             forget_file(edit, known_file)
         self._report.removed.append(key)
+
+
+def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
+    """Return True if `hivemind init` has written the file `key`, which nobody has changed. It is no knowledge of the hive,
+    except in the program's own repository, which is the hive that answers from the manual."""
+    names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
+    is_template_name = key == names[0] or key.startswith(names[1] + "/")
+    return is_template_name and digest[:_DIGEST_CHARS] in _shipped_digests() and layout.root != template_folder()
+
+
+@cache
+def _shipped_digests() -> frozenset[str]:
+    return frozenset(SHIPPED.read_text("ascii").split())
 
 
 def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:

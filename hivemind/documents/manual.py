@@ -1,0 +1,73 @@
+"""The program's own manual, for `hivemind help` and the tool `ask_manual`. It is no part of a hive's knowledge.
+
+`manual_vectors.txt` has a model's name and then, for each passage, a digest of its text and its vector.
+`python -m tests.manual` brings it in line with the manual.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from array import array
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from hivemind.documents.docmem import Docmem
+from hivemind.documents.knowledge import Knowledge, KnowledgeSync
+from hivemind.documents.passages import BACKLOG, Passage
+from hivemind.documents.progress import EMBEDDABLE
+from hivemind.embedding import Embedder, pack, put_vectors
+from hivemind.layout import Layout, template_folder
+
+VECTORS = Path(__file__).with_name("manual_vectors.txt")
+_CHARS_PER_TOKEN = 4  # counting tokens exactly would take half of the time of an answer
+
+
+def ask_manual(question: str, limit: int = 3, embedder: Embedder | None = None) -> list[Passage]:
+    """Return the passages of the manual that answer a question best, best first; [] if no passage is relevant."""
+    with ThreadPoolExecutor(1) as thread:
+        if embedder is not None:
+            thread.submit(embedder.embed, [question])  # it starts while the manual is read
+        with read_manual(embedder) as manual:
+            if embedder is not None:
+                _load_vectors(manual.docmem, embedder)
+            thread.shutdown()
+            return manual.search(question, limit, scope=[manual_folder()])
+
+
+def manual_folder() -> Path:
+    return template_folder() / "knowledge" / "manual"
+
+
+@contextmanager
+def read_manual(embedder: Embedder | None = None) -> Iterator[Knowledge]:
+    """Read the manual into a store in memory, without vectors."""
+    layout = Layout.at(template_folder(), read_only=True)
+    with Docmem(":memory:", token_counter=lambda text: len(text) // _CHARS_PER_TOKEN, embedder=embedder) as docmem:
+        KnowledgeSync(docmem, layout, ()).run([manual_folder()])
+        yield Knowledge(docmem, layout)
+
+
+def embedded_texts(docmem: Docmem) -> dict[int, tuple[str, str]]:
+    """Return the digest and the text of each passage that is embedded, by its number (`seq`)."""
+    with docmem.database.read() as sql:
+        seqs = [seq for (seq,) in sql.execute(f"SELECT n.seq {EMBEDDABLE}")]  # noqa: S608 - a constant
+        texts = BACKLOG.texts_of(sql, seqs)
+    return {seq: (hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), text) for seq, text in texts.items()}
+
+
+def _load_vectors(docmem: Docmem, embedder: Embedder) -> None:
+    """Write the shipped vectors into the store, if they are of the embedder's model. A search embeds passages without one."""
+    model, *lines = VECTORS.read_text("ascii").splitlines()
+    if model != embedder.name:
+        return
+    vectors = dict(line.split(" ", 1) for line in lines)
+    rows = [
+        (seq, 0, pack(array("b", base64.b85decode(vectors[digest])), embedder.dimension))
+        for seq, (digest, _) in embedded_texts(docmem).items()
+        if digest in vectors
+    ]
+    with docmem.database.write() as sql:
+        put_vectors(sql, model, rows)
