@@ -57,7 +57,11 @@ def _lines(passages: Sequence[Passage], folder: str) -> Iterator[str]:
         yield f"{_NO_ANSWER}\n"
     yield from separated(
         (
-            [f"{' > '.join(passage.titles)}\n", passage.text, f"\n{folder}/{os.path.basename(passage.path)}:{passage.start_line}"]
+            [
+                f"{' > '.join(passage.titles)}\n",
+                passage.text,
+                f"\n{folder}/{os.path.basename(passage.path)}:{passage.start_line}",
+            ]
             for passage in passages
         ),
         "-",

@@ -251,12 +251,14 @@ def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
     except in the program's own repository, which is the hive that answers from the manual."""
     names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
     is_template_name = key == names[0] or key.startswith(names[1] + "/")
-    return is_template_name and digest[:_DIGEST_CHARS] in _shipped_digests() and layout.root != template_folder()
+    return (
+        is_template_name and digest[:_DIGEST_CHARS].encode() in _shipped_digests() and layout.root != template_folder()
+    )
 
 
 @cache
-def _shipped_digests() -> frozenset[str]:
-    return frozenset(SHIPPED.read_text("ascii").split())
+def _shipped_digests() -> frozenset[bytes]:
+    return frozenset(SHIPPED.read_bytes().split())
 
 
 def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:

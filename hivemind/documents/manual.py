@@ -53,21 +53,21 @@ def read_manual(embedder: Embedder | None = None) -> Iterator[Knowledge]:
 def embedded_texts(docmem: Docmem) -> dict[int, tuple[str, str]]:
     """Return the digest and the text of each passage that is embedded, by its number (`seq`)."""
     with docmem.database.read() as sql:
-        seqs = [seq for (seq,) in sql.execute(f"SELECT n.seq {EMBEDDABLE}")]  # noqa: S608 - a constant
+        seqs = [seq for (seq,) in sql.execute(f"SELECT n.seq {EMBEDDABLE}")]
         texts = BACKLOG.texts_of(sql, seqs)
     return {seq: (hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), text) for seq, text in texts.items()}
 
 
 def _load_vectors(docmem: Docmem, embedder: Embedder) -> None:
     """Write the shipped vectors into the store, if they are of the embedder's model. A search embeds passages without one."""
-    model, *lines = VECTORS.read_text("ascii").splitlines()
-    if model != embedder.name:
+    model, *lines = VECTORS.read_bytes().splitlines()
+    if model != embedder.name.encode():
         return
-    vectors = dict(line.split(" ", 1) for line in lines)
+    vectors = dict(line.split(b" ", 1) for line in lines)
     rows = [
-        (seq, 0, pack(array("b", base64.b85decode(vectors[digest])), embedder.dimension))
+        (seq, 0, pack(array("b", base64.b85decode(vectors[digest.encode()])), embedder.dimension))
         for seq, (digest, _) in embedded_texts(docmem).items()
-        if digest in vectors
+        if digest.encode() in vectors
     ]
     with docmem.database.write() as sql:
-        put_vectors(sql, model, rows)
+        put_vectors(sql, embedder.name, rows)
