@@ -39,6 +39,7 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import Passage, passage_text
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.documents.verification import read_file, verify
+from hivemind.documents.wrong_quotes import WrongQuote, read_wrong_quotes
 from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, resolve_inside
@@ -52,6 +53,7 @@ SHIPPED = Path(__file__).with_name("shipped_digests.txt")
 """The beginnings of the SHA-256 digests of all files that any version of `hivemind init` has written into knowledge/."""
 _DIGEST_CHARS = 16
 _AS_SHIPPED = "is as `hivemind init` wrote it, so it is not searched: hivemind help QUESTION asks the manual"
+_HITS_PER_WRONG_QUOTE = 3  # a wrong quote may be in several passages: of other formats, or cut elsewhere
 _MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not reported
 
 
@@ -349,12 +351,32 @@ class Knowledge:
         """Return the passages that answer a question best, best first; [] if no passage is relevant.
 
         `scope` limits the search to files or folders (default: knowledge/), searched as of their last sync. The query
-        may contain any characters. Words of `context` count half.
+        may contain any characters. Words of `context` count half. A quote that a person has called wrong is left out.
         """
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
-        return self._with_repair(lambda: self.docmem.passages(query, limit, keys, context), tops)
+        wrong_quotes = self._wrong_quotes()
+        max_hits = limit + _HITS_PER_WRONG_QUOTE * len(wrong_quotes)
+        passages = self._with_repair(lambda: self.docmem.passages(query, max_hits, keys, context), tops)
+        return [passage for passage in passages if not any(quote.is_in(passage) for quote in wrong_quotes)][:limit]
+
+    def _wrong_quotes(self) -> list[WrongQuote]:
+        """Return the quotes that were called wrong and whose files have not changed since."""
+        try:
+            wrong_quotes = read_wrong_quotes(self.layout)
+        except UserError as error:  # a person's slip must not stop all answers
+            _log.warning("%s", error)
+            return []
+        if not wrong_quotes:
+            return []
+        with self.docmem.database.read() as sql:
+            files = {quote.path: find_file(sql, quote.path) for quote in wrong_quotes}
+        return [
+            quote
+            for quote in wrong_quotes
+            if (file := files[quote.path]) is not None and file.digest.startswith(quote.digest)
+        ]
 
     def passage_at(self, node_id: str) -> str:
         """Return the text of the passage that contains the node. Raises NodeNotFoundError."""

@@ -100,6 +100,6 @@ def test_the_files_of_another_task_are_not_shown(session: Session, hive: Hive) -
     assert (found["passages"], found["nodes"]) == ([], [])
 
 
-def test_an_agent_asks_the_manual(crew: Crew) -> None:
-    passages = hands(crew)("ask_manual", question="How do I stop the swarm?")["result"]["passages"]
+def test_an_agent_asks_the_manual(session: Session) -> None:
+    passages = call(session, "ask_manual", question="How do I stop the swarm?")["passages"]
     assert passages[0]["path"] == "knowledge/manual/06-the-swarm.md"

@@ -148,7 +148,7 @@ def _quote_text(quote: Quote) -> str:
     quoted_lines = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
     if quote.citation is None:
         return f"{quoted_lines}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
-    return f"{quoted_lines}\n\n{quote.citation.source}"
+    return f"{quoted_lines}\n\n— `{quote.citation.place}` (sha256 {quote.citation.digest[:12]})"
 
 
 def _evidence_card(step: str, citation: Citation) -> dict[str, Any]:

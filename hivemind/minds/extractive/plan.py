@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hivemind.documents.wrong_quotes import calls_wrong
 from hivemind.frozen import frozen
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
@@ -22,6 +23,7 @@ _SIGNATURE = re.compile(
     rf"|vielen dank|(?:viele|liebe|mit freundlichen) grüße\w?|merci|gracias){_FEW_WORDS}[,.!]?[ \t]*)$"
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z"
 )
+_ADDITION = re.compile(r"(?m)^Added by \S+ at \S+:\n(?P<text>(?:(?!Added by \S+ at ).*(?:\n|\Z))*?)(?=^Added by |\Z)")
 _CONTEXT_WORDS = 60
 _MAX_QUESTION_CHARS = 2_000
 
@@ -64,6 +66,10 @@ def _whole_text_question(title: str, text: str) -> Question:
 
 
 def _without_courtesies(text: str) -> str:
+    """Return a text without greeting, signature, and what a person has said against an earlier answer."""
+    text = _ADDITION.sub(
+        lambda match: "" if calls_wrong(match["text"]) and "?" not in match["text"] else match[0], text
+    )
     return _SIGNATURE.sub("", _GREETING.sub("", text, count=1))
 
 
