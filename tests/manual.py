@@ -10,7 +10,7 @@ import hashlib
 from array import array
 
 from hivemind.documents.knowledge import SHIPPED
-from hivemind.documents.manual import VECTORS, embedded_texts, read_manual
+from hivemind.documents.manual import VECTORS, read_manual, texts_to_embed
 from hivemind.embedding import MiniLM
 from hivemind.layout import template_folder
 
@@ -18,7 +18,7 @@ from hivemind.layout import template_folder
 def main() -> None:
     embedder = MiniLM()
     with read_manual() as manual:
-        texts = dict(embedded_texts(manual.docmem).values())
+        texts = dict(texts_to_embed(manual.docmem, embedder).values())
     known = dict(line.split(" ", 1) for line in VECTORS.read_text().splitlines()[1:]) if VECTORS.exists() else {}
     lines = [f"{digest} {known.get(digest) or _vector(embedder, text)}" for digest, text in sorted(texts.items())]
     VECTORS.write_text("\n".join([embedder.name, *lines, ""]))

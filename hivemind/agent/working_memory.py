@@ -14,6 +14,7 @@ from typing import Any
 from hivemind.agent import candidates
 from hivemind.agent.opening import materials
 from hivemind.boundary import Unreadable
+from hivemind.documents import describe_gap
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, set_aside
 from hivemind.layout import Layout
@@ -119,6 +120,10 @@ class WorkingMemory:
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
+
+    def search_gap(self) -> str:
+        """Return a sentence on the documents that are not searched by meaning, or ""."""
+        return describe_gap(*self._hive.documents.meaning())
 
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,7 @@ from pathlib import Path
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.knowledge import Knowledge, KnowledgeSync
 from hivemind.documents.passages import BACKLOG, Passage
-from hivemind.documents.progress import EMBEDDABLE
-from hivemind.embedding import Embedder, pack, put_vectors
+from hivemind.embedding import Embedder, pack
 from hivemind.layout import Layout, template_folder
 
 VECTORS = Path(__file__).with_name("manual_vectors.txt")
@@ -50,12 +50,11 @@ def read_manual(embedder: Embedder | None = None) -> Iterator[Knowledge]:
         yield Knowledge(docmem, layout)
 
 
-def embedded_texts(docmem: Docmem) -> dict[int, tuple[str, str]]:
-    """Return the digest and the text of each passage that is embedded, by its number (`seq`)."""
+def texts_to_embed(docmem: Docmem, embedder: Embedder) -> dict[int, tuple[str, str]]:
+    """Return the digest and the text of everything that lacks a vector, by its key."""
     with docmem.database.read() as sql:
-        seqs = [seq for (seq,) in sql.execute(f"SELECT n.seq {EMBEDDABLE}")]
-        texts = BACKLOG.texts_of(sql, seqs)
-    return {seq: (hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), text) for seq, text in texts.items()}
+        texts = BACKLOG.texts_of(sql, BACKLOG.next_keys(sql, embedder, None, sys.maxsize, None))
+    return {key: (hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), text) for key, text in texts.items()}
 
 
 def _load_vectors(docmem: Docmem, embedder: Embedder) -> None:
@@ -65,9 +64,9 @@ def _load_vectors(docmem: Docmem, embedder: Embedder) -> None:
         return
     vectors = dict(line.split(b" ", 1) for line in lines)
     rows = [
-        (seq, 0, pack(array("b", base64.b85decode(vectors[digest.encode()])), embedder.dimension))
-        for seq, (digest, _) in embedded_texts(docmem).items()
+        (key, 0, pack(array("b", base64.b85decode(vectors[digest.encode()])), embedder.dimension))
+        for key, (digest, _) in texts_to_embed(docmem, embedder).items()
         if digest.encode() in vectors
     ]
     with docmem.database.write() as sql:
-        put_vectors(sql, embedder.name, rows)
+        BACKLOG.write_vectors(sql, embedder.name, rows)

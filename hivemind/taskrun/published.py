@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hivemind.boundary import boundary
 from hivemind.documents import Citation
 from hivemind.errors import UserError
 from hivemind.fs import open_inside
@@ -21,23 +22,21 @@ if TYPE_CHECKING:
     from hivemind.documents.wrong_quotes import WrongQuote
 
 _QUOTE = re.compile(
-    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>.+):(?P<first>\d+)(?:-(?P<last>\d+))?` \(sha256 (?P<digest>[0-9a-f]{12})\)$",
+    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>.+):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
+    r" \(sha256 (?P<digest>[0-9a-f]{12})\)$",
     re.MULTILINE,
 )
 
 
 def quotes_in(result: str) -> list[Citation]:
     """Return the quotes of a result.md. Their digests are only the beginnings."""
-    return [
-        Citation(
-            match["path"],
-            int(match["first"]),
-            int(match["last"] or match["first"]),
-            match["digest"],
-            re.sub("(?m)^> ?", "", match["text"]).strip("\n"),
-        )
-        for match in _QUOTE.finditer(result)
-    ]
+    quotes = []
+    for match in _QUOTE.finditer(result):
+        with boundary("quote of a result"):
+            lines = int(match["first"]), int(match["last"] or match["first"])
+        text = re.sub("(?m)^> ?", "", match["text"]).strip("\n")
+        quotes.append(Citation(match["path"], *lines, match["digest"], text))
+    return quotes
 
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:

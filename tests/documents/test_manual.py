@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.documents.knowledge import SHIPPED
-from hivemind.documents.manual import VECTORS, ask_manual, embedded_texts, manual_folder, read_manual
+from hivemind.documents.manual import VECTORS, ask_manual, manual_folder, read_manual, texts_to_embed
 from hivemind.embedding import MiniLM
 from hivemind.embedding.local import is_installed
 from hivemind.hive import Hive
@@ -33,7 +33,7 @@ def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hive:
 
 def test_each_passage_of_the_manual_has_its_vector_and_there_is_no_other() -> None:
     with read_manual() as manual:
-        digests = {digest for digest, _ in embedded_texts(manual.docmem).values()}
+        digests = {digest for digest, _ in texts_to_embed(manual.docmem, MiniLM()).values()}
     assert {line.split(" ")[0] for line in VECTORS.read_text().splitlines()[1:]} == digests, MEND
 
 

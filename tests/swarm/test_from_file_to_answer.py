@@ -33,7 +33,7 @@ def test_a_dropped_question_becomes_a_cited_answer_that_another_agent_checked(hi
 def test_what_is_not_known_is_said_to_be_unknown(hive):
     hive.drop("queen.md", "Who is the queen of Sheba?\n")
     hive.run("up", "--until-idle")
-    assert "Nothing relevant was found" in hive.result("queen")
+    assert "No passage has the words of the question. By meaning, 0 of 3 passages were searched" in hive.result("queen")
     assert "There are no quotes" in hive.result("queen")
 
 
