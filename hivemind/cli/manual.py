@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
@@ -40,14 +41,7 @@ def ask(_: str | None, question: list[str] | None = None) -> CommandOutput:
     with suppress(EmbedderUnavailable):
         embedder = open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or "auto", use_service=True)
     passages = ask_manual(" ".join(question), embedder=embedder)
-    record = [
-        {
-            "path": str(manual_folder().parents[1] / passage.path), "lines": [passage.start_line, passage.end_line],
-            "titles": passage.titles, "text": passage.text, "confidence": passage.confidence.level, "why": passage.why,
-        }
-        for passage in passages
-    ]  # fmt: skip
-    return CommandOutput(record, _lines(passages, str(manual_folder())))
+    return CommandOutput([*map(asdict, passages)], _lines(passages, str(manual_folder())))
 
 
 def _lines(passages: Sequence[Passage], folder: str) -> Iterator[str]:

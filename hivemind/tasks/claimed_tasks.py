@@ -170,8 +170,10 @@ class ClaimedTasks:
             if key is not None and any(addition.key == key for addition in record.said):
                 return
             addition = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
-            kept = {**record.kept, REOPENED: True} if reopens else record.kept
-            self._records.save(folder, replace(record, said=(*record.said, addition), kept=kept), "task.said", by=by)
+            record = replace(record, said=(*record.said, addition))
+            if reopens:  # with the inode, nobody has to wait until it is whole
+                record = replace(record, kept={**record.kept, REOPENED: True}, inode=os.stat(folder).st_ino)
+            self._records.save(folder, record, "task.said", by=by)
         if record.claim is not None:
             ring(self._layout.doorbells, record.claim.agent)
 

@@ -12,7 +12,6 @@ from hivemind.documents.wrong_quotes import calls_wrong
 from hivemind.errors import UserError
 from hivemind.minds.extractive import plan_steps
 from hivemind.taskrun.published import quotes_in, say, stale_sources
-from tests.waiting import until
 
 QUESTION = "When does the ferry leave on Sundays?"
 FERRY = "On Sundays the ferry to the island leaves from pier three at ten past nine in the morning."
@@ -104,7 +103,7 @@ def test_a_list_that_a_person_has_damaged_stops_no_answer_and_is_not_written_ove
     hive.layout.wrong_quotes.write_text("- path: [knowledge\n")
     assert quoted(hive) == {"ferry.md", "old.md"}
     assert "wrong-quotes.yaml" in caplog.text
-    with pytest.raises(UserError, match="wrong-quotes.yaml"):
+    with pytest.raises(UserError, match="wrong-quotes"):
         say(hive, "ferry", "that is wrong")
     assert hive.layout.wrong_quotes.read_text() == "- path: [knowledge\n"
 
@@ -112,7 +111,6 @@ def test_a_list_that_a_person_has_damaged_stops_no_answer_and_is_not_written_ove
 def test_what_is_said_of_a_finished_task_is_part_of_its_next_attempt(hive: Hive) -> None:
     say(hive, "ferry", "And what does it cost?")
     assert not hive.layout.wrong_quotes.exists()
-    until(lambda: hive.tasks.listing.waiting_for("ferry") is None)  # a moment later the drop counts as whole
     task = hive.tasks.claims.claim_one("analyst", "ferry")
     assert task is not None
     assert [step.text for step in plan_steps(task.title, task.full_text)] == [QUESTION, "And what does it cost?"]

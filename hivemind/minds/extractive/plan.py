@@ -23,7 +23,7 @@ _SIGNATURE = re.compile(
     rf"|vielen dank|(?:viele|liebe|mit freundlichen) grüße\w?|merci|gracias){_FEW_WORDS}[,.!]?[ \t]*)$"
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z"
 )
-_ADDITION = re.compile(r"(?m)^Added by \S+ at \S+:\n(?P<text>(?:(?!Added by \S+ at ).*(?:\n|\Z))*?)(?=^Added by |\Z)")
+_ADDITION = re.compile(r"(?m)^Added by \S+ at \S+:\n")
 _CONTEXT_WORDS = 60
 _MAX_QUESTION_CHARS = 2_000
 
@@ -40,12 +40,19 @@ class Question:
 def plan_steps(title: str, text: str) -> list[Question]:
     """Return the list items and questions of a text in order, or the whole text as one question if there are none.
 
-    Repeated questions and fenced code are skipped. The list is never empty.
+    The questions in texts that were added to a task follow. Repeated questions and fenced code are skipped. The list is
+    never empty.
     """
+    text, *additions = _ADDITION.split(text)
     questions = _items_and_questions(text)
     if len(questions) > 1 and questions[0].text == _squeeze(title):
         del questions[0]  # the title repeats as a heading over its items
-    return [*{question.text: question for question in questions}.values()] or [_whole_text_question(title, text)]
+    if not questions:
+        statements = [addition for addition in additions if "?" not in addition and not calls_wrong(addition)]
+        questions = [_whole_text_question(title, "\n".join([text, *statements]))]
+    for addition in additions:
+        questions += _items_and_questions(addition)
+    return [*{question.text: question for question in questions}.values()]
 
 
 def questions_in(subject: str, text: str) -> list[Question]:
@@ -66,10 +73,6 @@ def _whole_text_question(title: str, text: str) -> Question:
 
 
 def _without_courtesies(text: str) -> str:
-    """Return a text without greeting, signature, and what a person has said against an earlier answer."""
-    text = _ADDITION.sub(
-        lambda match: "" if calls_wrong(match["text"]) and "?" not in match["text"] else match[0], text
-    )
     return _SIGNATURE.sub("", _GREETING.sub("", text, count=1))
 
 
