@@ -45,8 +45,8 @@ def plan_steps(title: str, text: str) -> list[Question]:
     """
     text, *additions = _ADDITION.split(text)
     questions = _items_and_questions(text)
-    if len(questions) > 1 and questions[0].text == _squeeze(title):
-        del questions[0]  # the title repeats as a heading over its items
+    if len(questions) > 1 and questions[0].text == _squeeze(title) and _HEADING.match(text.lstrip()):
+        del questions[0]  # the title is a heading over its items
     if not questions:
         statements = [addition for addition in additions if "?" not in addition and not calls_wrong(addition)]
         questions = [_whole_text_question(title, "\n".join([text, *statements]))]
