@@ -16,7 +16,7 @@ _SUBJECT_CHARS = 2_000
 
 
 def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], str, Sequence[ToolResult]]:
-    """Return the hive's knowledge about the questions in focus, what was not searched by meaning, and the results of the
+    """Return the hive's knowledge about the questions in focus, what was left out of the search, and the results of the
     turn before.
 
     It is for a mind that works by rule. A mind that reads conversations gets a selection in its opening, and asks for

@@ -13,8 +13,7 @@ from hivemind.minds.mind import MindError, Thought, ToolCall, ToolSchema, Turn
 
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
 NO_ANSWER = "Nothing in the hive answers this."
-_NO_WORDS = "No passage has the words of the question."
-_NO_ANSWER_BY_WORDS = "No passage answers this by its words."
+_NOTHING_NEAR = "No passage is near enough to the question."
 _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 
@@ -138,16 +137,16 @@ def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence:
     """Return the answer's confidence and its reason, then the quotes that are not evidence: memories and, if there is no
     better one, weak quotes.
 
-    With `includes_evidence`, return all quotes. `search_gap` says what was not searched by meaning.
+    With `includes_evidence`, return all quotes. `search_gap` says what was left out of the search.
     """
     if not quotes:
-        return f"{_NO_WORDS} {search_gap}" if search_gap else NOTHING_FOUND
+        return f"{_NOTHING_NEAR} {search_gap}" if search_gap else NOTHING_FOUND
     best = quotes[0]
     if best.is_weak:
-        verdict = f"{_NO_ANSWER_BY_WORDS} {search_gap}" if search_gap else NO_ANSWER
+        verdict = f"{_NOTHING_NEAR} {search_gap}" if search_gap else NO_ANSWER
         lines = [f"{verdict} The closest passages may help ({best.confidence.reason}):"]
     else:
-        weak_places = [quote.citation.place if quote.citation else quote.path for quote in quotes if quote.is_weak]
+        weak_places = [quote.citation.place for quote in quotes if quote.is_weak and quote.citation]
         lines = [
             f"Confidence: {best.confidence.level}. The first quote {best.confidence.reason}."
             + (f" Weak: {', '.join(weak_places)}." if weak_places else "")
