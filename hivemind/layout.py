@@ -68,6 +68,7 @@ class Layout:
     done = _Path("tasks/done")
     failed = _Path("tasks/failed")
     archive = _Path("tasks/archive")  # old tasks by month: `2026-11/done/ID`, `2026-11/failed/ID`
+    wrong_quotes = _Path("tasks/wrong-quotes.yaml")  # what people have called wrong
     schedule = _Path("tasks/schedule")  # recurring tasks, a file each
     claimed = _Path("tasks/active/.claimed")  # tasks on their way from the inbox to `active`, a folder per agent
     worktrees = _Path("worktrees")  # a folder per agent, created with its first worktree
@@ -143,6 +144,16 @@ def archived_folders(layout: Layout) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [layout.archive / month / state for month in sorted(months, reverse=True) for state in ENDED]
+
+
+def template_folder() -> Path:
+    """Return the folder with the files of a new hive and the manual: in a wheel a part of the package, in a checkout its
+    root, which is itself a hive. Raises UserError if this installation has none."""
+    package = Path(__file__).parent
+    for folder in (package / "template", package.parent):
+        if (folder / CONFIG_NAME).is_file():
+            return folder
+    raise UserError("this installation lacks the template of a hive", location=package, remedy="reinstall hivemind")
 
 
 def find_hive(

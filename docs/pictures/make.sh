@@ -8,6 +8,7 @@ place=$(mktemp -d)
 trap 'kill $page $swarm 2>/dev/null || true; rm -rf "$place"' EXIT
 page= swarm=
 "$hivemind" init "$place/harbour" >/dev/null
+cp -r "$here/../../knowledge/manual" "$place/harbour/knowledge/handbook"
 cd "$place/harbour"
 for task in "What is a lease?" "Why two agents?" "What happens when an agent dies?" "How large is the manual?"; do
   "$hivemind" task add "$task" >/dev/null

@@ -132,7 +132,7 @@ class Agent:
             session = self.session(focus, window)
             with self._vouching(turn):
                 if window is None:
-                    turn.recalled_entries, turn.previous_results = recall(focus, self.memory)
+                    turn.recalled_entries, turn.search_gap, turn.previous_results = recall(focus, self.memory)
                     turn.thought = think(turn, session, window, self.metered_mind, self.lease, self._runner)
                 else:
                     turn.thought = self._converse(turn, session, window)

@@ -15,14 +15,16 @@ from hivemind.taskrun.focus import Focus
 _SUBJECT_CHARS = 2_000
 
 
-def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequence[ToolResult]]:
-    """Return the hive's knowledge about the questions in focus, and the results of the turn before.
+def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], str, Sequence[ToolResult]]:
+    """Return the hive's knowledge about the questions in focus, what was left out of the search, and the results of the
+    turn before.
 
     It is for a mind that works by rule. A mind that reads conversations gets a selection in its opening, and asks for
     more with the tool `recall`.
     """
     results = () if focus.work is None else focus.work.conversation.last_results
-    return memory.answer_entries(focus, questions_of(focus)), results
+    questions = questions_of(focus)
+    return memory.answer_entries(focus, questions), memory.search_gap() if questions else "", results
 
 
 def answer(

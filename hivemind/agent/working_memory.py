@@ -14,6 +14,7 @@ from typing import Any
 from hivemind.agent import candidates
 from hivemind.agent.opening import materials
 from hivemind.boundary import Unreadable
+from hivemind.documents import describe_gap
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, set_aside
 from hivemind.layout import Layout
@@ -39,6 +40,7 @@ from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.review import is_citation_check
 
 Entry = Mapping[str, Any]
+_LEFT_OUT = "Quotes that were called wrong are left out."
 _TIDY_ABOVE = 200
 _MAX_REJECTED = 20
 _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
@@ -119,6 +121,12 @@ class WorkingMemory:
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
+
+    def search_gap(self) -> str:
+        """Return sentences on what is not searched by meaning, or not at all; "" if everything is."""
+        gap = describe_gap(*self._hive.documents.meaning())
+        left_out = _LEFT_OUT if self._hive.layout.wrong_quotes.exists() else ""
+        return f"{gap} {left_out}".strip()
 
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False

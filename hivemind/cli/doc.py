@@ -6,7 +6,7 @@ Files in knowledge/ are documents without being imported.
 examples:
   hivemind doc import ~/notes
   hivemind doc tree
-  hivemind doc show knowledge/manual/09-leases-and-the-journal.md:12
+  hivemind doc show knowledge/boats.md:12
   hivemind doc find "who may renew a lease"
 """
 
@@ -131,7 +131,7 @@ def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> CommandOu
       --author WHO  the author (default: human)
 
     examples:
-      hivemind doc note knowledge/manual/03-steps.md:20 "Not so for us: see @deploy"
+      hivemind doc note knowledge/boats.md:20 "Not so for us: see @deploy"
     """
     if not text.strip():
         raise UserError("the note is empty", remedy="write a text")
@@ -284,7 +284,7 @@ def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> Co
 
     examples:
       hivemind doc tree
-      hivemind doc tree knowledge/manual/03-steps.md --depth 2
+      hivemind doc tree knowledge/boats.md --depth 2
     """
     if node is None:
         sync_documents(hive)
@@ -332,7 +332,7 @@ def show(hive: Hive, node: str) -> CommandOutput:
       NODE  a node's id, or PATH or PATH:LINE of a file
 
     examples:
-      hivemind doc show knowledge/manual/03-steps.md:20
+      hivemind doc show knowledge/boats.md:20
       hivemind doc show k3m9x2pa --json
     """
     target_node = resolve_node(hive, node)
@@ -371,7 +371,7 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
       --query TEXT  include the nodes that match TEXT first
 
     examples:
-      hivemind doc expand knowledge/manual/03-steps.md --max-tokens 500
+      hivemind doc expand knowledge/boats.md --max-tokens 500
       hivemind doc expand k3m9x2pa --max-tokens 800 --query "renewing a lease"
     """
     documents, top_id = hive.documents, resolve_node(hive, node).id

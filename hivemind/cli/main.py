@@ -16,6 +16,7 @@ from hivemind.cli.streams import discard_output, ensure_standard_streams, tolera
 from hivemind.errors import HivemindError, UserError, exit_line
 
 MODULES = {
+    "help": "manual",
     "init": "swarm",
     "up": "swarm",
     "down": "swarm",
@@ -51,12 +52,12 @@ _DESCRIPTION = """A swarm of agents that share a folder. Make one with `hivemind
 drop tasks into tasks/inbox/, find the results in tasks/done/."""
 
 _EPILOG = """examples:
-  hivemind init my-hive && cd my-hive
-  hivemind task add "What is a lease?"
+  hivemind init my-hive && cd my-hive && cp -r ~/documents knowledge/
+  hivemind task add "When does the ferry leave?"
   hivemind up --until-idle
   hivemind task list
 
-Exit status: 0 done, 1 the work failed, 2 wrong use. The manual: knowledge/manual/ in every hive."""
+Exit status: 0 done, 1 the work failed, 2 wrong use. `hivemind help QUESTION` answers from the manual."""
 
 
 def declared_commands(words: Iterable[str] = MODULES) -> Iterator[Command]:

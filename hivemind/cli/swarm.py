@@ -50,7 +50,7 @@ def init(
 ) -> CommandOutput:
     """Create a hive in a folder.
 
-    Creates the folders with a README in each, three agents with mailboxes, a short ROM and the manual.
+    Creates the folders with a README in each, three agents with mailboxes and a short ROM.
     Existing files are not changed. With --for git the agents are a lead, two coders and a reviewer that use the coding
     agents installed on this machine, and each task has a separate worktree.
 
@@ -75,7 +75,7 @@ def init(
     hive = Hive.init(root, workspace=workspace or slug(root.name, "hive"))
     lines = (
         f"Created {hive.layout.root} with the agents {', '.join(hive.agents)}; its workspace is {hive.config.workspace}.",
-        'Next, in that folder: hivemind task add "What is a lease?" and hivemind up --until-idle',
+        "Next, in that folder: copy your documents into knowledge/, hivemind task add 'A question?', hivemind up --until-idle",
     )
     return CommandOutput({"hive": hive.layout.root, "agents": list(hive.agents)}, lines)
 
@@ -173,6 +173,7 @@ def up(
 
     def run(**callbacks: Callable[..., None]) -> CommandOutput:
         from hivemind.hive import Hive
+        from hivemind.swarm.overview import search_gap
         from hivemind.swarm.swarm import run_swarm
 
         result = run_swarm(
@@ -191,7 +192,8 @@ def up(
             "parked": _reason_records(result.parked),
             "interrupted": result.interrupted,
         }
-        return CommandOutput(record, _result_lines(result, until_idle), status)
+        gap = search_gap(Hive.look(layout.root)) if result.done else ""
+        return CommandOutput(record, _result_lines(result, until_idle, gap), status)
 
     if detach:
         return _start_detached(layout, lambda ready: run(on_ready=ready).show(json))
@@ -299,12 +301,14 @@ def _reason_records(pairs: Sequence[tuple[str, str]], subject_key: str = "task")
     return [{subject_key: subject, "why": reason} for subject, reason in pairs]
 
 
-def _result_lines(result: SwarmResult, until_idle: bool) -> Iterator[str]:
+def _result_lines(result: SwarmResult, until_idle: bool, search_gap: str) -> Iterator[str]:
     yield from (f"done    {task}: tasks/done/{task}/result.md" for task in result.done)
     yield from (f"failed  {task}: {one_line(reason)} (tasks/failed/{task}/error.md)" for task, reason in result.failed)
     yield from (f"parked  {task}: {one_line(reason)}" for task, reason in result.parked)
     counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"
     yield f"The swarm {'was told to end' if result.interrupted else 'has ended'}: {counts}."
+    if search_gap:
+        yield search_gap
     if until_idle and not (result.done or result.failed or result.parked or result.interrupted):
         yield "There were no tasks: hivemind task add TEXT adds one."
 

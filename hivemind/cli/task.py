@@ -252,6 +252,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
 
     A drop that cannot be parsed as a task has only its path and the reason.
     """
+    from hivemind.taskrun.published import stale_sources
     from hivemind.tasks import TaskProblem, landing_state
 
     try:
@@ -276,7 +277,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "waiting": hive.tasks.listing.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
         "said": [asdict(addition) for addition in task.said],
-        "notes": task.notes,
+        "notes": [*task.notes, *(stale_sources(hive, task) if task.state.value == "done" else ())],
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
         "used": _usage(hive, task.id),
@@ -341,7 +342,10 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
 
 @command("task say", open_hive)
 def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
-    """Add a text to a task that an agent has already claimed.
+    """Add a text to a task that an agent has claimed, or reopen a finished task with it.
+
+    If the text says that the result is wrong, its quotes (or those whose places the text names) are not quoted again, for
+    any task, until their files change: tasks/wrong-quotes.yaml lists them.
 
     arguments:
       TASK  the task's id
@@ -349,9 +353,19 @@ def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
 
     examples:
       hivemind task say what-is-a-lease "And what is a lane?"
+      hivemind task say what-is-a-lease "That is wrong."
     """
-    path = hive.tasks.say(id_, text, by=caller(hive.layout))
-    return CommandOutput({"id": id_, "path": str(path)}, [f"added to {id_}: {hive.layout.relative(path)}"])
+    from hivemind.taskrun.published import say
+
+    path, wrong_quotes = say(hive, id_, text, by=caller(hive.layout))
+    lines = [f"added to {id_}: {hive.layout.relative(path)}"]
+    if path.parent == hive.layout.inbox:
+        lines = [f"{id_} is back in the inbox with what you said: {hive.layout.relative(path)}"]
+    if wrong_quotes:
+        lines.append(f"Not quoted again until the file changes ({hive.layout.relative(hive.layout.wrong_quotes)}):")
+        lines += [f"  {quote.place}" for quote in wrong_quotes]
+    places = [quote.place for quote in wrong_quotes or ()]
+    return CommandOutput({"id": id_, "path": str(path), "wrong": places}, lines)
 
 
 @command("task replay", open_read_only)

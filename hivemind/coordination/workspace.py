@@ -13,9 +13,7 @@ from hivemind.errors import UnknownVersion
 from hivemind.fs import DamagedRecord, create, load_record
 
 WORKSPACE_VERSION = 3
-_VERSION_REMEDY = (
-    "finish its tasks with the version that made it, then follow the manual (10, Hives of another version)"
-)
+_VERSION_REMEDY = "finish its tasks with the version that made it, then: hivemind help hives of another version"
 
 
 def fingerprint(root: str | os.PathLike[str]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         UnwritableError,
     )
     from hivemind.documents.passages import Passage
-    from hivemind.documents.progress import describe_progress, read_progress
+    from hivemind.documents.progress import describe_gap, describe_progress, read_progress
     from hivemind.documents.search import DocumentHit, title_of
     from hivemind.documents.tree import NodeListing, NodeSource
     from hivemind.documents.verification import verify
@@ -48,6 +48,7 @@ __all__ = [
     "UnwritableError",
     "Verdict",
     "Version",
+    "describe_gap",
     "describe_progress",
     "files_below",
     "read_progress",

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,15 +39,21 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import Passage, passage_text
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.documents.verification import read_file, verify
+from hivemind.documents.wrong_quotes import WrongQuote, read_wrong_quotes
 from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, resolve_inside
 from hivemind.fs.backup import restore
 from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.trees import is_too_deep
-from hivemind.layout import Layout
+from hivemind.layout import Layout, template_folder
 
 _BATCH_NODES = 2_000  # nodes written per transaction: a commit per small file would take most of the time
+SHIPPED = Path(__file__).with_name("shipped_digests.txt")
+"""The beginnings of the SHA-256 digests of all files that any version of `hivemind init` has written into knowledge/."""
+_DIGEST_CHARS = 16
+_AS_SHIPPED = "is as `hivemind init` wrote it, so it is not searched: hivemind help QUESTION asks the manual"
+_HITS_PER_WRONG_QUOTE = 3  # a wrong quote may be in several passages: of other formats, or cut elsewhere
 _MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not reported
 
 
@@ -190,6 +197,9 @@ class KnowledgeSync:
         try:
             raw, status = read_file(key, self._layout, self._roots)
             stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
+            if is_as_shipped(self._layout, key, digest):
+                self._report.skipped[key] = f"{key} {_AS_SHIPPED}"
+                return _ReadFile(key, stamp, "", self._report.skipped[key])
             with self._crash_count.reading("document", key, digest):
                 outline = read_outline(raw, key, self._docmem.count)
         except MissingLibraryError as error:
@@ -236,6 +246,21 @@ class KnowledgeSync:
                 return
             forget_file(edit, known_file)
         self._report.removed.append(key)
+
+
+def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
+    """Return True if `hivemind init` has written the file `key`, which nobody has changed. It is no knowledge of the hive,
+    except in the program's own repository, which is the hive that answers from the manual."""
+    names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
+    is_template_name = key == names[0] or key.startswith(names[1] + "/")
+    return (
+        is_template_name and digest[:_DIGEST_CHARS].encode() in _shipped_digests() and layout.root != template_folder()
+    )
+
+
+@cache
+def _shipped_digests() -> frozenset[bytes]:
+    return frozenset(SHIPPED.read_bytes().split())
 
 
 def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -326,12 +351,32 @@ class Knowledge:
         """Return the passages that answer a question best, best first; [] if no passage is relevant.
 
         `scope` limits the search to files or folders (default: knowledge/), searched as of their last sync. The query
-        may contain any characters. Words of `context` count half.
+        may contain any characters. Words of `context` count half. A quote that a person has called wrong is left out.
         """
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
-        return self._with_repair(lambda: self.docmem.passages(query, limit, keys, context), tops)
+        wrong_quotes = self._wrong_quotes()
+        max_hits = limit + _HITS_PER_WRONG_QUOTE * len(wrong_quotes)
+        passages = self._with_repair(lambda: self.docmem.passages(query, max_hits, keys, context), tops)
+        return [passage for passage in passages if not any(quote.is_in(passage) for quote in wrong_quotes)][:limit]
+
+    def _wrong_quotes(self) -> list[WrongQuote]:
+        """Return the quotes that were called wrong and whose files have not changed since."""
+        try:
+            wrong_quotes = read_wrong_quotes(self.layout)
+        except UserError as error:  # a person's slip must not stop all answers
+            _log.warning("%s", error)
+            return []
+        if not wrong_quotes:
+            return []
+        with self.docmem.database.read() as sql:
+            files = {quote.path: find_file(sql, quote.path) for quote in wrong_quotes}
+        return [
+            quote
+            for quote in wrong_quotes
+            if (file := files[quote.path]) is not None and file.digest.startswith(quote.digest)
+        ]
 
     def passage_at(self, node_id: str) -> str:
         """Return the text of the passage that contains the node. Raises NodeNotFoundError."""

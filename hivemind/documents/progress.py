@@ -27,7 +27,7 @@ class _ReadOnlySchema(Schema):
         raise self.error("has no tables yet", location=path)
 
 
-def read_progress(path: str | os.PathLike[str], embedder: Embedder) -> tuple[int, int]:
+def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tuple[int, int]:
     """Return the counts of `count_embedded` for an existing database file. Raises UserError if it cannot be read."""
     schema = _ReadOnlySchema(
         name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=()
@@ -42,6 +42,13 @@ def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[
     statement = f"SELECT count(CASE WHEN v.model = ? AND length(v.vector) = ? THEN 1 END), count(*) {EMBEDDABLE}"
     embedded_count, total = sql.execute(statement, model).fetchone()
     return int(embedded_count), int(total)
+
+
+def describe_gap(embedded_count: int, total: int) -> str:
+    """Return a sentence on how many passages are not searched by meaning, or "" if all are."""
+    if embedded_count >= total:
+        return ""
+    return f"By meaning, {embedded_count:,} of {total:,} passages were searched, the others by their words alone."
 
 
 def describe_progress(embedded_count: int, total: int, per_second: float = _PER_SECOND) -> str:

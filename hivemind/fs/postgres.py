@@ -249,7 +249,7 @@ class PostgresSchema:
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
-            remedy = f"ask its owner for the rights that {self.contents} need (chapter 13 of the manual)"
+            remedy = f"ask its owner for the rights that {self.contents} need (hivemind help PostgreSQL rights)"
             raise error_class(
                 f"its role may not do that ({_first_line(error)}){suffix}", location=url, remedy=remedy
             ) from error

@@ -204,7 +204,8 @@ class Turn:
     message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`,
     `text`, `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
 
-    A mind that works by rule reads `recalled_entries` (id, content, metadata); others read the conversation in
+    A mind that works by rule reads `recalled_entries` (id, content, metadata) and `search_gap`, a sentence on what was left
+    out of the search or searched by words alone; others read the conversation in
     `messages`. `previous_results` are the results of the last turn about the same subject. `epoch` is the reason why the
     conversation starts again. `taken_up`: the calls are from an earlier answer. `parking` is the reason why the task is
     parked after the turn, `problem` the reason why the turn failed.
@@ -213,6 +214,7 @@ class Turn:
     agent: str
     focus: Any = None
     recalled_entries: Sequence[Mapping[str, Any]] = ()
+    search_gap: str = ""
     messages: Sequence[ChatMessage] = ()
     previous_results: Sequence[ToolResult] = ()
     thought: Thought | None = None

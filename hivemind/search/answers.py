@@ -26,7 +26,9 @@ _WORD_WEIGHT = 0.3
 _SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
 _HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
-_DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates
+_DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates, …
+_CONTAINED_SHARE = 0.9  # … and so are texts of which the longer has this part of the shorter one's words, …
+_MIN_CONTAINED_WORDS = 15  # … if these are at least so many: other formats of a document are cut elsewhere
 
 T = TypeVar("T")
 
@@ -153,10 +155,7 @@ def merge_hits(
     distinct: list[tuple[T, frozenset[str]]] = []
     for candidate in merged:
         words = frozenset(words_of(text(candidate)))
-        if not any(
-            len(words & other_words) >= max(1, _DUPLICATE_SHARE * max(len(words), len(other_words)))
-            for _, other_words in distinct
-        ):
+        if not any(_are_duplicates(words, other_words) for _, other_words in distinct):
             distinct.append((candidate, words))
     origin_counts = Counter[object]()
     hits_by_round = []
@@ -164,3 +163,10 @@ def merge_hits(
         hits_by_round.append((origin_counts[origin(candidate)] // _HITS_PER_ORIGIN, candidate))
         origin_counts[origin(candidate)] += 1
     return [hit for _, hit in sorted(hits_by_round, key=lambda pair: pair[0])][:limit]
+
+
+def _are_duplicates(words: frozenset[str], other_words: frozenset[str]) -> bool:
+    shorter, longer = sorted((len(words), len(other_words)))
+    common = len(words & other_words)
+    is_contained = shorter >= _MIN_CONTAINED_WORDS and common >= _CONTAINED_SHARE * shorter
+    return is_contained or common >= max(1, _DUPLICATE_SHARE * longer)

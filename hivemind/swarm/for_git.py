@@ -13,10 +13,9 @@ import yaml
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.layout import Layout
+from hivemind.layout import Layout, template_folder
 from hivemind.minds.agents import SHIPPED, AgentProgram, Profile
 from hivemind.swarm.project_check import ProjectCheck
-from hivemind.swarm.template import template_folder
 from hivemind.taskrun.git import GitProblem, Repository
 
 _INTEGRATION = ("develop", "integration")

@@ -1,4 +1,4 @@
-"""The first files of a new hive: hive.yaml, three agents, a short ROM, a README in each folder, the manual.
+"""The first files of a new hive: hive.yaml, three agents, a short ROM, a README in each folder.
 
 They are files of the repository's root, which is itself a hive. A wheel contains a copy in `hivemind/template/` (see
 pyproject.toml); a checkout reads the root itself.
@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from hivemind import fs
 from hivemind.errors import UserError
-from hivemind.layout import Layout
+from hivemind.layout import Layout, template_folder
 from hivemind.names import check_name
 
 AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml")
@@ -27,7 +27,6 @@ FILES = (
     "rom/hive.md",
     "tasks/README.md",
 )
-FOLDERS = ("knowledge/manual",)
 _INBOX_README = """# inbox
 Drop a text file here, or a folder with a task.md in it: that is a task. This README is not a task.
 How to write one: ../README.md.
@@ -38,15 +37,6 @@ _GITIGNORE = """# what a running hive leaves behind
 /tasks/*/
 /worktrees/
 """
-
-
-def template_folder() -> Path:
-    """Return the folder of the template. Raises UserError if this installation has no template."""
-    package = Path(__file__).parents[1]
-    for folder in (package / "template", package.parent):
-        if (folder / "hive.yaml").is_file():
-            return folder
-    raise UserError("this installation lacks the template of a hive", location=package, remedy="reinstall hivemind")
 
 
 def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
@@ -64,9 +54,6 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
         if layout.config.exists():
             raise UserError("there is a hive already", location=layout.config, remedy="hivemind up starts it")
         names = [*FILES, *(AGENTS if replacements is None else ())]
-        for name in FOLDERS:
-            for ending in ("*.md", "*.png"):  # the manual with its pictures
-                names += sorted(path.relative_to(source).as_posix() for path in (source / name).rglob(ending))
         files = {name: (source / name).read_bytes() for name in names}
         files |= {".gitignore": _GITIGNORE.encode(), "tasks/inbox/README.md": _INBOX_README.encode()}
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()

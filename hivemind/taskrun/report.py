@@ -23,6 +23,7 @@ from hivemind.taskrun.review import Review
 
 _PRINTED_BYTES = 8192
 _RUNTIME_HEADINGS = {"sources", "howitcameabout"}
+_SOURCES_NOTE = "These are the files as they were quoted: `hivemind task show` says which have changed since."
 _CHANGED_OUTPUT = "[the output file was changed after the command ran]"
 
 
@@ -136,7 +137,7 @@ def compose(
     parts += changes
     sources = _sources(findings)
     if sources:
-        parts += ["## Sources", "", *sources, ""]
+        parts += ["## Sources", "", *sources, "", _SOURCES_NOTE, ""]
     parts += ["## How it came about", "", *_provenance(review, agent, usage, bool(sources))]
     parts += [f"* {line}" for line in extra_lines] + [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
     return "\n".join(parts)

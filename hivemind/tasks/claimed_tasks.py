@@ -24,7 +24,7 @@ from hivemind.tasks.claims import Claims
 from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, open_log, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
-from hivemind.tasks.record import RECORD, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound
+from hivemind.tasks.record import RECORD, REOPENED, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
@@ -152,7 +152,7 @@ class ClaimedTasks:
         active, inbox = self._layout.active / task_id, self._layout.inbox / task_id
         for folder in (active, inbox, active):  # active/ again: it may have been claimed meanwhile
             try:
-                self._say(folder, text, check_name(by, "agent name"), key)
+                self.add_text(folder, text, check_name(by, "agent name"), key)
             except (FileNotFoundError, NotADirectoryError, TaskProblem):
                 if (folder / RECORD).exists():
                     raise
@@ -163,13 +163,17 @@ class ClaimedTasks:
             raise UserError("is not claimed yet", location=task_id, remedy="edit its file instead")
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
-    def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
+    def add_text(self, folder: Path, text: str, by: str, key: str | None = None, *, reopens: bool = False) -> None:
+        """Add a text to the record in a task's folder. If it `reopens` the task, the next attempt has all additions."""
         with hold(folder, wait=True):
             record = self._records.load(folder, folder.name)
             if key is not None and any(addition.key == key for addition in record.said):
                 return
             addition = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
-            self._records.save(folder, replace(record, said=(*record.said, addition)), "task.said", by=by)
+            record = replace(record, said=(*record.said, addition))
+            if reopens:  # with the inode, nobody has to wait until it is whole
+                record = replace(record, kept={**record.kept, REOPENED: True}, inode=os.stat(folder).st_ino)
+            self._records.save(folder, record, "task.said", by=by)
         if record.claim is not None:
             ring(self._layout.doorbells, record.claim.agent)
 

@@ -58,6 +58,14 @@ class Endings:
         crash_point("tasks.retry.back")
         return self._layout.inbox / task_id
 
+    def reopen(self, task_id: str, text: str, *, by: str = HUMAN) -> Path:
+        """Add a text to a failed or done task, and move it back to the inbox as `retry` does."""
+        place = ended_folder(self._layout, check_name(task_id, "task id"))
+        if place is None:
+            raise UserError("is not over", location=task_id)
+        self._active.add_text(place, text, check_name(by, "agent name"), reopens=True)
+        return self.retry(task_id)
+
     def disown(self, task_id: str, reason: str) -> Path:
         """Reject the outcome of a task that is over: set its files aside in `attempts/` and move the task to failed/
         with the reason.

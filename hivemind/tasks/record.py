@@ -34,6 +34,8 @@ from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
 
 RECORD = "task.json"
 ENDS = ("error.md", "result.md")
+REOPENED = "reopened"
+"""The key in `kept` of a task that a person has reopened with a text: its next attempt has all additions."""
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20
 CLAIM_ANEW = "move it to tasks/inbox/ to have it claimed again"

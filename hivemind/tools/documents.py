@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from hivemind.documents import DocumentHit, Node, Passage, title_of
+from hivemind.documents import DocumentHit, Node, Passage, manual, title_of
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
@@ -23,6 +23,10 @@ class FindPassages(Arguments):
     query: str = Field(min_length=1)
     limit: int = Field(5, ge=1, le=20)
     below: str | None = Field(None, description=f"search only this part of a document: {_NODE}")
+
+
+class AskManual(Arguments):
+    question: str = Field(min_length=1)
 
 
 class ExpandNode(Arguments):
@@ -94,6 +98,13 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
         "passages": [_passage_fields(passage) for passage in passages],
         "nodes": [_hit_fields(session, hit) for hit in hits[: arguments.limit]],
     }
+
+
+@tool(text=_passages_text, is_read_only=True)
+def ask_manual(session: Session, arguments: AskManual) -> dict[str, Any]:
+    """Find passages of hivemind's own manual: how the swarm, its tools, commands and settings work."""
+    passages = manual.ask_manual(arguments.question, embedder=session.hive.embedder)
+    return {"passages": [_passage_fields(passage) for passage in passages], "nodes": []}
 
 
 @tool(
@@ -196,4 +207,4 @@ def _hit_fields(session: Session, hit: DocumentHit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-DOCUMENT_TOOLS = (doc_find, doc_expand, doc_append, doc_update, doc_note, doc_summarize)
+DOCUMENT_TOOLS = (doc_find, ask_manual, doc_expand, doc_append, doc_update, doc_note, doc_summarize)

@@ -19,6 +19,7 @@ from hivemind.layout import HUMAN, LANDING
 from hivemind.names import check_name
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import ring_all
+from hivemind.taskrun.published import say
 
 _STOP_TIMEOUT_S = 5.0
 
@@ -89,8 +90,14 @@ def cancel_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 def add_note(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     task = form["task"]
-    hive.tasks.say(task, form.get("text", "").replace("\r\n", "\n"))
-    return ActionOutcome(f"Added to {task}.", f"/tasks/{task}", {"act": "task say", "task_id": task})
+    path, wrong_quotes = say(hive, task, form.get("text", "").replace("\r\n", "\n"))
+    message = f"Added to {task}."
+    if path.parent == hive.layout.inbox:
+        message = f"{task} is back in the inbox with what you said."
+        ring_all(hive)
+    if wrong_quotes:
+        message += f" Not quoted again until the file changes: {', '.join(quote.place for quote in wrong_quotes)}."
+    return ActionOutcome(message, f"/tasks/{task}", {"act": "task say", "task_id": task})
 
 
 def land_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:

@@ -98,3 +98,8 @@ def test_the_files_of_another_task_are_not_shown(session: Session, hive: Hive) -
             call(session, name, node="tasks/active/t/artifacts/secret.md:1", **more)
     found = call(session, "doc_find", query="swordfish")
     assert (found["passages"], found["nodes"]) == ([], [])
+
+
+def test_an_agent_asks_the_manual(session: Session) -> None:
+    passages = call(session, "ask_manual", question="How do I stop the swarm?")["passages"]
+    assert passages[0]["path"] == "knowledge/manual/06-the-swarm.md"

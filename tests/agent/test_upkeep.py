@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import time
 from contextlib import closing
@@ -128,7 +127,6 @@ def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
-    shutil.rmtree(hive.layout.knowledge / "manual")
     for number in range(40):
         (hive.layout.knowledge / f"boat{number}.md").write_text(f"Boat {number} floats.\n")
     hive.knowledge.sync()

@@ -34,7 +34,7 @@ def make_hive(subject: Subject, agents: Mapping[str, Mapping[str, Any]] | None =
     subject.marks.mkdir(parents=True, exist_ok=True)
     made = subject.run("init", str(subject.root))
     assert made.poll() == 0, made.errors()
-    for path in [*(subject.root / "agents").glob("*.yaml"), *(subject.root / "knowledge" / "manual").glob("*.md")]:
+    for path in (subject.root / "agents").glob("*.yaml"):
         path.unlink()
     for box in (subject.root / "mailboxes").iterdir():
         if box.is_dir() and box.name != "human":

@@ -84,3 +84,8 @@ def test_the_questions_of_a_mail_are_those_of_its_body_before_its_subject():
     assert questions_in("What is a lane?", "See above.") == ["What is a lane?"]
     assert questions_in("hello", "Tell me about lanes. Thanks.") == ["Tell me about lanes. Thanks."]
     assert questions_in("", "") == []
+
+
+def test_a_question_that_is_also_the_title_is_a_step_unless_it_is_a_heading_over_items():
+    assert plan_steps("Who?", "Who?\nWhat?") == ["Who?", "What?"]
+    assert plan_steps("Who sails?", "# Who sails?\n\n* Anna\n* Bert") == ["Anna", "Bert"]

@@ -37,8 +37,15 @@ def test_three_quotes_are_enough():
 
 
 def test_a_weak_passage_does_not_hide_a_better_memory():
-    [quote] = quotes_for(Q, [passage("berths and boats", 0.8), memory("A lease ends.", 1.3)])
+    [quote, _] = quotes_for(Q, [passage("berths and boats", 0.8), memory("A lease ends.", 1.2)])
     assert (quote.text, quote.remembered) == ("A lease ends.", "2026-11-22")
+
+
+def test_a_weak_passage_follows_one_that_is_only_likely_and_not_one_that_is_sure():
+    weak = passage("berths and boats", 0.8)
+    for value, places in ((1.1, ["A lease ends.", "berths and boats"]), (1.4, ["A lease ends."])):
+        quotes = quotes_for(Q, [weak, passage("A lease ends.", value, 20), memory("weak words", 0.7)])
+        assert [quote.text for quote in quotes] == places
 
 
 def test_where_nothing_answers_the_nearest_is_there_as_weak():
@@ -48,7 +55,7 @@ def test_where_nothing_answers_the_nearest_is_there_as_weak():
 
 def test_what_another_task_decided_answers_as_a_memory_does():
     path = "tasks/done/berths/graph.jsonl node 3"
-    noted = entry("We let the berths by the year.", 1.3, type="context", path=path, task="berths")
+    noted = entry("We let the berths by the year.", 1.2, type="context", path=path, task="berths")
     del noted["metadata"]["source"]
-    [quote] = quotes_for(Q, [passage("berths and boats", 0.8), noted])
+    [quote, _] = quotes_for(Q, [passage("berths and boats", 0.8), noted])
     assert (quote.path, quote.remembered) == (path, "of task berths")

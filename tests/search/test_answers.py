@@ -127,6 +127,16 @@ def test_what_says_the_same_is_there_once() -> None:
     assert best([Found(said, "a", 2.0), Found(said.title() + "!", "b", 1.5)]) == [said]
 
 
+def test_a_text_that_is_cut_elsewhere_in_another_format_is_there_once() -> None:
+    said = "a lease of a berth ends after ninety days unless its holder pays the harbour master the second half before June"
+    longer = (
+        f"{said} . Whoever leaves early has to sweep the jetty, empty the locker, return both keys and tell the office."
+    )
+    assert best([Found(longer, "a.md", 2.0), Found(said, "a.html", 1.5)]) == [longer]
+    assert best([Found(said, "a.html", 2.0), Found(longer, "a.md", 1.5)]) == [said]
+    assert len(best([Found("the berth", "a", 2.0), Found("the berth is let", "b", 1.5)])) == 2
+
+
 @pytest.mark.parametrize(("value", "level"), [(0.99, "weak"), (1.0, "likely"), (1.3, "sure")])
 def test_a_confidence_has_a_word(value: float, level: str) -> None:
     assert Confidence(value, "").level == level

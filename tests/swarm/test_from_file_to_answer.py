@@ -32,8 +32,10 @@ def test_a_dropped_question_becomes_a_cited_answer_that_another_agent_checked(hi
 
 def test_what_is_not_known_is_said_to_be_unknown(hive):
     hive.drop("queen.md", "Who is the queen of Sheba?\n")
-    hive.run("up", "--until-idle")
-    assert "Nothing relevant was found" in hive.result("queen")
+    printed = hive.run("up", "--until-idle")
+    gap = "By meaning, 0 of 3 passages were searched, the others by their words alone."
+    assert f"No passage is near enough to the question. {gap}" in hive.result("queen")
+    assert gap in printed
     assert "There are no quotes" in hive.result("queen")
 
 
@@ -191,3 +193,19 @@ def test_an_agent_that_is_added_while_the_swarm_is_up_is_answered_by_the_others(
     hive.drop("boats.md", "---\nassignee: late\n---\nWhat moves a rowing boat?")
     hive.wait(lambda: hive.task("boats") == "done", "the task's end")
     assert "Checked by reviewer" in hive.result("boats")
+
+
+def test_what_a_person_calls_wrong_is_not_quoted_by_the_next_attempt(hive):
+    (hive.root / "knowledge/rafts.md").write_text("# Rafts\n\nA rowing boat is pulled by seven tame swans.\n")
+    hive.drop("rowing.md", "How is a rowing boat moved?\n")
+    hive.run("up", "--until-idle")
+    assert "swans" in hive.result("rowing")
+    assert "knowledge/rafts.md:3" in hive.run("task", "say", "rowing", "That is wrong: knowledge/rafts.md:3")
+    hive.run("up", "--until-idle")
+    result = hive.result("rowing")
+    assert "moved with oars" in result
+    assert "swans" not in result
+    assert "Quotes that were called wrong are left out." in result
+    assert "## That" not in result  # what was said is no question
+    (hive.root / "knowledge/boats.md").unlink()
+    assert "knowledge/boats.md was deleted" in hive.run("task", "show", "rowing")

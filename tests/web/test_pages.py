@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import signal
 import subprocess
@@ -195,6 +196,22 @@ def test_a_person_adds_answers_retries_and_cancels_and_the_journal_says_so(own_s
         "mail send",
     ]
     assert {one["agent_id"] for one in events(hive)} == {"human"}
+
+
+def test_a_person_calls_a_result_wrong_on_the_page_and_sees_what_is_not_quoted_again(own_site: Site) -> None:
+    hive = own_site.hive
+    source = hive.layout.knowledge / "lease.md"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    task = claimed(hive, "analyst", "What is a right?", id="right")
+    hive.tasks.finish(task, f"> A lease is the right\n\n— `knowledge/lease.md:3` (sha256 {digest})\n")
+    assert "Say what is wrong" in own_site.get("/tasks/right").text
+    assert "was changed since it was quoted" not in own_site.get("/tasks/right").text
+    source.write_text("# Leases\n")
+    assert "knowledge/lease.md was changed since it was quoted" in own_site.get("/tasks/right").text
+    page = own_site.followed(own_site.post("say", task="right", text="That is wrong."))
+    assert "right is back in the inbox with what you said." in page
+    assert "Not quoted again until the file changes: knowledge/lease.md:3." in page
+    assert "lease.md" in hive.layout.wrong_quotes.read_text()
 
 
 def test_what_cannot_be_done_is_said_and_changes_nothing(own_site: Site) -> None:

@@ -12,7 +12,8 @@ from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import MindError, Thought, ToolCall, ToolSchema, Turn
 
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
-NO_ANSWER = "Nothing in the hive answers this. The closest passages may help"
+NO_ANSWER = "Nothing in the hive answers this."
+_NOTHING_NEAR = "No passage is near enough to the question."
 _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 
@@ -107,7 +108,9 @@ def _think_about_command(turn: Turn, step: str, finish: ToolCall) -> Thought:
 
 def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall) -> Thought:
     quotes = quotes_for(question, _entries_for(turn, question))
-    cards = {quote: _evidence_card(step, quote.citation) for quote in quotes if quote.citation and not quote.is_weak}
+    cards = {
+        quote: _evidence_card(step, quote.citation) for quote in quotes if quote.citation and not quotes[0].is_weak
+    }
     attempts = [
         (result.call.arguments, result.problem) for result in turn.previous_results if result.call.tool == "add_card"
     ]
@@ -124,23 +127,32 @@ def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall
     quotes = [quote for quote in quotes if quote not in refused_quotes]
     if reasons and not quotes and len(plan_steps(turn.focus.title, turn.focus.text)) == 1:
         return _chained_thought("No quote is left.", ToolCall("fail_task", {"reason": "\n\n".join(reasons)}))
-    note = {"step": step, "kind": "note", "title": question, "text": "\n\n".join([_answer_text(quotes), *reasons])}
+    answer = _answer_text(quotes, turn.search_gap)
+    note = {"step": step, "kind": "note", "title": question, "text": "\n\n".join([answer, *reasons])}
     adds = [ToolCall("add_card", card) for card in [*(cards[quote] for quote in quotes if quote in cards), note]]
-    return _chained_thought(_answer_text(quotes).split("\n", 1)[0], *adds, finish)
+    return _chained_thought(answer.split("\n", 1)[0], *adds, finish)
 
 
-def _answer_text(quotes: Sequence[Quote], *, includes_evidence: bool = False) -> str:
-    """Return the answer's confidence and its reason, then the quotes that are not evidence: memories and weak quotes.
+def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence: bool = False) -> str:
+    """Return the answer's confidence and its reason, then the quotes that are not evidence: memories and, if there is no
+    better one, weak quotes.
 
-    With `includes_evidence`, return all quotes.
+    With `includes_evidence`, return all quotes. `search_gap` says what was left out of the search.
     """
     if not quotes:
-        return NOTHING_FOUND
+        return f"{_NOTHING_NEAR} {search_gap}" if search_gap else NOTHING_FOUND
     best = quotes[0]
-    lines = [f"Confidence: {best.confidence.level}. The first quote {best.confidence.reason}."]
     if best.is_weak:
-        lines = [f"{NO_ANSWER} ({best.confidence.reason}):"]
-    lines += [_quote_text(quote) for quote in quotes if includes_evidence or quote.is_weak or quote.remembered]
+        verdict = f"{_NOTHING_NEAR} {search_gap}" if search_gap else NO_ANSWER
+        lines = [f"{verdict} The closest passages may help ({best.confidence.reason}):"]
+    else:
+        weak_places = [quote.citation.place for quote in quotes if quote.is_weak and quote.citation]
+        lines = [
+            f"Confidence: {best.confidence.level}. The first quote {best.confidence.reason}."
+            + (f" Weak: {', '.join(weak_places)}." if weak_places else "")
+            + (f" {search_gap}" if search_gap else "")
+        ]
+    lines += [_quote_text(quote) for quote in quotes if includes_evidence or best.is_weak or quote.remembered]
     return "\n\n".join(lines)
 
 
@@ -148,7 +160,7 @@ def _quote_text(quote: Quote) -> str:
     quoted_lines = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
     if quote.citation is None:
         return f"{quoted_lines}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
-    return f"{quoted_lines}\n\n{quote.citation.source}"
+    return f"{quoted_lines}\n\n— `{quote.citation.place}` (sha256 {quote.citation.digest[:12]})"
 
 
 def _evidence_card(step: str, citation: Citation) -> dict[str, Any]:
@@ -169,8 +181,6 @@ def _think_about_mail(turn: Turn) -> Thought:
 def _reply(turn: Turn) -> str:
     parts: list[str] = []
     for question in questions_in(turn.focus.title, turn.focus.text):
-        parts.append(f"**{question.text}**\n")
-        parts.append(
-            f"{_answer_text(quotes_for(question.text, _entries_for(turn, question.text)), includes_evidence=True)}\n"
-        )
-    return "\n".join(parts) or f"{NOTHING_FOUND}\n"
+        quotes = quotes_for(question.text, _entries_for(turn, question.text))
+        parts += [f"**{question.text}**\n", f"{_answer_text(quotes, turn.search_gap, includes_evidence=True)}\n"]
+    return "\n".join(parts) or f"{_answer_text((), turn.search_gap)}\n"

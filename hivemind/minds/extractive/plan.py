@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hivemind.documents.wrong_quotes import calls_wrong
 from hivemind.frozen import frozen
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
@@ -22,6 +23,7 @@ _SIGNATURE = re.compile(
     rf"|vielen dank|(?:viele|liebe|mit freundlichen) grüße\w?|merci|gracias){_FEW_WORDS}[,.!]?[ \t]*)$"
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z"
 )
+_ADDITION = re.compile(r"(?m)^Added by \S+ at \S+:\n")
 _CONTEXT_WORDS = 60
 _MAX_QUESTION_CHARS = 2_000
 
@@ -38,12 +40,19 @@ class Question:
 def plan_steps(title: str, text: str) -> list[Question]:
     """Return the list items and questions of a text in order, or the whole text as one question if there are none.
 
-    Repeated questions and fenced code are skipped. The list is never empty.
+    The questions in texts that were added to a task follow. Repeated questions and fenced code are skipped. The list is
+    never empty.
     """
+    text, *additions = _ADDITION.split(text)
     questions = _items_and_questions(text)
-    if len(questions) > 1 and questions[0].text == _squeeze(title):
-        del questions[0]  # the title repeats as a heading over its items
-    return [*{question.text: question for question in questions}.values()] or [_whole_text_question(title, text)]
+    if len(questions) > 1 and questions[0].text == _squeeze(title) and _HEADING.match(text.lstrip()):
+        del questions[0]  # the title is a heading over its items
+    if not questions:
+        statements = [addition for addition in additions if "?" not in addition and not calls_wrong(addition)]
+        questions = [_whole_text_question(title, "\n".join([text, *statements]))]
+    for addition in additions:
+        questions += _items_and_questions(addition)
+    return [*{question.text: question for question in questions}.values()]
 
 
 def questions_in(subject: str, text: str) -> list[Question]:

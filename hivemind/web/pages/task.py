@@ -15,6 +15,7 @@ from hivemind.landing.changes import branch_diffs
 from hivemind.layout import HUMAN, LANDING
 from hivemind.minds import Usage
 from hivemind.reasoning import LOG_NAME, ReasoningGraph, TaskGraph
+from hivemind.taskrun.published import stale_sources
 from hivemind.taskrun.transcript import Transcript, TranscriptEntry, TranscriptReader
 from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary, landing_state, read_outcome
 from hivemind.tools.registry import use_by_hand
@@ -45,6 +46,7 @@ def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
         "agent": task.owner,
         "landing": None,
         "outcome": None,
+        "stale_sources": [],
         "steps": [],
         "subtasks": [],
         "files": [],
@@ -94,6 +96,7 @@ def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
         "agent": task.owner if landing is None else task.kept.get(LANDING, {}).get("agent"),
         "landing": landing,
         "outcome": read_outcome(task.path) or "",
+        "stale_sources": [*stale_sources(hive, task)] if task.state is TaskState.DONE else [],
         "steps": hive.journal.view(lambda state: _steps(state, task.id)),
         "subtasks": [(subtask_id, hive.tasks.listing.outcome(subtask_id) or "open") for subtask_id in task.subtasks],
         "files": _files(hive, task),

@@ -1,0 +1,80 @@
+"""The quotes of a published result: what has become of their files, and what a person says of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hivemind.boundary import boundary
+from hivemind.documents import Citation
+from hivemind.errors import UserError
+from hivemind.fs import open_inside
+from hivemind.layout import HUMAN
+from hivemind.names import check_name
+from hivemind.presence.parts import Parts
+from hivemind.tasks import Task, read_outcome
+from hivemind.tasks.folder import ended_folder
+
+if TYPE_CHECKING:
+    from hivemind.documents.wrong_quotes import WrongQuote
+
+_QUOTE = re.compile(
+    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>.+):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
+    r" \(sha256 (?P<digest>[0-9a-f]{12})\)$",
+    re.MULTILINE,
+)
+
+
+def quotes_in(result: str) -> list[Citation]:
+    """Return the quotes of a result.md. Their digests are only the beginnings."""
+    quotes = []
+    for match in _QUOTE.finditer(result):
+        with boundary("quote of a result"):
+            lines = int(match["first"]), int(match["last"] or match["first"])
+        text = re.sub("(?m)^> ?", "", match["text"]).strip("\n")
+        quotes.append(Citation(match["path"], *lines, match["digest"], text))
+    return quotes
+
+
+def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
+    """Yield a sentence for each quoted file of a result that was changed or deleted since."""
+    done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"
+    digests = {quote.path: quote.digest for quote in quotes_in(read_outcome(task.path) or "")}
+    for path, quoted_digest in digests.items():
+        present_path = path.replace(done_folder, folder, 1) if path.startswith(done_folder) else path  # archived
+        try:
+            with open(open_inside(present_path, hive.layout.root, hive.config.read_roots(hive.layout)), "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except (OSError, UserError):
+            yield f"{path} was deleted, or cannot be read, since it was quoted"
+            continue
+        if not digest.startswith(quoted_digest):
+            yield f"{path} was changed since it was quoted"
+
+
+def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path, list[WrongQuote] | None]:
+    """Add a text to a task. A task that is over goes back to the inbox with it.
+
+    Return the task's folder and, if it was over and the text calls its result wrong, the quotes that are not quoted again:
+    those whose places the text names, or else all; otherwise None.
+    """
+    from hivemind.documents.wrong_quotes import WrongQuote, add_wrong_quotes, calls_wrong  # late: `task show` is fast
+
+    place = ended_folder(hive.layout, check_name(task_id, "task id"))
+    if place is None:
+        return hive.tasks.say(task_id, text, by=by), None
+    if not text.strip():
+        raise UserError("the text to add is empty", location=task_id)
+    if not calls_wrong(text):
+        return hive.tasks.endings.reopen(task_id, text, by=by), None
+    quotes = quotes_in(read_outcome(place) or "")
+    wrong_quotes = [
+        WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, task_id, text.strip(), quote.text)
+        for quote in [quote for quote in quotes if quote.place in text] or quotes
+    ]
+    if wrong_quotes:
+        add_wrong_quotes(hive.layout, wrong_quotes, durable=hive.config.durable)
+    return hive.tasks.endings.reopen(task_id, text, by=by), wrong_quotes
