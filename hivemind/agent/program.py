@@ -130,7 +130,10 @@ class _ProgramRun:
                 stack.callback(setattr, self._work, "program_at_work", False)
             listener, server_config = self._listen(stack)
             errors = stack.enter_context(TemporaryFile())
-            program = self._mind.start(prompt, self._folder, self._place(), server_config, errors, session=self.session)
+            program = self._mind.start(
+                prompt, self._folder, self._place(), server_config, errors, session=self.session,
+                folders=self._visible_folders(),
+            )  # fmt: skip
             status = self._watch(stack.enter_context(program), listener)
             error = last_line(errors)
         self._say_pieces()
@@ -150,6 +153,14 @@ class _ProgramRun:
             place = trees[0].path if trees else self._work.task.files
         place.mkdir(parents=True, exist_ok=True)
         return place
+
+    def _visible_folders(self) -> dict[Path, bool | None]:
+        """Return the folders that a box shows: roots that are no repositories, the task's folder and its worktrees."""
+        hive, work = self._tool_session.hive, self._work
+        repositories = hive.config.worktree_roots(hive.layout)
+        roots = hive.config.sandbox_folders(hive.layout)
+        folders = {path: is_writable for path, is_writable in roots.items() if path not in repositories}
+        return folders if work is None else {**folders, work.task.files: True, **work.worktrees.sandbox_folders()}
 
     def _watch(self, program: GuardedCommand, listener: socket.socket) -> int:
         """Read the output and make the calls until the program has ended. Return its exit status."""
@@ -185,6 +196,7 @@ class _ProgramRun:
                 ready = [*wait_for_input([output], 0), listener]  # output before the call is recorded before it
             if listener in ready:
                 self._serve(listener)
+            self._record_refusals()
             now = time.monotonic()
             if now >= until:
                 self._end(f"it worked for more than {config.timeout_s:g} s", 0.0)
@@ -296,6 +308,13 @@ class _ProgramRun:
         self._results.append(result)
         self._runner.reporter.called(call.tool)
         self._count_turn()
+
+    def _record_refusals(self) -> None:
+        """Record what the proxy of the program's box has refused, as failed calls of `network`."""
+        for number, reason in enumerate(self._mind.refusals()):
+            host = reason.split(" ", 1)[0]
+            call = OutputLine(tool="network", id=f"network-{number}", arguments={"host": host})
+            self._record_call(call, OutputLine(result=f"refused: {reason}", failed=True))
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Return a thought that names the session, for the next run to continue it."""

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind import fs
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
@@ -51,7 +52,7 @@ class AgentProgram(StrictModel):
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     login: bool = False
-    sandbox: str | None = None
+    mode: str | None = None
     max_turns: int | None = Field(None, ge=1)
     timeout_s: float = Field(3600, gt=0)
     quiet_s: float = Field(900, gt=0)
@@ -125,7 +126,9 @@ class Profile(StrictModel):
     login: str | None = None
     home: str
     environment: dict[str, str] = {}
-    sandbox: str = ""
+    mode: str = ""
+    boxed_mode: str | None = None
+    hosts: tuple[str, ...] = ()
     words: tuple[str, ...]
     resume: tuple[str, ...] = ()
     session: tuple[str, ...]
@@ -196,29 +199,42 @@ class Profile(StrictModel):
             program_arguments += lists[word] if word in lists else [Template(word).substitute(substitutions)]
         return program_arguments
 
-    def prepare(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
-        """Write the profile's files into `files`. Return the program's environment, with no keys but its own."""
+    def prepare(
+        self, config: AgentProgram, relay_command: Sequence[str], files: Path, *, is_boxed: bool
+    ) -> dict[str, str]:
+        """Write the profile's files into `files`. Return the program's environment, with no keys but its own.
+
+        In a box a program with the person's login has a home of its own too.
+        """
         substitutions = self._substitutions(config, relay_command, files)
         for name, text in self.files.items():
-            path = files / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(Template(text).substitute(substitutions), "utf-8")
+            write_below(files, name, Template(text).substitute(substitutions))
         names = (*_INHERITED_VARIABLES, *(() if config.login else self.keys), *config.env)
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         profile_environment = {
             name: Template(text).substitute(substitutions) for name, text in self.environment.items()
         }
-        if config.login:
+        if config.login and not is_boxed:
             return {"HOME": os.path.expanduser("~"), **inherited, **profile_environment}
         home = files / "home"
         home.mkdir(parents=True, exist_ok=True)
-        return {"HOME": str(home), self.home: str(home), **inherited, **profile_environment}
+        own_home = {} if config.login else {self.home: str(home)}
+        return {"HOME": str(home), **own_home, **inherited, **profile_environment}
+
+    def login_files(self, files: Path) -> dict[Path, Path]:
+        """Return the person's login file by its path in the program's own home, where an empty file is created for it."""
+        if self.login is None:
+            return {}
+        path = Path(self.login).expanduser()
+        name = path.relative_to(Path.home()) if path.is_relative_to(Path.home()) else Path(path.name)
+        write_below(files, str("home" / name), "")
+        return {files / "home" / name: Path(os.path.realpath(path))}
 
     def _substitutions(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
         command, *arguments = relay_command
         return {
             "command": json.dumps(command), "arguments": json.dumps(arguments), "line": json.dumps([*relay_command]),
-            "files": str(files), "sandbox": config.sandbox or self.sandbox,
+            "files": str(files), "mode": config.mode or self.mode,
         }  # fmt: skip
 
     def read(self, line: str) -> Iterator[OutputLine]:
@@ -242,6 +258,16 @@ def program_config(argument: object) -> AgentProgram:
     """Validate the value of `mind:` in an agent's file. Raises UserError."""
     values = {"agent": argument} if isinstance(argument, str) else argument
     return validate(AgentProgram, ParsedText(dict(values) if isinstance(values, Mapping) else {}, {}, "mind"))
+
+
+def write_below(base: Path, name: str, text: str) -> None:
+    """Write a file below `base`, where a program may have put links: they are not followed, and a link at the end is replaced."""
+    path = Path(name)
+    folder = fs.folder_below(base, path.parent.parts, create=True)
+    try:
+        fs.write_at(folder, path.name, text, durable=False)
+    finally:
+        os.close(folder)
 
 
 def _elements(message: dict[str, Any], path: str | None) -> Iterator[dict[str, Any]]:
