@@ -187,7 +187,7 @@ class _ProgramRun:
             sources = [*program.descriptors, listener, *(() if self._interruption else stop_signal.descriptors)]
             now = time.monotonic()
             wait_s = min(until, quiet, program.due, now + _LOOK_S, self._ends_at or until) - now
-            is_active = bool(wait_for_input(sources, max(0.0, wait_s), program.outputs))
+            ready = wait_for_input(sources, max(0.0, wait_s), program.outputs)
             if stop_signal.is_set():
                 self._interrupt(MindUnavailable("the agent was stopped"))
             elif self._work is not None and self._work.was_moved:
@@ -196,10 +196,10 @@ class _ProgramRun:
                 self._take(event)
                 if self._is_done:
                     return
-            if wait_for_input([listener], 0):
+            if listener in ready:
                 self._serve(listener)
             now = time.monotonic()
-            quiet = now + config.quiet_s if is_active else quiet
+            quiet = now + config.quiet_s if ready else quiet
             if now >= until:
                 self._end(f"it worked for more than {config.timeout_s:g} s", 0.0)
             elif now >= quiet:
@@ -457,6 +457,7 @@ class _ProgramRun:
             except Unreadable as error:
                 response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
+                self._flush_chunks()
                 right = secrets.compare_digest(token, self._token)
                 refusal = {"text": "failed: not your agent", "failed": True}
                 response = self._answer(tool, arguments) if right else refusal
