@@ -107,14 +107,16 @@ class ProgramRunner:
         try:
             run.run()
         except MindUnavailable as error:
-            if run.heard or run.session is None or self.stop_signal.is_set() or isinstance(error, LoginNeeded):
+            is_known = run.heard or run.has_session or run.session is None
+            if is_known or self.stop_signal.is_set() or isinstance(error, LoginNeeded):
                 raise
             raise SessionLost(f"the session {run.session} is not known: {error}") from error
         return turn.thought
 
 
 class _ProgramRun:
-    """One run of the program, which continues `session`. `heard` is True after its first text or call."""
+    """One run of the program, which continues `session`. `has_session` is True once it has opened it, `heard` after its first
+    text or call."""
 
     def __init__(self, runner: ProgramRunner, turn: Turn, session: Session, window: ContextWindow) -> None:
         assert runner.mind.program is not None
@@ -125,13 +127,14 @@ class _ProgramRun:
         self._folder = session.hive.layout.agent_state(session.agent) / "program"
         self._token = secrets.token_hex(16)
         self.session = _session_of(self._talk, self._mind)
-        self.heard = self._has_session = False
+        self.heard = self.has_session = False
         self._open_calls: dict[str, ProgramCall] = {}
         self._chunks: list[AgentText] = []
         self._plan: AgentPlan | None = None
         self._update_count = 0
         self._problem = ""
         self._failure: str | None = None  # the reason why the program could not go on
+        self._refusal: str | None = None  # the setting that it refuses
         self._parking: Parking | None = None
         self._interruption: HivemindError | None = None  # raised when the program was ended for it
         self._is_done = False
@@ -262,10 +265,12 @@ class _ProgramRun:
             raise MindError(f"{name} was ended: {self._end_reason}")
         elif self._is_over:
             return
+        elif self._refusal is not None:
+            self._ask_operator(f"{name} {self._refusal}.")
         elif self._failure is not None:
             reason = f"{name} {self._failure}: {self._problem or error}".rstrip(": ")
             runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
-            most = _MAX_SILENT_RUNS if self._has_session else _MAX_FAILED_STARTS
+            most = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
             if runner.failed_starts < most or work is None:
                 raise MindUnavailable(reason)
             self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
@@ -300,7 +305,7 @@ class _ProgramRun:
             self._flush_chunks()
         match event:
             case SessionOpened():
-                self.session, self._has_session = event.session, True
+                self.session, self.has_session = event.session, True
             case AgentText():
                 self._add_text(event)
             case AgentPlan():
@@ -326,6 +331,8 @@ class _ProgramRun:
                 self._end_turn(event.reason)
             case Failure(kind="login"):
                 raise LoginNeeded(f"{self._mind.name} {event.reason}")
+            case Failure(kind="settings"):
+                self._is_done, self._refusal = True, event.reason
             case Failure():
                 self._failure, self._is_done = event.reason, True
             case TooMuchOutput():

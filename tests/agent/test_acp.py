@@ -327,9 +327,9 @@ def test_a_program_whose_task_is_cancelled_is_asked_to_end_and_its_usage_is_book
     ("order", "reason"), [("!hang", "it printed nothing for 1 s"), ("!flood", "it printed more than 8,388,608 bytes")]
 )
 def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_words(
-    coder: Crew, order: str, reason: str
+    coder: Crew, order: str, quiet_s: int, reason: str
 ):
-    agent = begin(coder, "resume", "reexec", orders="\n".join([order] * 4), quiet_s=1)
+    agent = begin(coder, "resume", "reexec", orders="\n".join([order] * 4), quiet_s=quiet_s)
     until_idle(agent)
     assert reason in (task(coder) / "error.md").read_text()
 
@@ -400,7 +400,7 @@ def test_a_call_without_a_result_is_in_the_trail(coder: Crew):
     [
         (["version=7"], {}, "speaks version 7 of the protocol, not 1"),
         (["modes=a,b"], {"mode": "c"}, "has no mode 'c'; it has a, b"),
-        (["models=x"], {"model": "y"}, "has no model 'y'; it has x"),
+        (["models=x", "refuses"], {"model": "y"}, "has no model 'y'; it has x (there is no y)"),
     ],
 )
 def test_a_program_that_cannot_serve_says_why(coder: Crew, flags: list[str], more: dict[str, str], problem: str):

@@ -7,8 +7,8 @@ the answer), `late JSON` (an update after the answer), `stop REASON`, `error COD
 (until it is cancelled, or there is a file `go`), `deaf` (cancelled or not), `flood`, `child` (one that outlives it).
 
 Flags: `resume`, `load` (with a replay before the answer), `late` (with a replay after it), `login` (required), `key=METHOD`
-(to log in by), `modes=a,b`, `models=a,b`, `version=N`, `die=METHOD` (kill -9 before that request is answered, once),
-`dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what it has cost.
+(to log in by), `modes=a,b`, `models=a,b`, `refuses` (every setting), `version=N`, `die=METHOD` (kill -9 before that request
+is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what it has cost.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ class Agent:
             case "session/new" | "session/resume" | "session/load":
                 return self.open_session(method, params)
             case "session/set_mode" | "session/set_model":
+                if "refuses" in FLAGS:
+                    raise Refusal(-32602, f"there is no {params['modelId']}")
                 with open(HOME / "settings", "a") as file:
                     file.write(f"{params.get('modeId') or params.get('modelId')}\n")
                 return {}

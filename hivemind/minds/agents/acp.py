@@ -86,7 +86,7 @@ class AcpSession(ProgramSession):
         self._place = {"cwd": os.path.abspath(folder), "mcpServers": [server]}
         self._first_prompt, self._session = prompt, session
         self._capabilities: Mapping[str, Any] = {}
-        self._open_settings: set[RequestId] = set()
+        self._open_settings: dict[RequestId, str] = {}  # with what a refusal means
         self._replay_s = 0.0
         self._is_prompting = self._is_cancelled = self._has_authenticated = False
         self._stop_reason = ""
@@ -179,7 +179,7 @@ class AcpSession(ProgramSession):
     def _message_events(self, message: Incoming) -> Iterator[Event]:
         match message:
             case Response(error=JsonRpcError() as error):
-                yield from self._error_events(message.method, error)
+                yield from self._error_events(message, error)
             case Response():
                 yield from self._response_events(message)
             case Notification(method="session/update"):
@@ -191,11 +191,11 @@ class AcpSession(ProgramSession):
             case Request():
                 self._rpc.refuse(message, JsonRpcError(METHOD_NOT_FOUND, f"{message.method} is not offered"))
                 yield OtherUpdate(message.method, _dumped(message.params))
-            case Notification():
+            case Notification() if self._is_prompting:
                 yield OtherUpdate(message.method, _dumped(message.params))
             case BadLine(is_too_long=True):
                 yield TooMuchOutput(MAX_LINE_BYTES)
-            case BadLine():
+            case BadLine() if self._is_prompting:
                 yield OtherUpdate(message.reason, message.text)
 
     def _response_events(self, response: Response) -> Iterator[Event]:
@@ -217,22 +217,24 @@ class AcpSession(ProgramSession):
                 self._stop_reason = str(result.get("stopReason") or "end_turn")[:100]
                 self.due = time.monotonic() + _REST_S
             case _:
-                self._open_settings.discard(response.id)
+                self._open_settings.pop(response.id, None)
                 self._await_prompt()
 
-    def _error_events(self, method: str, error: JsonRpcError) -> Iterator[Event]:
+    def _error_events(self, response: Response, error: JsonRpcError) -> Iterator[Event]:
+        """Yield the failure that an error means. On a missing login, the program is first told to take its key."""
+        method, reason = response.method, error.message[:500]
         is_session = method in ("session/new", "session/load", "session/resume")
-        if error.code == _AUTH_REQUIRED and (is_session or method == "session/prompt"):
-            if is_session and self._rules.authenticate is not None and not self._has_authenticated:
-                self._has_authenticated = True
-                self._rpc.request("authenticate", {"methodId": self._rules.authenticate})
-                return
-            yield Failure(f"has no login ({error.message[:200]}): {self._profile.login_hint}", "login")
-        elif method == "authenticate":
-            yield Failure(f"does not take its key ({error.message[:200]}): {self._profile.login_hint}", "login")
+        if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:
+            self._has_authenticated = True
+            self._rpc.request("authenticate", {"methodId": self._rules.authenticate})
+        elif error.code == _AUTH_REQUIRED or method == "authenticate":
+            yield Failure(f"has no login ({reason}): {self._profile.login_hint}", "login")
+        elif response.id in self._open_settings:
+            yield Failure(f"{self._open_settings[response.id]} ({reason})", "settings")
         else:
             details = "" if error.data is None else f" ({as_text(error.data)})"
-            yield Failure(f"refuses {method}: {error.message}{details}"[:1000])
+            is_lost = is_session and method != "session/new"
+            yield Failure(f"refuses {method}: {reason}{details}"[:1000], "session" if is_lost else "error")
 
     # the session
 
@@ -245,7 +247,7 @@ class AcpSession(ProgramSession):
             method = "session/resume" if can_resume else "session/load"
             self._rpc.request(method, {"sessionId": self._session, **self._place})
         else:
-            yield Failure("cannot continue a session")
+            yield Failure("cannot continue a session", "session")
 
     def _session_events(self, method: str, result: Mapping[str, Any]) -> Iterator[Event]:
         """Set mode and model, which a session that is loaded may have lost. The prompt is sent after that."""
@@ -278,10 +280,13 @@ class AcpSession(ProgramSession):
             method, fields = "session/set_config_option", {"configId": option.get("id"), "value": value}
         else:
             method, fields = f"session/set_{name}", {key: value}
-        if values and value not in values:
-            yield Failure(f"has no {name} {value!r}; it has {', '.join(map(str, values[:20]))}")
+        problem = f"has no {name} {value!r}; it has {', '.join(map(str, values[:20])) or 'no choice'}"
+        if (
+            values and value not in values and name == "mode"
+        ):  # names of models that it does not list may be known to it
+            yield Failure(problem, "settings")
             return
-        self._open_settings.add(self._rpc.request(method, {"sessionId": self._session, **fields}))
+        self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
 
     def _await_prompt(self) -> None:
         """Have the prompt sent when the settings are made and, after a load, the history is replayed."""
@@ -345,8 +350,8 @@ class AcpSession(ProgramSession):
         tool = next((name for path, name in names.items() if name and path != "title"), kind)
         locations = [_mapping(location).get("path") for location in _list(fields.get("locations"))]
         raw_input = fields.get("rawInput")
-        arguments = raw_input if isinstance(raw_input, dict) else {} if raw_input is None else {"input": raw_input}
         paths = tuple(str(path) for path in locations[:_MAX_PATHS] if path)
+        arguments = raw_input if raw_input and isinstance(raw_input, dict) else {"title": title, "paths": [*paths]}
         return ProgramCall(call_id, tool, arguments, title[:_TITLE_CHARS], kind, paths, is_hive_tool)
 
     def _usage_events(self, message: Mapping[str, Any]) -> Iterator[Event]:

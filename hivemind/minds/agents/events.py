@@ -106,10 +106,14 @@ class TurnEnd:
 
 @frozen
 class Failure:
-    """The program cannot go on: `reason` completes a sentence that begins with its name. `kind` login: a person has to log in."""
+    """The program cannot go on: `reason` completes a sentence that begins with its name.
+
+    Of the kind `session` it cannot continue the session, of `settings` it refuses its mode or model, of `login` a person has
+    to log in first.
+    """
 
     reason: str
-    kind: Literal["error", "login"] = "error"
+    kind: Literal["error", "session", "settings", "login"] = "error"
 
 
 @frozen
