@@ -252,6 +252,11 @@ class AgentConfig(StrictModel):
         return BoxSettings(self.sandbox, self.network)
 
     @property
+    def lacks_box(self) -> bool:
+        """True if the agent's program should run in a box, and bubblewrap does not run here."""
+        return self.runs_program and self.sandbox == "auto" and not self.box.is_boxed
+
+    @property
     def has_boxed_commands(self) -> bool:
         """True if the agent's commands run in a box: `auto` is for coding agents, whose programs could else leave theirs."""
         return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
