@@ -8,7 +8,8 @@ the answer), `late JSON` (an update after the answer), `stop REASON`, `error COD
 
 Flags: `resume`, `load` (with a replay before the answer), `late` (with a replay after it), `login` (required), `key=METHOD`
 (to log in by), `modes=a,b`, `models=a,b`, `refuses` (every setting), `version=N`, `die=METHOD` (kill -9 before that request
-is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what it has cost.
+is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what
+it has cost.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ class AcpSession(ProgramSession):
         yield call
         if fields.get("status") in ("completed", "failed"):
             fields["is_over"] = True
-            text = _result_text(fields) or self._outputs.get(call.id, "")
+            text = _content_texts(fields) or self._outputs.get(call.id) or as_text(fields.get("rawOutput")) or ""
             yield ProgramCallResult(call.id, text, fields["status"] == "failed")
 
     def _merged_call(self, update: Mapping[str, Any]) -> ProgramCall:
@@ -397,16 +397,15 @@ def _content_text(content: Any) -> str:
     return str(text or "") if block.get("type") in (None, "text") else f"[{block.get('type')}] {text or ''}".rstrip()
 
 
-def _result_text(fields: Mapping[str, Any]) -> str:
-    """Return the output of a call: its contents and diffs, or else what it returned raw."""
+def _content_texts(fields: Mapping[str, Any]) -> str:
+    """Return the texts and diffs in the content of a call."""
     texts = []
     for content in map(_mapping, _list(fields.get("content"))):
         if content.get("type") == "diff":
             texts.append(_diff_text(content))
         elif content.get("type") == "content":
             texts.append(_content_text(content.get("content")))
-    raw_output = fields.get("rawOutput")
-    return "\n".join(filter(None, texts)) or as_text(raw_output) or ""
+    return "\n".join(filter(None, texts))
 
 
 def _diff_text(content: Mapping[str, Any]) -> str:
