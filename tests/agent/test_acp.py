@@ -131,14 +131,15 @@ def test_what_comes_for_another_session_or_in_no_known_form_harms_nothing(coder:
         update("tool_call_update", toolCallId=["c"], content={"a": 1}, status=4, locations="none"),
         update("agent_message_chunk", content=7),
         update("plan", entries=[1, None]),
-        "!say Mine.",
+        update("agent_message_chunk", content={"type": "text", "text": "\ud83d"}),
+        "!say  Mine.",
         FINISH,
         "!stop because_i_say_so",
     ]
     agent = begin(coder, "resume", orders="\n".join(orders))
     until_idle(agent)
     assert is_done(coder)
-    assert texts(coder) == ["Mine."]
+    assert texts(coder) == ["? Mine."]
     assert (home(coder) / "asked").read_text().split() == ["-32601", "-32601"]
     kept = "\n".join(notes(coder, "update"))
     for part in ("Not mine.", "Loading the model", "answers no request", "_vendor/note", "fs/read_text_file"):
