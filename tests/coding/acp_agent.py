@@ -3,12 +3,14 @@
 An order is a line that begins with `!`: `say TEXT`, `update JSON` (any update of a session), `as SESSION JSON` (an update for
 another session), `call TOOL JSON` (a tool of the hive; {ids} as in fake_agent.py), `write PATH TEXT`, `ask JSON` (for
 permission; the outcome is appended to the file `asked`), `request METHOD`, `send JSON` (any line), `answer JSON` (fields of
-the answer), `late JSON` (an update after the answer), `stop REASON`, `error CODE TEXT`, `die` (kill -9), `exit N TEXT`, `hang`
-(until it is cancelled, or there is a file `go`), `deaf` (cancelled or not), `flood`, `child` (one that outlives it).
+the answer), `late JSON` (an update after the answer), `spend` (some money), `stop REASON`, `error CODE TEXT`, `die`
+(kill -9), `exit N TEXT`, `hang` (until it is cancelled, or there is a file `go`), `deaf` (cancelled or not), `flood`, `child`
+(one that outlives it).
 
 Flags: `resume`, `load` (with a replay before the answer), `late` (with a replay after it), `login` (required), `key=METHOD`
 (to log in by), `modes=a,b`, `models=a,b`, `refuses` (every setting), `version=N`, `die=METHOD` (kill -9 before that request
-is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what it has cost.
+is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what
+it has cost.
 """
 
 from __future__ import annotations
@@ -159,13 +161,17 @@ class Agent:
             else:
                 self.obey(order, rest, hive)
         state.write_text(json.dumps(orders))
+        self.spend()
+        usage = {"inputTokens": 60, "cachedReadTokens": 40, "outputTokens": 10, "totalTokens": 110}
+        reason = "cancelled" if self.cancelled.is_set() else self.stop_reason
+        return {"stopReason": reason, "usage": usage, **extra}
+
+    def spend(self) -> None:
+        """Report the cost of the session, which has risen."""
         cost = HOME / f"{self.session}.cost"
         cost.write_text(str(round(COST + (float(cost.read_text()) if cost.exists() else 0), 6)))
         amount = {"amount": float(cost.read_text()), "currency": "USD"}
         self.update({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": amount})
-        usage = {"inputTokens": 60, "cachedReadTokens": 40, "outputTokens": 10, "totalTokens": 110}
-        reason = "cancelled" if self.cancelled.is_set() else self.stop_reason
-        return {"stopReason": reason, "usage": usage, **extra}
 
     def obey(self, order: str, rest: str, hive: Hive) -> None:
         first, _, more = rest.partition(" ")
@@ -196,6 +202,8 @@ class Agent:
                 sys.stdout.flush()
             case "late":
                 self.later.append(json.loads(rest))
+            case "spend":
+                self.spend()
             case "stop":
                 self.stop_reason = rest
             case "error":

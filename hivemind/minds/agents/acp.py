@@ -327,7 +327,7 @@ class AcpSession(ProgramSession):
         yield call
         if fields.get("status") in ("completed", "failed"):
             fields["is_over"] = True
-            text = _result_text(fields) or self._outputs.get(call.id, "")
+            text = _content_texts(fields) or self._outputs.get(call.id) or as_text(fields.get("rawOutput")) or ""
             yield ProgramCallResult(call.id, text, fields["status"] == "failed")
 
     def _merged_call(self, update: Mapping[str, Any]) -> ProgramCall:
@@ -351,7 +351,9 @@ class AcpSession(ProgramSession):
         locations = [_mapping(location).get("path") for location in _list(fields.get("locations"))]
         raw_input = fields.get("rawInput")
         paths = tuple(str(path) for path in locations[:_MAX_PATHS] if path)
-        arguments = raw_input if raw_input and isinstance(raw_input, dict) else {"title": title, "paths": [*paths]}
+        arguments = {"title": title, **({"paths": [*paths]} if paths else {})}
+        if raw_input and isinstance(raw_input, dict):
+            arguments = raw_input
         return ProgramCall(call_id, tool, arguments, title[:_TITLE_CHARS], kind, paths, is_hive_tool)
 
     def _usage_events(self, message: Mapping[str, Any]) -> Iterator[Event]:
@@ -397,16 +399,15 @@ def _content_text(content: Any) -> str:
     return str(text or "") if block.get("type") in (None, "text") else f"[{block.get('type')}] {text or ''}".rstrip()
 
 
-def _result_text(fields: Mapping[str, Any]) -> str:
-    """Return the output of a call: its contents and diffs, or else what it returned raw."""
+def _content_texts(fields: Mapping[str, Any]) -> str:
+    """Return the texts and diffs in the content of a call."""
     texts = []
     for content in map(_mapping, _list(fields.get("content"))):
         if content.get("type") == "diff":
             texts.append(_diff_text(content))
         elif content.get("type") == "content":
             texts.append(_content_text(content.get("content")))
-    raw_output = fields.get("rawOutput")
-    return "\n".join(filter(None, texts)) or as_text(raw_output) or ""
+    return "\n".join(filter(None, texts))
 
 
 def _diff_text(content: Mapping[str, Any]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable
 from hivemind.guarded import GuardedCommand
+from hivemind.json_text import read_json
 from hivemind.minds.agents.events import (
     AgentText,
     Event,
@@ -54,9 +54,10 @@ class LineSession(ProgramSession):
 def read_line(profile: Profile, line: str) -> Iterator[Event]:
     """Yield the events of a line of output. Lines that are not JSON or match no rule are skipped."""
     try:
-        with boundary("line of a program's"):
-            message = dict(json.loads(line))
+        message = read_json(line)
     except Unreadable:
+        return
+    if not isinstance(message, dict):
         return
     for rule in profile.lines:
         for element in _elements(message, rule.each):
