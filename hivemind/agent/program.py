@@ -164,6 +164,10 @@ class _ProgramRun:
                 folders=self._visible_folders(),
             )  # fmt: skip
             stack.enter_context(self._program)
+            if self.session is None and self._mind.loopback_in_box:
+                self._note(
+                    "network", f"Its box reaches {', '.join(self._mind.loopback_in_box)}: its env or args name it."
+                )
             self._watch(listener)
             error = last_line(errors)
         self._close_turn()
@@ -204,13 +208,13 @@ class _ProgramRun:
                 self._interrupt(MindUnavailable("the agent was stopped"))
             elif self._work is not None and self._work.was_moved:
                 self._interrupt(TaskMoved("its task was taken away", location=self._work.task.id))
+            self._record_refusals()
             for event in program.read():  # output before the call is recorded before it
                 self._take(event)
                 if self._is_done:
                     return
             if listener in ready:
                 self._serve(listener)
-            self._record_refusals()
             now = time.monotonic()
             quiet = now + config.quiet_s if ready else quiet
             if now >= until:

@@ -123,11 +123,11 @@ class AgentMind:
         fs.write(config_path, json.dumps(relay_config), durable=False)
         relay_command = [sys.executable, "-I", "-S", relay.__file__, os.fspath(config_path)]
         program_arguments = self.profile.arguments(self.config, relay_command, files, session)
-        environment = self.profile.prepare(self.config, relay_command, files, is_boxed=self.box.is_boxed)
         exit_s = min(EXIT_S, self.config.quiet_s)
 
         def launch(stdin: IO[bytes]) -> GuardedCommand:
             """Start the command line, in a box if there is one."""
+            environment = self.profile.prepare(self.config, relay_command, files, is_boxed=self.box.is_boxed)
             command = [self.path, *program_arguments]
             if not self.box.is_boxed:
                 return GuardedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)
@@ -164,16 +164,18 @@ class AgentMind:
         return [] if self._running_box is None else self._running_box.refusals()
 
     @property
-    def loopback(self) -> list[str]:
-        """The hosts and ports on loopback that URLs in the program's variables and arguments name."""
+    def loopback_in_box(self) -> list[str]:
+        """The hosts and ports on loopback that a box reaches because a URL in the program's variables or arguments names them."""
+        if not self.box.is_boxed or self.box.network == "open":
+            return []
         return loopback_urls([*self.config.args, *(os.environ.get(name, "") for name in self.config.env)])
 
     @property
     def network(self) -> Literal["open"] | Hosts:
-        """The hosts that the program may reach in a box: its provider's, those of the agent's file, and `loopback`."""
+        """The hosts that the program may reach in a box: its provider's, those of the agent's file, and `loopback_in_box`."""
         if self.box.network == "open":
             return "open"
-        return Hosts.parse([*self.profile.hosts, *self.box.network, *self.loopback])
+        return Hosts.parse([*self.profile.hosts, *self.box.network, *self.loopback_in_box])
 
 
 class _Completion:

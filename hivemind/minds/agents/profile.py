@@ -63,9 +63,13 @@ class AgentProgram(StrictModel):
     @classmethod
     def _mode(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and "sandbox" in values:
-            raise ValueError(
-                f"sandbox is a key of the agent's file; the program's own mode is mode: {values['sandbox']}"
+            value = values["sandbox"]
+            key = (
+                f"mind: {{mode: {value}}}"
+                if value not in ("auto", "bwrap", "none")
+                else f"sandbox: {value} beside mind"
             )
+            raise ValueError(f"sandbox is no key of mind: write {key}")
         return values
 
     @model_validator(mode="after")
