@@ -168,7 +168,7 @@ class AcpRules(StrictModel):
 
     program: str | None = None
     install: str | None = None
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = ("$args",)
     environment: dict[str, str] = {}
     files: dict[str, str] = {}
     mode: str = ""
