@@ -83,6 +83,7 @@ def init(
 def _init_for_git(repository: Path, hive_path: str | None, workspace: str | None) -> CommandOutput:
     from hivemind.hive import Hive
     from hivemind.layout import Layout
+    from hivemind.sandbox import has_sandbox
     from hivemind.swarm.for_git import files_for_git, find_programs
     from hivemind.swarm.project_check import find_check
     from hivemind.taskrun.worktree import check_repository
@@ -102,6 +103,7 @@ def _init_for_git(repository: Path, hive_path: str | None, workspace: str | None
     lines = [
         f"Created a hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
         *(str(program.access_problem) for program in programs if program.access_problem is not None),
+        *(["bubblewrap does not run here: these programs will have all your rights."] if not has_sandbox() else []),
         _check_line(project.check, is_confirmed),
         f"Next: cd {layout.root}; hivemind agent try lead 'Say hello.'; hivemind task add --role lead '...'; hivemind up",
     ]
@@ -464,6 +466,9 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
         yield f"Exchange   {one_line(overview.exchange)}"
     if overview.landing is not None:
         yield f"Landing    {one_line(overview.landing)}"
+    if overview.unboxed:
+        names = ", ".join(sorted(overview.unboxed, key=natural_key))
+        yield f"Boxes      bubblewrap does not run here: the programs of {names} have all your rights (hivemind doctor)"
     counts = overview.tasks
     active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
     yield f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed"

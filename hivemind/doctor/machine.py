@@ -57,21 +57,23 @@ def _settings_finding(
 
 
 def check_sandbox(context: CheckContext) -> Iterator[CheckFinding]:
-    """Check that bubblewrap works, if an agent is configured to use it. Without it, that agent's commands are refused."""
+    """Check that bubblewrap works, if an agent's commands or program are to run in it."""
     agents = context.agents.configs if context.agents else {}
-    sandboxed_agents = [name for name, config in agents.items() if config.sandbox == "bwrap"]
-    try:
-        if sandboxed_agents:
-            try_sandbox()
-    except UserError as error:
-        affected_agents = (
-            sandboxed_agents[0]
-            if len(sandboxed_agents) == 1
-            else f"{sandboxed_agents[0]} and {len(sandboxed_agents) - 1} more"
-        )
-        yield CheckFinding(
-            context.layout.agents, f"{error.message}: every command of {affected_agents} is refused", error.remedy or ""
-        )
+    for names, consequence, is_note in (
+        (
+            [name for name, config in agents.items() if config.sandbox == "bwrap"],
+            "every command of {} is refused",
+            False,
+        ),
+        ([name for name, config in agents.items() if config.lacks_box], "the program of {} has all your rights", True),
+    ):
+        try:
+            if names:
+                try_sandbox()
+        except UserError as error:
+            subjects = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+            message = f"{error.message}: {consequence.format(subjects)}"
+            yield CheckFinding(context.layout.agents, message, error.remedy or "", note=is_note)
 
 
 def check_file_system(context: CheckContext) -> Iterator[CheckFinding]:

@@ -9,23 +9,28 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.minds.mind import Mind
 from hivemind.minds.patience import Patience
+from hivemind.sandbox import BoxSettings
 
 _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
     "extractive", "scripted: FILE", "command: [program, args…]",
     *(f"{provider}:MODEL" for provider in _PROVIDERS[:-1]), "openai-compatible: {url, model, key_env}",
-    "agent: codex | claude | gemini | opencode | PROFILE", "mcp (a program from outside)",
+    "agent: codex | claude | gemini | opencode | … | PROFILE", "acp: NAME | [program, args…]", "mcp (a program from outside)",
 )  # fmt: skip
 
 
 def open_mind(
-    name: str | Mapping[str, Any] = "extractive", *, root: Path | None = None, patience: Patience | None = None
+    name: str | Mapping[str, Any] = "extractive",
+    *,
+    root: Path | None = None,
+    patience: Patience | None = None,
+    box: BoxSettings | None = None,
 ) -> Mind:
     """Open a mind. Imports only the modules of the mind's kind.
 
     `name` is the value of `mind:` in agents/<agent>.yaml. Relative paths start at `root`, the hive's folder. `patience`
-    controls retries of requests to a provider. Raises UserError for an unknown name, and for a model if its key or client
-    library is missing.
+    controls retries of requests to a provider, `box` is for a coding agent's program. Raises UserError for an unknown
+    name, and for a model if its key or client library is missing.
     """
     kind, argument = _split_name(name)
     if kind in _PROVIDERS:
@@ -40,10 +45,11 @@ def open_mind(
         from hivemind.minds.scripted import ScriptedMind
 
         return ScriptedMind.load((root or Path()) / argument)
-    if kind == "agent" and argument is not None:
+    if kind in ("agent", "acp") and argument is not None:
         from hivemind.minds.agents import AgentMind, program_config
 
-        return AgentMind(program_config(argument), root=root)
+        config = program_config(argument if isinstance(argument, dict) else {kind: argument})
+        return AgentMind(config, root=root, box=box)
     if kind == "command" and (program := _program_arguments(argument)):
         from hivemind.minds.command import CommandMind
 
@@ -78,8 +84,9 @@ def _split_name(name: object) -> tuple[str, Any]:
     if isinstance(name, str):
         kind, colon, argument = name.partition(":")
         return kind.strip(), argument.strip() if colon else None
-    if isinstance(name, Mapping) and "agent" in name:
-        return "agent", dict(name)
+    for kind in ("agent", "acp"):
+        if isinstance(name, Mapping) and kind in name:
+            return kind, dict(name)
     if isinstance(name, Mapping) and len(name) == 1:
         return next((str(kind), argument) for kind, argument in name.items())
     return "", None

@@ -62,8 +62,8 @@ class Overview:
     """The state of a hive. `supervisor` is the record of the running supervisor (pid, since) or None. `tasks` counts
     tasks by state; active ones include parked ones. `waiting` and `parked` are pairs of task and reason. `mail_waits`
     pairs an agent with the reason why its unread mail will stay unread. `needs_you` pairs a letter's id with its
-    problem: an unknown address. `search` describes how texts are searched. `left` pairs a task of an absent member with
-    the time of its return."""
+    problem: an unknown address. `unboxed` are the coding agents whose programs have no box. `search` describes how texts
+    are searched. `left` pairs a task of an absent member with the time of its return."""
 
     hive: Path
     workspace: str
@@ -85,6 +85,7 @@ class Overview:
     untold: int = 0
     exchange: str | None = None
     landing: str | None = None
+    unboxed: tuple[str, ...] = ()
 
 
 def overview(hive: Parts) -> Overview:
@@ -103,6 +104,7 @@ def overview(hive: Parts) -> Overview:
         untold=hive.tasks.outbox.count,
         exchange=_exchange_now(hive, active),
         landing=_landing_now(hive, active),
+        unboxed=tuple(name for name, config in hive.agents.items() if config.lacks_box),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         search=search_now(hive),

@@ -1,6 +1,6 @@
 """A program that works as coding agents do, by orders that stand in its prompt; run by its path, with nothing but Python.
 
-An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `call TOOL JSON` (with {mail}, the id of the letter in
+An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `sh COMMAND`, `call TOOL JSON` (with {mail}, the id of the letter in
 the prompt, and {ids}, those of the subtasks that the last call made), `print TEXT` (as it is), `die` (kill -9, once in a
 session), `exit N TEXT`, `hang`, `close` (its output, and hang), `flood`. A session keeps the
 orders that are left, and is gone on with by its id.
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HOME = Path(os.environ["FAKE_HOME"])
+HOME = Path(os.environ.get("FAKE_HOME", os.environ["HOME"]))
 
 
 def tell(**line: Any) -> None:
@@ -48,6 +48,11 @@ class Hive:
         return self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"]
 
 
+def ids_in(text: str) -> list[str]:
+    """The ids of a task's subtasks."""
+    return re.findall(r"\bt\.[\w.-]+", text)
+
+
 def main() -> None:
     line, session = json.loads(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
     prompt = sys.stdin.read()
@@ -71,13 +76,15 @@ def main() -> None:
             path, _, text = rest.partition(" ")
             Path(path).write_text(text)
             tell(type="tool", name="write", input={"path": path}, output=f"wrote {path} in {os.getcwd()}")
+        elif order == "sh":
+            result = subprocess.run(["sh", "-c", rest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            tell(type="tool", name="sh", input={"command": rest}, output=result.stdout)
         elif order == "call":
             tool, _, arguments = rest.partition(" ")
             letter = re.search(r"^Mail (\S+) from", prompt, re.MULTILINE)
             arguments = arguments.replace("{mail}", letter[1] if letter else "").replace("{ids}", last)
             text = hive.call(tool, json.loads(arguments or "{}"))
-            ids = re.findall(r"\bt\.[\w.-]+", text)
-            last = json.dumps(ids)
+            last = json.dumps(ids_in(text))
         elif order == "print":
             sys.stdout.write(rest + "\n")
             sys.stdout.flush()
@@ -99,4 +106,5 @@ def main() -> None:
     tell(type="end", usage={"in": 100, "out": 10})
 
 
-main()
+if __name__ == "__main__":
+    main()
