@@ -472,7 +472,9 @@ class _ProgramRun:
         except Parking as parking:
             if self._parking is None:
                 self._parking = parking
-            self._end(None)
+            self._end(
+                None, 0.0 if self._program.takes_prompts else _GRACE_S
+            )  # what cannot be asked may be about to end
         self._runner.reporter.progress(self._turn)
 
     # calls of the hive's tools

@@ -439,3 +439,30 @@ def test_a_prompt_longer_than_a_pipe_reaches_a_program_that_reads_slowly(coder: 
     until_idle(agent)
     assert is_done(coder)
     assert max(map(len, (home(coder) / "received").read_text().splitlines())) > 1 << 16
+
+
+def test_an_agent_made_with_the_protocols_own_package_works_on_a_task(coder: Crew):
+    pytest.importorskip("acp")
+    program = PROGRAM.with_name("sdk_agent.py")
+    coder.agent_file("mind: " + json.dumps({"acp": [sys.executable, str(program)], "mode": "code"}) + "\n")
+    coder.drop("Write notes.txt.\n")
+    agent = coder.start()
+    until_idle(agent)
+    assert is_done(coder)
+    assert (task(coder) / "files" / "notes.txt").read_text() == "code, selected"
+    assert [call["tool"] for call in calls_in(coder)] == ["edit", "finish_task"]
+    assert texts(coder) == ["I have written it."]
+    assert notes(coder, "plan") == ["* [in_progress] Write notes.txt"]
+    assert set(numbers(coder, agent).values()) == {110}
+
+
+def test_a_program_over_its_budget_is_asked_to_end_its_turn(coder: Crew):
+    coder.agent_file(f"mind: {mind_of('resume')}\nbudget: {{task: {{money: 0.005}}}}\n")
+    coder.drop("x\n!spend\n!hang\n")
+    agent = coder.start()
+    until_idle(agent)
+    assert methods(coder)[-1] == "session/cancel"
+    parked = agent.hive.tasks.get("t").parked
+    assert parked is not None
+    assert "budget" in parked.reason
+    assert set(numbers(coder, agent).values()) == {110}

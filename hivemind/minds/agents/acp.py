@@ -351,7 +351,9 @@ class AcpSession(ProgramSession):
         locations = [_mapping(location).get("path") for location in _list(fields.get("locations"))]
         raw_input = fields.get("rawInput")
         paths = tuple(str(path) for path in locations[:_MAX_PATHS] if path)
-        arguments = raw_input if raw_input and isinstance(raw_input, dict) else {"title": title, "paths": [*paths]}
+        arguments = {"title": title, **({"paths": [*paths]} if paths else {})}
+        if raw_input and isinstance(raw_input, dict):
+            arguments = raw_input
         return ProgramCall(call_id, tool, arguments, title[:_TITLE_CHARS], kind, paths, is_hive_tool)
 
     def _usage_events(self, message: Mapping[str, Any]) -> Iterator[Event]:
