@@ -17,6 +17,7 @@ from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
+from hivemind.sandbox import BoxSettings, Hosts
 from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
 
 GROUP_FOLDER_MODE = 0o2770
@@ -229,7 +230,8 @@ class AgentConfig(StrictModel):
     commands: list[str] = []
     shell: bool = False
     limits: LimitsConfig = LimitsConfig.model_construct()
-    sandbox: Literal["none", "bwrap"] = "none"
+    sandbox: Literal["auto", "bwrap", "none"] = "auto"
+    network: Literal["open"] | tuple[str, ...] = ()
     replicas: int = Field(1, ge=1, le=1000)
     env: dict[str, str] = {}
 
@@ -244,10 +246,36 @@ class AgentConfig(StrictModel):
         kinds = self.mind if isinstance(self.mind, dict) else (self.mind.split(":")[0].strip(),)
         return "agent" in kinds or "acp" in kinds
 
+    @property
+    def box(self) -> BoxSettings:
+        """The box of the agent's program."""
+        return BoxSettings(self.sandbox, self.network)
+
+    @property
+    def has_boxed_commands(self) -> bool:
+        """True if the agent's commands run in a box: `auto` is for coding agents, whose programs could else leave theirs."""
+        return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
+
     @field_validator("role")
     @classmethod
     def _role(cls, value: str | None) -> str | None:
         return None if value is None else _checked_name(value, "role")
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _sandbox(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in ("auto", "bwrap", "none"):
+            raise ValueError(f"write auto, bwrap or none; a program's own way of approving is mind: {{mode: {value}}}")
+        return value
+
+    @field_validator("network", mode="before")
+    @classmethod
+    def _network(cls, value: Any) -> Any:
+        if value == "open":
+            return value
+        entries = _as_list(value)
+        Hosts.parse(entries if isinstance(entries, list) else ())
+        return entries
 
     @field_validator("env", mode="before")
     @classmethod

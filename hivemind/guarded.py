@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -138,6 +138,10 @@ class GuardedCommand:
         """Ask the program to end: SIGTERM, and a second later SIGKILL for everything that it started."""
         with contextlib.suppress(ConnectionError):
             self._line.sendall(_ENDING)
+
+    def call_at_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` at the end of the `with` block, after the program."""
+        self._files.callback(callback)
 
     def __enter__(self) -> GuardedCommand:
         return self

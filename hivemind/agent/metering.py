@@ -62,7 +62,7 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 
     Raises UserError for an unknown mind, a missing key or extra, and for a budget of money without prices.
     """
-    mind = open_mind(config.mind, root=layout.root, patience=patience)
+    mind = open_mind(config.mind, root=layout.root, patience=patience, box=config.box)
     if not isinstance(mind, AgentMind | LanguageMind):
         return mind
     short_name = mind.config.name if isinstance(mind, AgentMind) else mind.config.model

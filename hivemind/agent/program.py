@@ -168,8 +168,9 @@ class _ProgramRun:
             listener, server_config = self._listen(stack)
             errors = stack.enter_context(TemporaryFile())
             self._program = self._mind.start(
-                prompt, self._folder, self._place(), server_config, errors, session=self.session
-            )
+                prompt, self._folder, self._place(), server_config, errors, session=self.session,
+                folders=self._visible_folders(),
+            )  # fmt: skip
             stack.enter_context(self._program)
             self._watch(listener)
             error = last_line(errors)
@@ -189,6 +190,14 @@ class _ProgramRun:
             place = trees[0].path if trees else self._work.task.files
         place.mkdir(parents=True, exist_ok=True)
         return place
+
+    def _visible_folders(self) -> dict[Path, bool | None]:
+        """Return the folders that a box shows: roots that are no repositories, the task's folder and its worktrees."""
+        hive, work = self._tool_session.hive, self._work
+        repositories = hive.config.worktree_roots(hive.layout)
+        roots = hive.config.sandbox_folders(hive.layout)
+        folders = {path: is_writable for path, is_writable in roots.items() if path not in repositories}
+        return folders if work is None else {**folders, work.task.files: True, **work.worktrees.sandbox_folders()}
 
     def _watch(self, listener: socket.socket) -> None:
         """Take the program's events and make its calls until its work is over, or it has to be ended."""
@@ -210,6 +219,7 @@ class _ProgramRun:
             if listener in ready:
                 self._serve(listener)
             self._look_for_permission()
+            self._record_refusals()
             now = time.monotonic()
             quiet = now + config.quiet_s if ready else quiet
             if now >= until:
@@ -235,6 +245,7 @@ class _ProgramRun:
 
     def _close_turn(self) -> None:
         """Record what is open at the end of the program's turn, and commit its work."""
+        self._record_refusals()
         self._flush_chunks()
         for call in [*self._open_calls.values()]:
             self._record_call(call, ProgramCallResult(call.id, "(no result was reported)"))
@@ -387,7 +398,8 @@ class _ProgramRun:
         """Answer a request for permission by the policy, by what the operator has answered, or ask him."""
         call, desk = request.call, self._desk
         self._open_calls.setdefault(call.id, call)
-        policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands)
+        is_boxed = self._mind.box.is_boxed
+        policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands, is_boxed=is_boxed)
         if policy != "ask":
             self._answer_permission(
                 request, policy == "allow", "" if policy == "allow" else "this agent may not do that"
@@ -440,6 +452,13 @@ class _ProgramRun:
         self._results.append(recorded)
         self._runner.reporter.called(call.tool)
         self._count_turn()
+
+    def _record_refusals(self) -> None:
+        """Record what the proxy of the program's box has refused, as failed calls of `network`."""
+        for number, reason in enumerate(self._mind.refusals()):
+            call_id = f"network-{number}"
+            self._take(ProgramCall(call_id, "network", {"host": reason.split(" ", 1)[0]}, kind="fetch"))
+            self._take(ProgramCallResult(call_id, f"refused: {reason}", is_failed=True))
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Return a thought that names the session, for the next run to continue it."""

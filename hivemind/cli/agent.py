@@ -115,7 +115,8 @@ def _coding_agent(hive: Hive, name: str) -> AgentMind:
     from hivemind.minds import open_mind
     from hivemind.minds.agents import AgentMind
 
-    mind = open_mind(hive.agents[name].mind, root=hive.layout.root)
+    config = hive.agents[name]
+    mind = open_mind(config.mind, root=hive.layout.root, box=config.box)
     if not isinstance(mind, AgentMind):
         raise UserError(f"{name} is not a coding agent", remedy="set mind: {agent: codex} in its file")
     return mind

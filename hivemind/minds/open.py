@@ -9,6 +9,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.minds.mind import Mind
 from hivemind.minds.patience import Patience
+from hivemind.sandbox import BoxSettings
 
 _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
@@ -19,13 +20,17 @@ KINDS = (
 
 
 def open_mind(
-    name: str | Mapping[str, Any] = "extractive", *, root: Path | None = None, patience: Patience | None = None
+    name: str | Mapping[str, Any] = "extractive",
+    *,
+    root: Path | None = None,
+    patience: Patience | None = None,
+    box: BoxSettings | None = None,
 ) -> Mind:
     """Open a mind. Imports only the modules of the mind's kind.
 
     `name` is the value of `mind:` in agents/<agent>.yaml. Relative paths start at `root`, the hive's folder. `patience`
-    controls retries of requests to a provider. Raises UserError for an unknown name, and for a model if its key or client
-    library is missing.
+    controls retries of requests to a provider, `box` is for a coding agent's program. Raises UserError for an unknown
+    name, and for a model if its key or client library is missing.
     """
     kind, argument = _split_name(name)
     if kind in _PROVIDERS:
@@ -43,7 +48,8 @@ def open_mind(
     if kind in ("agent", "acp") and argument is not None:
         from hivemind.minds.agents import AgentMind, program_config
 
-        return AgentMind(program_config(argument if isinstance(argument, dict) else {kind: argument}), root=root)
+        config = program_config(argument if isinstance(argument, dict) else {kind: argument})
+        return AgentMind(config, root=root, box=box)
     if kind == "command" and (program := _program_arguments(argument)):
         from hivemind.minds.command import CommandMind
 

@@ -130,7 +130,7 @@ def _run_in_task(
                 ),
                 stopping=lambda: session.stopping() or work.was_moved,
                 timeout_s=timeout_s,
-                sandbox=config.sandbox,
+                sandbox="bwrap" if config.has_boxed_commands else "none",
                 roots={**session.hive.config.sandbox_folders(session.hive.layout), **work.worktrees.sandbox_folders()},
                 durable=durable,
             )

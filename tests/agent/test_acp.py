@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).parents[1] / "coding" / "acp_agent.py"
 
 
 def mind_of(*flags: str, **more: object) -> str:
-    return json.dumps({"acp": [sys.executable, str(PROGRAM), *flags], **more})
+    return json.dumps({"acp": [sys.executable, str(PROGRAM), str(PROGRAM.with_name("fake_agent.py")), *flags], **more})
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def coder(crew: Crew) -> Crew:
     return crew
 
 
-def begin(crew: Crew, *flags: str, orders: str, **more: object) -> Agent:
-    crew.agent_file(f"mind: {mind_of(*flags, **more)}\nrole: coder\n")
+def begin(crew: Crew, *flags: str, orders: str, sandbox: str = "auto", **more: object) -> Agent:
+    crew.agent_file(f"mind: {mind_of(*flags, **more)}\nrole: coder\nsandbox: {sandbox}\n")
     crew.drop(f"x\n{orders}\n")
     return crew.start()
 
@@ -244,7 +244,7 @@ def test_a_program_that_wants_a_login_has_its_task_parked_with_what_to_do(coder:
 
 def test_a_program_takes_its_key_where_it_says_how(crew: Crew):
     (crew.root / "agents" / "profiles").mkdir()
-    words = json.dumps([str(PROGRAM), "login", "key=by-key"])
+    words = json.dumps([str(PROGRAM), str(PROGRAM.with_name("fake_agent.py")), "login", "key=by-key"])
     profile = f"program: {sys.executable}\nlogin_command: log in here\nprotocol: acp\n"
     profile += f"acp: {{words: {words}, authenticate: by-key}}\n"
     (crew.root / "agents" / "profiles" / "mine.yaml").write_text(profile)
@@ -305,7 +305,7 @@ def test_the_hives_own_tools_are_allowed_and_stand_in_the_trail_once(coder: Crew
 def test_a_program_whose_task_is_cancelled_is_asked_to_end_and_its_usage_is_booked(
     coder: Crew, order: str, caplog: pytest.LogCaptureFixture
 ):
-    agent = begin(coder, "resume", orders=f"!child\n{order}")
+    agent = begin(coder, "resume", orders=f"!child\n{order}", sandbox="none")  # a box has process ids of its own
 
     def cancel() -> None:
         until((home(coder) / "child").exists)

@@ -278,7 +278,8 @@ def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
 def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_words(
     coder: Crew, order: str, reason: str
 ):
-    coder.agent_file("mind: {agent: fake, quiet_s: 1}\n")
+    box = "none" if order == "!close" else "auto"  # the processes of a box hold the output
+    coder.agent_file(f"mind: {{agent: fake, quiet_s: 1}}\nsandbox: {box}\n")
     coder.drop(f"x\n{order}\n{order}\n{order}\n{order}\n")
     agent = coder.start()
     until_idle(agent)

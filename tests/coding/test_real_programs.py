@@ -39,11 +39,7 @@ def mind(program: str, root: str) -> dict[str, object]:
         f'model_providers.play={{name="play",base_url="{root}/v1",env_key="OPENAI_API_KEY",wire_api="responses"}}'
     )
     more: dict[str, object] = {
-        "codex": {
-            "model": "gpt-5",
-            "mode": "danger-full-access",
-            "args": ["-c", provider, "-c", 'model_provider="play"'],
-        },
+        "codex": {"model": "gpt-5", "args": ["-c", provider, "-c", 'model_provider="play"']},
         "claude": {"model": "claude-sonnet-4-5", "env": ["ANTHROPIC_BASE_URL"]},
         "gemini": {"model": "gemini-2.5-pro", "env": ["GOOGLE_GEMINI_BASE_URL"]},
         "opencode": {"model": "play/m", "env": ["OPENCODE_CONFIG_CONTENT"]},

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import IO, Any
+from types import MappingProxyType
+from typing import IO, Any, Literal
 
 from hivemind import fs
-from hivemind.fs.sockets import wait_for_input
+from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
 from hivemind.guarded import GuardedCommand
 from hivemind.minds.agents import relay
 from hivemind.minds.agents.acp import start_acp
@@ -31,6 +33,7 @@ from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
 from hivemind.minds.meter import Prices
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
+from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, loopback_urls
 
 _VERSION_S = 60
 _LAST_BYTES = 1 << 14
@@ -39,11 +42,16 @@ _LAST_BYTES = 1 << 14
 class AgentMind:
     """The coding agent that an agent of the hive runs for a whole task."""
 
-    def __init__(self, config: AgentProgram, *, root: Path | None = None) -> None:
+    def __init__(self, config: AgentProgram, *, root: Path | None = None, box: BoxSettings | None = None) -> None:
         """Load the profile. Raises UserError if the profile, the program or its key is missing."""
-        self.config, self._root = config, None if root is None else root / ".hive"
+        self._root = None if root is None else root / ".hive"
         self.prices: Prices | None = None
         self.profile = Profile.of(config, root)
+        self.box = box or BoxSettings()
+        if self.box.is_boxed and config.mode is None:
+            config = config.model_copy(update={"mode": self.profile.boxed_mode})
+        self.config = config
+        self._running_box: ProgramBox | None = None
         self.path = self.profile.find(root)
         self.profile.check_access(config)
 
@@ -104,22 +112,39 @@ class AgentMind:
         relay_config: Mapping[str, Any],
         errors: IO[bytes],
         session: str | None = None,
+        folders: Mapping[Path, bool | None] = MappingProxyType({}),
     ) -> ProgramSession:
         """Start the program in `folder` with its own files in `files`, and with a `prompt`. A `session` is continued.
 
-        `relay_config` configures the server of the hive's tools (`relay`). Raises MindUnavailable if it cannot be started.
+        `relay_config` configures the server of the hive's tools (`relay`). A box shows `folder`, and of the `folders` those
+        with True writable. Raises MindUnavailable if it cannot be started.
         """
         config_path = files / "attached.json"
         fs.write(config_path, json.dumps(relay_config), durable=False)
         relay_command = [sys.executable, "-I", "-S", relay.__file__, os.fspath(config_path)]
         program_arguments = self.profile.arguments(self.config, relay_command, files, session)
-        environment = self.profile.prepare(self.config, relay_command, files)
+        environment = self.profile.prepare(self.config, relay_command, files, is_boxed=self.box.is_boxed)
         exit_s = min(EXIT_S, self.config.quiet_s)
 
         def launch(stdin: IO[bytes]) -> GuardedCommand:
-            """Start the command line: the one place where it is put into a sandbox."""
+            """Start the command line, in a box if there is one."""
             command = [self.path, *program_arguments]
-            return GuardedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)
+            if not self.box.is_boxed:
+                return GuardedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)
+            own_arguments = self.profile.arguments(self.config, relay_command, files, None)  # a session's id is no file
+            box = self._running_box = ProgramBox(
+                command, environment, folder=folder, home=files / "home",
+                folders={**folders, files: False, **_sockets(relay_config)}, files=[relay.__file__, *own_arguments],
+                login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
+                socket=_socket_path(files),
+            )  # fmt: skip
+            with ExitStack() as stack:
+                stack.callback(box.close)
+                program = GuardedCommand(
+                    box.command, folder=folder, environment=box.environment, stdin=stdin, stderr=errors
+                )
+                program.call_at_end(stack.pop_all().close)
+            return program
 
         try:
             if self.profile.protocol == "acp":
@@ -133,6 +158,22 @@ class AgentMind:
                 return LineSession(launch(stdin_file), self.profile, exit_s=exit_s)
         except OSError as error:
             raise MindUnavailable(f"{self.path} can't be started ({error.strerror})") from None
+
+    def refusals(self) -> list[str]:
+        """Return what the box of the last run has refused since the last call."""
+        return [] if self._running_box is None else self._running_box.refusals()
+
+    @property
+    def loopback(self) -> list[str]:
+        """The hosts and ports on loopback that URLs in the program's variables and arguments name."""
+        return loopback_urls([*self.config.args, *(os.environ.get(name, "") for name in self.config.env)])
+
+    @property
+    def network(self) -> Literal["open"] | Hosts:
+        """The hosts that the program may reach in a box: its provider's, those of the agent's file, and `loopback`."""
+        if self.box.network == "open":
+            return "open"
+        return Hosts.parse([*self.profile.hosts, *self.box.network, *self.loopback])
 
 
 class _Completion:
@@ -165,6 +206,16 @@ class _Completion:
                 case ProgramExit() if not self.is_over:
                     self.failure, self.is_over = f"ended with status {event.status}", True
             self._follows_chunk = isinstance(event, AgentText) and event.is_chunk
+
+
+def _socket_path(files: Path) -> str:
+    path = socket_paths(os.fspath(files), "network")[0]
+    make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != os.fspath(files))
+    return path
+
+
+def _sockets(relay_config: Mapping[str, Any]) -> dict[Path, bool | None]:
+    return {Path(relay_config["socket"]): False} if "socket" in relay_config else {}
 
 
 def last_line(file: IO[bytes]) -> str:

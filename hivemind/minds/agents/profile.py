@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
@@ -196,6 +197,8 @@ class Profile(StrictModel):
     home: str = "HOME"
     environment: dict[str, str] = {}
     mode: str = ""
+    boxed_mode: str | None = None
+    hosts: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
     session: tuple[str, ...] = ()
@@ -219,7 +222,7 @@ class Profile(StrictModel):
         if changes["protocol"] == "acp":
             acp = profile.acp
             changes |= {"program": acp.program or profile.program, "install": acp.install or profile.install}
-            changes |= {"words": acp.words, "files": acp.files, "mode": acp.mode}
+            changes |= {"words": acp.words, "files": acp.files, "mode": acp.mode, "boxed_mode": None}
             changes["environment"] = {**profile.environment, **acp.environment}
         if config.program is not None:
             changes["program"] = config.program
@@ -284,23 +287,35 @@ class Profile(StrictModel):
             program_arguments += lists[word] if word in lists else [Template(word).substitute(substitutions)]
         return program_arguments
 
-    def prepare(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
-        """Write the profile's files into `files`. Return the program's environment, with no keys but its own."""
+    def prepare(
+        self, config: AgentProgram, relay_command: Sequence[str], files: Path, *, is_boxed: bool
+    ) -> dict[str, str]:
+        """Write the profile's files into `files`. Return the program's environment, with no keys but its own.
+
+        In a box a program with the person's login has a home of its own too.
+        """
         substitutions = self._substitutions(config, relay_command, files)
         for name, text in self.files.items():
-            path = files / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(Template(text).substitute(substitutions), "utf-8")
+            write_below(files, name, Template(text).substitute(substitutions))
         own = {name: Template(text).substitute(substitutions) for name, text in self.environment.items()}
         own = {name: value for name, value in own.items() if value}
         names = (*_INHERITED_VARIABLES, *(() if config.login else self.keys), *config.env)
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         environment = {**own, **inherited}
-        if config.login:
+        if config.login and not is_boxed:
             return {"HOME": os.path.expanduser("~"), **environment}
         home = files / "home"
         home.mkdir(parents=True, exist_ok=True)
-        return {"HOME": str(home), self.home: str(home), **environment}
+        return {"HOME": str(home), **({} if config.login else {self.home: str(home)}), **environment}
+
+    def login_files(self, files: Path) -> dict[Path, Path]:
+        """Return the person's login file by its path in the program's own home, where an empty file is created for it."""
+        if self.login is None:
+            return {}
+        path = Path(self.login).expanduser()
+        name = path.relative_to(Path.home()) if path.is_relative_to(Path.home()) else Path(path.name)
+        write_below(files, os.path.join("home", name), "")
+        return {files / "home" / name: Path(os.path.realpath(path))}
 
     def _substitutions(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
         command, *arguments = relay_command
@@ -323,6 +338,16 @@ class Profile(StrictModel):
 def program_config(argument: object) -> AgentProgram:
     """Validate the value of `mind:` in an agent's file. Raises UserError."""
     return validate(AgentProgram, ParsedText(dict(argument) if isinstance(argument, Mapping) else {}, {}, "mind"))
+
+
+def write_below(base: Path, name: str, text: str) -> None:
+    """Write a file below `base`, where a program may have put links: they are not followed, and a link at the end is replaced."""
+    path = Path(name)
+    folder = fs.folder_below(base, path.parent.parts, create=True)
+    try:
+        fs.write_at(folder, path.name, text, durable=False)
+    finally:
+        os.close(folder)
 
 
 def value_at(message: Any, path: str | None) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _ETC_FILES = (
     "alternatives",
     "group",
@@ -24,6 +24,8 @@ _ETC_FILES = (
     "localtime",
     "mime.types",
     "passwd",
+    "pki/ca-trust/extracted",
+    "pki/tls/certs",
     "ssl/certs",
     "ssl/openssl.cnf",
 )
@@ -44,28 +46,31 @@ def sandbox_command(
     *,
     home: Path | None = None,
     network: bool = False,
+    mounts: Sequence[str] = (),
 ) -> list[str]:
     """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and runs in `start`, by
     default the work folder. `roots` says for each root whether it is writable; None hides a folder inside another root. `home` is
-    a writable folder for HOME, by default the empty /tmp. `network` lets it reach the machine's network.
+    a writable folder for HOME, by default the empty /tmp. `network` lets it reach the machine's network. `mounts` are further
+    options of bubblewrap.
 
     Raises UserError if the sandbox is not available.
     """
     check_sandbox()
     work_folder = Path(os.path.realpath(folder))
-    mounts: list[str] = []
+    options: list[str] = []
     if network:
-        mounts += ["--share-net", *(word for path in _NETWORK_FILES for word in ("--ro-bind-try", path, path))]
+        options += ["--share-net", *(word for path in _NETWORK_FILES for word in ("--ro-bind-try", path, path))]
     if home is not None:
         roots = {**roots, home: True}
-        mounts += ["--setenv", "HOME", os.fspath(home)]
+        options += ["--setenv", "HOME", os.fspath(home)]
     # Inner folders come after outer ones.
     for path, is_writable in sorted({**_folders_between(roots), **roots, work_folder: True}.items()):
         # By descriptor: another folder may have the work folder's name by now.
         source = "." if path == work_folder else os.fspath(path)
         mount = ("--tmpfs",) if is_writable is None else ("--bind-try" if is_writable else "--ro-bind-try", source)
-        mounts += [*mount, os.fspath(path)]
-    return [*_BWRAP, *_system_mounts(argv[0]), *mounts, "--chdir", os.fspath(start or work_folder), "--", *argv]
+        options += [*mount, os.fspath(path)]
+    system = _system_mounts(argv[0])
+    return [*_BWRAP, *system, *options, *mounts, "--chdir", os.fspath(start or work_folder), "--", *argv]
 
 
 def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
@@ -111,14 +116,14 @@ def check_sandbox() -> None:
 def _system_mounts(program: str) -> Iterator[str]:
     """Yield the mount options for the system's folders, this process's Python, and the program if it is in another
     folder."""
-    for name in _SYSTEM:
+    for name in SYSTEM_FOLDERS:
         if os.path.islink(name):
             yield from ("--symlink", os.readlink(name), name)
         elif os.path.isdir(name):
             yield from ("--ro-bind", name, name)
     for name in _ETC_FILES:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    visible = [name for name in _SYSTEM if os.path.isdir(name)]
+    visible = [name for name in SYSTEM_FOLDERS if os.path.isdir(name)]
     program_path = shutil.which(program)
     for path in (
         sys.base_prefix,

@@ -1,0 +1,173 @@
+"""The box of an agent's program: what it sees of the machine, and its way to the network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hivemind.frozen import frozen
+from hivemind.sandbox import gateway
+from hivemind.sandbox.bubblewrap import SYSTEM_FOLDERS, has_sandbox, sandbox_command
+from hivemind.sandbox.hosts import Hosts
+
+if TYPE_CHECKING:
+    from hivemind.sandbox.proxy import Proxy
+
+_PROXY_PORT = 3128
+_SHEBANG_BYTES, _MAX_INTERPRETERS = 512, 4
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
+_LOOPBACK_URL = re.compile(r"\bhttps?://(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?(?=[/\"'\s?#]|$)", re.IGNORECASE)
+_NAME_FILES = ("/etc/hosts", "/etc/nsswitch.conf")
+
+
+@frozen
+class BoxSettings:
+    """`sandbox:` and `network:` of an agent's file."""
+
+    sandbox: Literal["auto", "bwrap", "none"] = "auto"
+    network: Literal["open"] | tuple[str, ...] = ()
+
+    @property
+    def is_boxed(self) -> bool:
+        """True if a program runs in a box here. (`bwrap` where bubblewrap does not run is an error at the start.)"""
+        return self.sandbox == "bwrap" or (self.sandbox == "auto" and has_sandbox())
+
+
+def loopback_urls(texts: Iterable[str]) -> list[str]:
+    """Return the hosts and ports on loopback that URLs in the texts name."""
+    matches = (match for text in texts for match in _LOOPBACK_URL.finditer(text))
+    return sorted({f"{match[1]}{match[2] or (':443' if match[0][4] in 'sS' else ':80')}" for match in matches})
+
+
+class ProgramBox:
+    """The box of one run of a program, with its proxy.
+
+    `command` and `environment` start the program in its box; the command must be started in the work folder. `close` ends the
+    proxy.
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        folder: Path,
+        home: Path,
+        folders: Mapping[Path, bool | None],
+        files: Iterable[str],
+        login: Mapping[Path, Path],
+        network: Literal["open"] | Hosts,
+        socket: str,
+    ) -> None:
+        """Start the proxy on `socket`, unless the `network` is open.
+
+        `folders` are visible, with True for those that are writable, and the `files`, read-only. `login` has files by the path
+        in `home` where they are visible. Raises OSError, UserError if bubblewrap does not run.
+        """
+        self.environment = dict(environment)
+        visible, links = _program_files(program[0], environment.get("PATH"))
+        certificates = [path for name in _CERTIFICATES if (path := environment.get(name))]
+        for path in (gateway.__file__, *files, *certificates):
+            if os.path.isabs(path) and (os.path.isfile(path) or path in certificates):
+                links[path] = Path(os.path.realpath(path))
+        visible |= {path for path in links.values() if path.exists()}
+        covered = (*SYSTEM_FOLDERS, sys.prefix, sys.base_prefix)
+        roots = {**{path: False for path in visible if not _is_below(path, covered)}, **folders}
+        mounts: list[str] = []
+        for link, real_path in links.items():
+            if link != os.fspath(real_path) and not _is_below(link, (*roots, *covered)):
+                mounts += ["--symlink", os.fspath(real_path), link]
+        for place, real_path in login.items():
+            mounts += ["--ro-bind", os.fspath(real_path), os.fspath(place)]
+        for name in _NAME_FILES:
+            mounts += ["--ro-bind-try", name, name]
+        self.proxy: Proxy | None = None
+        gateway_arguments = ["", "", ""]
+        if network != "open":
+            from hivemind.sandbox.proxy import Proxy
+
+            self.proxy = Proxy(socket, network)
+            taken_ports = {port for _, port in network.loopback}
+            proxy_port = next(port for port in range(_PROXY_PORT, 1 << 16) if port not in taken_ports)
+            listeners = ",".join(f"{address} {port}" for address, port in network.loopback)
+            gateway_arguments = [socket, str(proxy_port), listeners]
+            self.environment |= _proxy_variables(f"http://127.0.0.1:{proxy_port}")
+            mounts += ["--ro-bind", socket, socket]
+        try:
+            argv = [sys.executable, "-I", "-S", gateway.__file__, *gateway_arguments, *program]
+            self.command = sandbox_command(
+                argv, folder, None, roots, home=home, network=network == "open", mounts=mounts
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def refusals(self) -> list[str]:
+        """Return the hosts that the proxy has refused since the last call."""
+        return [] if self.proxy is None else self.proxy.refusals()
+
+    def close(self) -> None:
+        """End the proxy."""
+        if self.proxy is not None:
+            self.proxy.close()
+
+
+def _proxy_variables(url: str) -> dict[str, str]:
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    variables = {spelling: url for name in names for spelling in (name, name.lower())}
+    return {
+        **variables,
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
+        "NODE_USE_ENV_PROXY": "1",
+    }
+
+
+def _program_files(program: str, search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
+    """Return the folders that a program and its interpreters consist of, and their paths with the files behind them."""
+    folders, links = set[Path](), dict[str, Path]()
+    name: str | None = program
+    for depth in range(_MAX_INTERPRETERS):
+        if name is None:
+            break
+        path = shutil.which(name, path=search_path) or name
+        real_path = links[path] = Path(os.path.realpath(path))
+        if "node_modules" in real_path.parts:
+            folders.add(Path(*real_path.parts[: real_path.parts.index("node_modules") + 1]))
+        folders |= {*(_prefixes(Path(path), real_path) if depth else ())}
+        name = _interpreter(real_path)
+    return folders, links
+
+
+def _prefixes(path: Path, real_path: Path) -> Iterator[Path]:
+    """Yield the folders where an interpreter is installed: its virtual environment, and what its real path lies in. Of a
+    home, or ~/.local, only `lib`."""
+    if (path.parent.parent / "pyvenv.cfg").is_file():
+        yield path.parent.parent
+    if real_path.parent.name == "bin":
+        prefix, home = real_path.parent.parent, Path(os.path.realpath(os.path.expanduser("~")))
+        is_personal = home.is_relative_to(prefix) or prefix == home / ".local"
+        yield from (folder for folder in [prefix / "lib" if is_personal else prefix] if folder.is_dir())
+
+
+def _interpreter(path: Path) -> str | None:
+    """Return the program that a script's first line names."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(_SHEBANG_BYTES)
+    except OSError:
+        return None
+    if not line.startswith(b"#!"):
+        return None
+    words = os.fsdecode(line[2:]).split()
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    return words[0] if words else None
+
+
+def _is_below(path: str | Path, folders: Iterable[str | Path]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
