@@ -1,4 +1,4 @@
-"""What a coding agent may do: by the policy of its file, or by the operator's answer, while it waits or after its task has rested."""
+"""What a coding agent may do: by the policy of its file, or by the operator's answer, which may come after its task rests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def swarm(tmp_path: Path):
 
 def coder(swarm: Swarm, settings: dict[str, Any] | None = None, **mind: Any) -> None:
     mind = {"acp": [sys.executable, str(PROGRAM), "load"], "permissions": {"execute": "ask"}, **mind}
-    (swarm.root / "agents" / "coder.yaml").write_text(json.dumps({"role": "coder", "mind": mind, **(settings or {})}))
+    (swarm.root / "agents" / "coder.yaml").write_text(
+        json.dumps({"role": "coder", "sandbox": "none", "mind": mind, **(settings or {})})
+    )
 
 
 def drop(swarm: Swarm, *orders: str) -> None:
