@@ -22,6 +22,7 @@ from hivemind.agent.act import ask_operator, make_calls
 from hivemind.agent.lease import FocusLease
 from hivemind.agent.metering import MeteredMind, RunAccount
 from hivemind.agent.news import News
+from hivemind.agent.permission_desk import Grant, PermissionDesk, describe_call
 from hivemind.agent.reporter import StatusReporter
 from hivemind.agent.stop_signal import StopSignal
 from hivemind.agent.window import ContextWindow
@@ -133,6 +134,9 @@ class _ProgramRun:
         self._plan: AgentPlan | None = None
         self._update_count = 0
         self._problem = ""
+        self._desk = None if self._work is None else PermissionDesk(session, self._work)
+        self._asked: tuple[PermissionRequest, Grant, float] | None = None  # the last until when the program waits
+        self._verdicts: list[str] = []  # for the next result or prompt
         self._failure: str | None = None  # the reason why the program could not go on
         self._refusal: str | None = None  # the setting that it refuses
         self._parking: Parking | None = None
@@ -145,6 +149,10 @@ class _ProgramRun:
     def run(self) -> None:
         """See `ProgramRunner.run`."""
         config = self._mind.config
+        for grant in self._desk.take_answers() if self._desk is not None else ():
+            verdict = "allows" if grant.answer == "allow" else "does not allow"
+            text = f"The operator {verdict} what you asked for: {grant.shown}\n{grant.reason}".strip()
+            self._talk.add_news(f"{text}\nGo on.", cause="permission")
         unheard_messages = _unheard_messages(self._talk)
         prompt = "\n\n".join(map(self._text_of, unheard_messages)) or _GO_ON
         self._was_reminded = any((message.news or {}).get("cause") == "unfinished" for message in unheard_messages)
@@ -215,6 +223,7 @@ class _ProgramRun:
                     return
             if listener in ready:
                 self._serve(listener)
+            self._look_for_permission()
             now = time.monotonic()
             quiet = now + config.quiet_s if ready else quiet
             if now >= until:
@@ -289,6 +298,8 @@ class _ProgramRun:
             if runner.failed_starts < most or work is None:
                 raise MindUnavailable(reason)
             self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
+        elif self._verdicts:
+            self._tell_verdicts()
         elif work is not None and not self._was_reminded:
             self._talk.add_news(_UNFINISHED, cause="unfinished")
         elif work is not None:
@@ -388,14 +399,45 @@ class _ProgramRun:
             self._talk.note({"event": event, "text": text}, durable=False)
 
     def _decide(self, request: PermissionRequest) -> None:
-        """Answer a request for permission by the policy."""
-        call = request.call
-        decision = decide(call, self._mind.config.permissions)
-        if decision != "allow":
-            self._note("denied", f"{call.kind or 'call'}: {call.title or call.tool}"[:_UPDATE_CHARS])
-        if not self._program.answer(request, is_allowed=decision == "allow"):
-            action = (call.title or call.tool)[:200]
+        """Answer a request for permission by the policy, by what the operator has answered, or ask him."""
+        call, desk = request.call, self._desk
+        self._open_calls.setdefault(call.id, call)
+        is_boxed = self._mind.box.is_boxed
+        policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands, is_boxed=is_boxed)
+        if policy != "ask":
+            self._answer_permission(
+                request, policy == "allow", "" if policy == "allow" else "this agent may not do that"
+            )
+        elif desk is None:
+            self._answer_permission(request, False, "nobody is asked about a letter")
+        elif (grant := desk.look_up(call)) is not None:
+            self._answer_permission(request, grant.answer == "allow", grant.reason)
+        elif self._asked is not None:
+            self._answer_permission(request, False, "another question to the operator is open; ask for it after that")
+        else:
+            self._asked = request, desk.ask(call), time.monotonic() + self._mind.config.ask_s
+
+    def _answer_permission(self, request: PermissionRequest, is_allowed: bool, reason: str) -> None:
+        shown = describe_call(request.call)[:_UPDATE_CHARS]
+        if not is_allowed:
+            self._note("denied", f"{shown}: {reason}")
+            self._verdicts.append(f"Not allowed: {shown}. {reason[:1].upper()}{reason[1:]}")
+        if not self._program.answer(request, is_allowed=is_allowed):
+            action = (request.call.title or request.call.tool)[:200]
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
+
+    def _look_for_permission(self) -> None:
+        """Pass on the operator's answer to an open question. Without one in time, let the task wait for it."""
+        if self._asked is None or self._desk is None or self._work is None or self._parking is not None:
+            return
+        request, grant, until = self._asked
+        self._runner.hear(self._work)
+        if any(answer.key == grant.key for answer in self._desk.take_answers()):
+            self._asked = None
+            self._decide(request)
+        elif time.monotonic() >= until:
+            self._parking, self._asked = self._desk.parking(grant), None
+            self._end(None, 0.0)
 
     def _record_call(self, call: ProgramCall, result: ProgramCallResult) -> None:
         """Record a call of one of the program's own tools."""
@@ -539,11 +581,17 @@ class _ProgramRun:
         self._runner.reporter.called(call.tool)
         return results[0] if results else None
 
+    def _tell_verdicts(self) -> None:
+        for text in self._verdicts:
+            self._talk.add_news(text, cause="permission")
+        self._verdicts.clear()
+
     def _news(self) -> list[str]:
         """Append the news to the conversation, and return them."""
         if self._work is None:
             return []
         message_count = len(self._talk.messages)
+        self._tell_verdicts()
         self._work.take_additions()
         self._runner.hear(self._work)
         self._runner.news.tell(self._tool_session, self._window)

@@ -266,9 +266,8 @@ def test_a_program_takes_its_key_where_it_says_how(crew: Crew):
 @pytest.mark.parametrize(
     ("permissions", "kind", "chosen"),
     [
-        ({}, "execute", "yes"),
+        ({"execute": "allow"}, "execute", "yes"),
         ({"execute": "deny"}, "execute", "no"),
-        ({}, "fetch", "no"),
         ({"fetch": "allow"}, "fetch", "yes"),
     ],
 )
@@ -282,7 +281,7 @@ def test_a_call_is_allowed_once_or_rejected_once_by_its_kind(
     until_idle(agent)
     assert is_done(coder)
     assert json.loads((home(coder) / "asked").read_text()) == {"outcome": "selected", "optionId": chosen}
-    assert notes(coder, "denied") == ([] if chosen == "yes" else [f"{kind}: make"])
+    assert notes(coder, "denied") == ([] if chosen == "yes" else [f"{kind}: make: this agent may not do that"])
 
 
 def test_the_hives_own_tools_are_allowed_and_stand_in_the_trail_once(coder: Crew):

@@ -1,13 +1,19 @@
-"""The policy for calls that a coding agent asks to be allowed."""
+"""The policy for calls that a coding agent asks to be allowed: each kind of call is allowed, denied, or asked of the operator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import shlex
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from hivemind.minds.agents.events import ProgramCall
 
-_CLASSES = {
+Policy = Literal["allow", "ask", "deny"]
+PermissionClass = Literal["read", "edit", "execute", "fetch", "other"]
+
+_CLASSES: dict[str, PermissionClass] = {
     "read": "read",
     "search": "read",
     "think": "read",
@@ -15,12 +21,65 @@ _CLASSES = {
     "delete": "edit",
     "move": "edit",
     "execute": "execute",
+    "fetch": "fetch",
 }
-_DEFAULTS = {"read": "allow", "edit": "allow", "execute": "allow"}
+_DEFAULTS: dict[PermissionClass, Policy] = {"read": "allow", "edit": "allow", "fetch": "ask", "other": "ask"}
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "/bin/sh", "/bin/bash", "/usr/bin/bash"})
+_SEPARATORS = frozenset({"&&", "||", ";", "|", "&"})
 
 
-def decide(call: ProgramCall, permissions: Mapping[Any, str]) -> Literal["allow", "deny"]:
-    """Decide on a call by its kind. The hive's own tools are always allowed."""
-    permission_class = _CLASSES.get(call.kind, call.kind if call.kind == "fetch" else "other")
-    policy = permissions.get(permission_class, _DEFAULTS.get(permission_class, "deny"))
-    return "allow" if call.is_hive_tool or policy == "allow" else "deny"
+def decide(
+    call: ProgramCall, permissions: Mapping[Any, str], commands: Collection[str] = (), *, is_boxed: bool = False
+) -> Policy:
+    """Decide on a call by its kind. The hive's own tools are always allowed.
+
+    `commands` are the programs that the agent may run. Without a policy for `execute`, they alone run unasked; if there are none,
+    a program in a box runs every command, and one outside asks.
+    """
+    if call.is_hive_tool:
+        return "allow"
+    permission_class = _CLASSES.get(call.kind, "other")
+    policy = permissions.get(permission_class)
+    if policy is None and permission_class == "execute":
+        policy = "commands" if commands else "allow" if is_boxed else "ask"
+    if policy == "commands":
+        programs = _programs(command_of(call))
+        return "allow" if programs and programs <= set(commands) else "ask"
+    if policy is None:
+        return _DEFAULTS[permission_class]
+    return "deny" if policy == "deny" else "allow" if policy == "allow" else "ask"
+
+
+def call_key(call: ProgramCall) -> str:
+    """Return a key that is the same when the program asks for the same call again, in another session too."""
+    subject = command_of(call) or json.dumps([call.tool, call.arguments or call.title, *call.paths], sort_keys=True)
+    return hashlib.sha256(f"{call.kind}\0{subject}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def command_of(call: ProgramCall) -> str:
+    """Return the command line that a call would run, "" if it is not known."""
+    command = call.arguments.get("command", call.arguments.get("cmd", ""))
+    if isinstance(command, list):
+        words = [str(word) for word in command]
+        is_shell = len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc")
+        return words[2] if is_shell else shlex.join(words)
+    return command if isinstance(command, str) else ""
+
+
+def _programs(command: str) -> set[str]:
+    """Return the programs of a shell's command line, empty if they cannot be told from its words alone."""
+    if any(mark in command for mark in ("$", "`", "\n", "(", ")", "{", "}", "<", ">", "\\")):
+        return set()
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    programs, is_first = set[str](), True
+    try:
+        for word in lexer:
+            if word in _SEPARATORS:
+                is_first = True
+            elif is_first:
+                programs.add(word)
+                is_first = False
+    except ValueError:  # an open quote
+        return set()
+    return programs if not any("=" in program for program in programs) else set()

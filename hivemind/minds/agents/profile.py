@@ -44,6 +44,7 @@ class AgentProgram(StrictModel):
     `acp` is a known program or the command line of any other that speaks the Agent Client Protocol. `program` is another
     path of the program, `mode` its own way of approving. `env` names environment variables that it inherits. With `login`
     it uses the person's home and login instead of a key. After `quiet_s` without output it is ended.
+    It waits `ask_s` for the operator's answer to a request for permission; after that the task waits.
     """
 
     agent: str | None = None
@@ -54,10 +55,13 @@ class AgentProgram(StrictModel):
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     login: bool = False
-    permissions: dict[Literal["read", "edit", "execute", "fetch", "other"], Literal["allow", "ask", "deny"]] = {}
+    permissions: dict[
+        Literal["read", "edit", "execute", "fetch", "other"], Literal["allow", "ask", "deny", "commands"]
+    ] = {}
     max_turns: int | None = Field(None, ge=1)
     timeout_s: float = Field(3600, gt=0)
     quiet_s: float = Field(900, gt=0)
+    ask_s: float = Field(45, ge=0)
 
     @model_validator(mode="before")
     @classmethod

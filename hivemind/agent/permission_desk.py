@@ -1,0 +1,120 @@
+"""Questions to the operator about a coding agent's calls, and what he has answered (`permissions:` in an agent's file).
+
+An answer outlives the program: it is kept in the task's record, and holds when the program asks for the same call again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from hivemind.boundary import as_dataclass, boundary
+from hivemind.frozen import frozen
+from hivemind.minds.agents.events import ProgramCall
+from hivemind.minds.agents.permissions import call_key, command_of
+from hivemind.taskrun.task_run import TaskRun
+from hivemind.taskrun.waits import Parking
+from hivemind.tools import Session
+from hivemind.tools.steps import ask_person
+
+_RECORD = "permissions"
+_SHOWN_CHARS = 2_000
+_ALLOWED = ("allow", "allowed", "yes", "ok", "y", "approved")
+_ALWAYS = ("always", "allow always")
+
+
+@frozen
+class Grant:
+    """The operator's answer about a call: allowed or denied, `once` (then it is `used`) or for the whole `task`; empty while the
+    question is open. `asked` counts the questions about the call."""
+
+    key: str
+    shown: str
+    asked: int = 1
+    answer: Literal["", "allow", "deny", "used"] = ""
+    lasts: Literal["once", "task"] = "once"
+    reason: str = ""
+
+
+class PermissionDesk:
+    """The questions of one task, and their answers."""
+
+    def __init__(self, session: Session, work: TaskRun) -> None:
+        """Restore the grants from the task's record. Raises Unreadable if it is invalid."""
+        self._session, self._work = session, work
+        with boundary("task's permissions"):
+            rows = work.task.kept.get(_RECORD) or []
+            self._grants = {row["key"]: as_dataclass(Grant, row, "permission") for row in rows}
+
+    def look_up(self, call: ProgramCall) -> Grant | None:
+        """Return the operator's answer about a call, or None. An answer that holds once is used up."""
+        grant = self._grants.get(call_key(call))
+        if grant is None or grant.answer in ("", "used"):
+            return None
+        if grant.lasts == "once":
+            self._keep(replace(grant, answer="used"))
+        return grant
+
+    def ask(self, call: ProgramCall) -> Grant:
+        """Ask the operator about a call, once. Return the open question."""
+        key, shown = call_key(call), describe_call(call)
+        earlier = self._grants.get(key)
+        if earlier is not None and not earlier.answer:
+            return earlier
+        grant = Grant(key, shown, 1 if earlier is None else earlier.asked + 1)
+        question = (
+            f"{self._session.agent} wants to do this:\n\n{shown[:_SHOWN_CHARS]}\n\n"
+            "Answer `allow` (this once), `always` (for this task), or `deny` with the reason."
+        )
+        self._work.waits.begin(self._wait_name(grant), {"human": question}, datetime.now(UTC))
+        ask_person(self._session, self._wait_name(grant), question, subject="Permission")
+        self._keep(grant)
+        return grant
+
+    def take_answers(self) -> list[Grant]:
+        """Read the answers that have come. Return what was answered."""
+        answered = []
+        for grant in [*self._grants.values()]:
+            wait = self._work.waits.get(self._wait_name(grant))
+            if grant.answer or wait is None or wait.answer is None:
+                continue
+            reply = self._session.hive.mail.read(self._session.agent, wait.answer, mark=False).answer
+            answer, lasts, reason = _read_answer(reply)
+            answered.append(replace(grant, answer=answer, lasts=lasts, reason=reason))
+            self._keep(answered[-1])
+        return answered
+
+    def parking(self, grant: Grant) -> Parking:
+        """Return the parking of the task until the operator answers."""
+        wait = self._work.waits.get(self._wait_name(grant))
+        message_id = None if wait is None else wait.message_id
+        how = f"(answer with: hivemind mail reply human {message_id} allow|always|'deny REASON')"
+        return Parking(f"asks for permission: {' '.join(grant.shown.split())[:200]} {how}", asks=message_id)
+
+    def _wait_name(self, grant: Grant) -> str:
+        return f"{self._work.task.id}.permission.{grant.key}.{grant.asked}"
+
+    def _keep(self, grant: Grant) -> None:
+        self._grants[grant.key] = grant
+        self._work.keep(_RECORD, [asdict(grant) for grant in self._grants.values()])
+
+
+def describe_call(call: ProgramCall) -> str:
+    """Describe a call in a few lines for a person."""
+    subject: Any = command_of(call) or call.title or call.arguments
+    paths = "".join(f"\n* {path}" for path in call.paths)
+    tool = "" if call.tool == call.kind else f" ({call.tool})"
+    return f"{call.kind or 'call'}{tool}: {subject}{paths}"
+
+
+def _read_answer(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "task"], str]:
+    """Read an answer. What is neither a clear yes nor a no is a denial, with the text as its reason."""
+    first_line = text.strip().partition("\n")[0].strip().strip("`.!").casefold()
+    if first_line in _ALWAYS:
+        return "allow", "task", ""
+    if first_line in _ALLOWED:
+        return "allow", "once", ""
+    word, _, reason = text.strip().partition(" ")
+    is_plain_denial = word.strip(":,.").casefold() in ("deny", "denied", "no", "reject", "rejected")
+    return "deny", "once", (reason if is_plain_denial else text).strip(" :")
