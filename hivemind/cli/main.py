@@ -38,6 +38,7 @@ MODULES = {
     "memory": "memory",
     "doctor": "doctor",
     "mcp": "mcp",
+    "acp": "acp",
     "link": "link",
     "unlink": "link",
     "web": "web",

@@ -33,6 +33,8 @@ from hivemind.names import check_maker, check_name
 from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
 
 RECORD = "task.json"
+SESSION = "session"
+"""The value of `kept` that a new attempt keeps: the editor's session to which the task belongs (acp_server/README.md)."""
 ENDS = ("error.md", "result.md")
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20

@@ -1,0 +1,169 @@
+"""A task's trail as updates of an editor's session: messages, calls, plan and outcome."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hivemind.hive import Hive
+from hivemind.layout import HUMAN
+from hivemind.taskrun.transcript import TranscriptEntry, TranscriptReader
+from hivemind.tasks import Task
+from hivemind.words import truncate
+
+Update = dict[str, Any]
+_KINDS = {
+    "read": ("read_file", "list_files", "read_mail", "read_skill", "doc_expand"),
+    "search": ("search_files", "doc_find", "search_memory", "recall"),
+    "edit": ("write_file", "edit_file", "apply_patch"),
+    "execute": ("run_command",),
+    "think": ("plan_steps", "add_card", "add_evidence", "note_step", "finish_step", "finish_task"),
+}
+_KIND_OF = {tool: kind for kind, tools in _KINDS.items() for tool in tools}
+_SUBJECTS = ("command", "path", "query", "question", "title", "text", "reason", "name", "step")
+"""The arguments of a call that say what it is about, the most telling first."""
+_MAX_TITLE, _MAX_OUTPUT = 120, 4_000
+_SOURCE = re.compile(r"^\d+\. `(?P<path>.+):(?P<first>\d+)(?:-(?P<last>\d+))?` sha256 ", re.MULTILINE)
+
+
+def message_chunk(text: str, *, by_user: bool = False) -> Update:
+    """Return a paragraph of the agent or of the user. Editors join chunks, so each ends with an empty line."""
+    content = {"type": "text", "text": text.rstrip() + "\n\n"}
+    return {"sessionUpdate": "user_message_chunk" if by_user else "agent_message_chunk", "content": content}
+
+
+class TaskUpdates:
+    """The updates about one task. Each call of `read` yields what is new, and nothing twice."""
+
+    def __init__(self, hive: Hive) -> None:
+        self._hive = hive
+        self._reader = TranscriptReader()
+        self._turn_count = 0  # turns that are complete
+        self._message_ids: set[str] = set()
+        self._call_states: dict[str, str] = {}
+        self._addition_count = 0
+        self._plan: list[Update] = []
+        self.own_keys: set[str] = set()
+        """The keys of additions that this session's editor has sent, and shows already."""
+
+    def read(self, task: Task) -> Iterator[Update]:
+        transcript = self._reader.read(task.path)
+        if len(transcript.turns) < self._turn_count:  # the task was tried again
+            self._turn_count = 0
+        for turn in transcript.turns[self._turn_count :]:
+            yield from self._additions(task, str(turn.record.get("at")))
+            yield from self._turn(task, turn)
+            if turn.is_open:
+                break
+            self._turn_count += 1
+        yield from self._additions(task)
+        yield from self._plan_update(task)
+
+    def end_calls(self) -> Iterator[Update]:
+        """Yield the ends of calls whose results are not recorded, because the task has ended."""
+        for call_id, state in self._call_states.items():
+            if state == "in_progress":
+                yield {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "completed"}
+        self._call_states.clear()
+
+    def _additions(self, task: Task, before: str | None = None) -> Iterator[Update]:
+        for addition in task.said[self._addition_count :]:
+            if before is not None and addition.at > before:
+                return
+            self._addition_count += 1
+            if addition.key is None or addition.key not in self.own_keys:
+                note = "" if addition.by == HUMAN else f"{addition.by}: "
+                yield message_chunk(f"{note}{addition.text}", by_user=not note)
+
+    def _turn(self, task: Task, turn: TranscriptEntry) -> Iterator[Update]:
+        record, calls = turn.record, turn.calls
+        # The text with a finish_task that has no result is the result, which comes with the task's end.
+        is_result = any(call["tool"] == "finish_task" and not call["arguments"].get("result") for call in calls)
+        message_id = f"{record.get('agent')}/{record.get('id')}/{record.get('at')}"
+        if message_id not in self._message_ids and record.get("text") and not is_result:
+            yield message_chunk(str(record["text"]))
+        self._message_ids.add(message_id)
+        for call in calls:
+            call_id = f"{task.id}/{record.get('id')}/{call['id']}"
+            state = "in_progress" if "ok" not in call else "completed" if call["ok"] else "failed"
+            if self._call_states.get(call_id) == state:
+                continue
+            is_new = call_id not in self._call_states
+            self._call_states[call_id] = state
+            update: Update = {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": state}
+            if is_new:
+                update |= {"sessionUpdate": "tool_call", **self._call_fields(task, call)}
+            if state != "in_progress":
+                output = {"type": "content", "content": {"type": "text", "text": truncate(call["text"], _MAX_OUTPUT)}}
+                update["content"] = [*_diffs(task, self._hive, call), output]
+            yield update
+
+    def _call_fields(self, task: Task, call: Mapping[str, Any]) -> Update:
+        arguments = call["arguments"]
+        subject = next((arguments[name] for name in _SUBJECTS if arguments.get(name)), "")
+        words = subject if isinstance(subject, str) else json.dumps(subject, ensure_ascii=False)
+        fields = {
+            "title": truncate(" ".join(f"{call['tool']} {words}".split()), _MAX_TITLE),
+            "kind": _KIND_OF.get(call["tool"], "other"),
+            "rawInput": arguments,
+        }
+        if (path := _file_of(task, self._hive, arguments)) is not None:
+            line = arguments.get("start_line")
+            fields["locations"] = [{"path": str(path), **({"line": line} if isinstance(line, int) else {})}]
+        return fields
+
+    def _plan_update(self, task: Task) -> Iterator[Update]:
+        def entries(state: Any) -> list[Update]:
+            statuses = {"done": "completed", "open": "pending", "blocked": "pending"}
+            return [
+                {
+                    "content": step.title,
+                    "priority": "medium",
+                    "status": "in_progress"
+                    if step.status == "open" and state.lease(step.id) is not None
+                    else statuses[step.status],
+                }
+                for step in state.steps_of(task.id)
+                if not step.meta.get("implicit")
+            ]
+
+        plan = self._hive.journal.view(entries)
+        if plan != self._plan:
+            self._plan = plan
+            yield {"sessionUpdate": "plan", "entries": plan}
+
+
+def outcome_updates(hive: Hive, text: str) -> Iterator[Update]:
+    """Yield the text of a result, and a link to each of its sources."""
+    yield message_chunk(text)
+    for source in _SOURCE.finditer(text.rpartition("\n## Sources\n")[2]):
+        path = hive.layout.root / source["path"]
+        if path.is_file():
+            lines = f"{source['first']}:{source['last'] or source['first']}"
+            link = {
+                "type": "resource_link",
+                "uri": f"{path.resolve().as_uri()}#L{lines}",
+                "name": source[0].split("`")[1],
+            }
+            yield {"sessionUpdate": "agent_message_chunk", "content": link}
+
+
+def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | None:
+    """Return the file or folder that a call names: in the task's worktree, in its work folder, or below the hive."""
+    if not isinstance(path := arguments.get("path"), str):
+        return None
+    folders = [Path(worktree["path"]) for worktree in task.kept.get("worktrees", ())]
+    paths = [folder / path for folder in (*folders, task.files, hive.layout.root)]
+    return next((candidate for candidate in paths if candidate.exists()), paths[0])
+
+
+def _diffs(task: Task, hive: Hive, call: Mapping[str, Any]) -> list[Update]:
+    arguments = call["arguments"]
+    old_text, new_text = arguments.get("old"), arguments.get("new", arguments.get("text"))
+    if _KIND_OF.get(call["tool"]) != "edit" or not call["ok"] or not isinstance(new_text, str):
+        return []
+    path = _file_of(task, hive, arguments)
+    return [{"type": "diff", "path": str(path), "oldText": old_text, "newText": new_text}]
