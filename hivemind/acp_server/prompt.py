@@ -25,9 +25,9 @@ class Prompt:
     attachments: list[Path | tuple[str, bytes]] = field(default_factory=list)
 
     def add(self, part: str) -> None:
-        """Append a part of the text. A space separates it from a word before it."""
-        is_separate = not (self.text and part) or self.text[-1].isspace() or not (part[0].isalnum() or part[0] == "`")
-        self.text += part if is_separate else f" {part}"
+        """Append a part of the text. A space keeps two words or mentions apart."""
+        is_glued = self.text[-1:].isalnum() or self.text[-1:] in ("`", ")")
+        self.text += f" {part}" if is_glued and part[:1] and (part[0].isalnum() or part[0] in "`[") else part
 
 
 def read_prompt(blocks: Any, layout: Layout, config: HiveConfig) -> Prompt:
