@@ -121,7 +121,7 @@ class Session:
         """Follow the open task of a thread. With `replay`, first send the whole thread."""
         for task in tasks:
             updates = TaskUpdates(self._hive)
-            trail = [message_chunk(task.text, by_user=True), *updates.read(task)]
+            trail = [message_chunk(task.text, "user_message"), *updates.read(task)]
             for update in trail if replay else ():
                 self._send(update)
             if not _is_over(task):

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
@@ -23,16 +23,20 @@ _KINDS = {
     "think": ("plan_steps", "add_card", "add_evidence", "note_step", "finish_step", "finish_task"),
 }
 _KIND_OF = {tool: kind for kind, tools in _KINDS.items() for tool in tools}
+_PROTOCOL_KINDS = frozenset(
+    {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"}
+)
 _SUBJECTS = ("command", "path", "query", "question", "title", "text", "reason", "name", "step")
 """The arguments of a call that say what it is about, the most telling first."""
 _MAX_TITLE, _MAX_OUTPUT = 120, 4_000
 _SOURCE = re.compile(r"^\d+\. `(?P<path>.+):(?P<first>\d+)(?:-(?P<last>\d+))?` sha256 ", re.MULTILINE)
 
 
-def message_chunk(text: str, *, by_user: bool = False) -> Update:
-    """Return a paragraph of the agent or of the user. Editors join chunks, so each ends with an empty line."""
-    content = {"type": "text", "text": text.rstrip() + "\n\n"}
-    return {"sessionUpdate": "user_message_chunk" if by_user else "agent_message_chunk", "content": content}
+def message_chunk(
+    text: str, speaker: Literal["agent_message", "agent_thought", "user_message"] = "agent_message"
+) -> Update:
+    """Return a paragraph of a message or thought. Editors join chunks, so each ends with an empty line."""
+    return {"sessionUpdate": f"{speaker}_chunk", "content": {"type": "text", "text": text.rstrip() + "\n\n"}}
 
 
 class TaskUpdates:
@@ -41,7 +45,7 @@ class TaskUpdates:
     def __init__(self, hive: Hive) -> None:
         self._hive = hive
         self._reader = TranscriptReader()
-        self._turn_count = 0  # turns that are complete
+        self._entry_count = 0  # turns and notes that are sent and complete
         self._message_ids: set[str] = set()
         self._call_states: dict[str, str] = {}
         self._addition_count = 0
@@ -50,15 +54,21 @@ class TaskUpdates:
         """The keys of additions that this session's editor has sent, and shows already."""
 
     def read(self, task: Task) -> Iterator[Update]:
-        transcript = self._reader.read(task.path)
-        if len(transcript.turns) < self._turn_count:  # the task was tried again
-            self._turn_count = 0
-        for turn in transcript.turns[self._turn_count :]:
-            yield from self._additions(task, str(turn.record.get("at")))
-            yield from self._turn(task, turn)
-            if turn.is_open:
+        entries = [entry for entry in self._reader.read(task.path).entries if entry.kind in ("turn", "news")]
+        if len(entries) < self._entry_count:  # the task was tried again
+            self._entry_count = 0
+        for entry in entries[self._entry_count :]:
+            yield from self._additions(task, str(entry.record.get("at")))
+            if entry.kind == "turn":
+                yield from self._turn(task, entry)
+            elif "event" in entry.record:  # a coding agent's thought, its own plan, a call that was denied
+                name = entry.record["event"]
+                yield message_chunk(
+                    ("" if name == "thought" else f"{name}: ") + str(entry.record["text"]), "agent_thought"
+                )
+            if entry.is_open and entry.kind == "turn":
                 break
-            self._turn_count += 1
+            self._entry_count += 1
         yield from self._additions(task)
         yield from self._plan_update(task)
 
@@ -75,8 +85,10 @@ class TaskUpdates:
                 return
             self._addition_count += 1
             if addition.key is None or addition.key not in self.own_keys:
-                note = "" if addition.by == HUMAN else f"{addition.by}: "
-                yield message_chunk(f"{note}{addition.text}", by_user=not note)
+                if addition.by == HUMAN:
+                    yield message_chunk(addition.text, "user_message")
+                else:
+                    yield message_chunk(f"{addition.by}: {addition.text}")
 
     def _turn(self, task: Task, turn: TranscriptEntry) -> Iterator[Update]:
         record, calls = turn.record, turn.calls
@@ -102,18 +114,21 @@ class TaskUpdates:
             yield update
 
     def _call_fields(self, task: Task, call: Mapping[str, Any]) -> Update:
-        arguments = call["arguments"]
+        """Return what a call is about. A coding agent's own call has that in its result."""
+        arguments, details = call["arguments"], call.get("result") or {}
         subject = next((arguments[name] for name in _SUBJECTS if arguments.get(name)), "")
         words = subject if isinstance(subject, str) else json.dumps(subject, ensure_ascii=False)
-        fields = {
-            "title": truncate(" ".join(f"{call['tool']} {words}".split()), _MAX_TITLE),
-            "kind": _KIND_OF.get(call["tool"], "other"),
+        title, kind = details.get("title"), details.get("kind", _KIND_OF.get(call["tool"]))
+        named_path = _file_of(task, self._hive, arguments)
+        paths = details.get("paths") or ([] if named_path is None else [str(named_path)])
+        line = arguments.get("start_line")
+        position = {"line": line} if isinstance(line, int) else {}
+        return {
+            "title": truncate(" ".join(str(title or f"{call['tool']} {words}").split()), _MAX_TITLE),
+            "kind": kind if kind in _PROTOCOL_KINDS else "other",
             "rawInput": arguments,
+            "locations": [{"path": path, **position} for path in paths],
         }
-        if (path := _file_of(task, self._hive, arguments)) is not None:
-            line = arguments.get("start_line")
-            fields["locations"] = [{"path": str(path), **({"line": line} if isinstance(line, int) else {})}]
-        return fields
 
     def _plan_update(self, task: Task) -> Iterator[Update]:
         def entries(state: Any) -> list[Update]:
@@ -162,8 +177,7 @@ def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | Non
 
 def _diffs(task: Task, hive: Hive, call: Mapping[str, Any]) -> list[Update]:
     arguments = call["arguments"]
-    old_text, new_text = arguments.get("old"), arguments.get("new", arguments.get("text"))
-    if _KIND_OF.get(call["tool"]) != "edit" or not call["ok"] or not isinstance(new_text, str):
+    new_text, path = arguments.get("new", arguments.get("text")), _file_of(task, hive, arguments)
+    if _KIND_OF.get(call["tool"]) != "edit" or not call["ok"] or path is None or not isinstance(new_text, str):
         return []
-    path = _file_of(task, hive, arguments)
-    return [{"type": "diff", "path": str(path), "oldText": old_text, "newText": new_text}]
+    return [{"type": "diff", "path": str(path), "oldText": arguments.get("old"), "newText": new_text}]

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.hive import Hive
@@ -43,7 +44,9 @@ def question_of(hive: Hive, task: Task) -> Question | None:
     landing, parked = landing_state(task), task.parked
     if parked is None or landing == "lands":
         return None
-    if any(datetime.fromisoformat(addition.at) > parked.since for addition in task.said):  # its agent goes on with that
+    with boundary("task's record", task.id):
+        has_addition = any(datetime.fromisoformat(addition.at) > parked.since for addition in task.said)
+    if has_addition:  # its agent goes on with that
         return None
     if landing is not None:
         return _landing_question(hive, task, landing)

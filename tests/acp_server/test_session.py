@@ -9,6 +9,7 @@ from pathlib import Path
 from hivemind import Hive
 from hivemind.landing.queue import approve
 from hivemind.mail.answer import answer_text
+from hivemind.minds import ToolCall
 from tests.agent.conftest import wants
 from tests.landing.conftest import FINISH, writes
 from tests.waiting import until
@@ -22,9 +23,9 @@ def embedded(path: Path, text: str) -> dict:
     return {"type": "resource", "resource": {"uri": path.as_uri(), "text": text, "mimeType": "text/plain"}}
 
 
-def titled(editor, tool: str) -> dict:
-    """The call of a tool, with its later updates."""
-    [call] = [update for update in editor.updates if update.get("title", "").split()[:1] == [tool]]
+def titled(editor, title: str) -> dict:
+    """The call with a title that begins so, with its later updates."""
+    [call] = [update for update in editor.updates if update.get("title", "").startswith(title)]
     for update in editor.updates:
         if update["sessionUpdate"] == "tool_call_update" and update["toolCallId"] == call["toolCallId"]:
             call = call | update
@@ -38,13 +39,18 @@ def test_calls_have_a_kind_a_place_and_what_they_changed(crew, editor):
     agent = crew.start()
     wants(agent, ("write_file", {"path": "log.md", "text": "old\n"}), task="write-a-log")
     wants(agent, ("edit_file", {"path": "log.md", "old": "old", "new": "new"}), task="write-a-log")
-    wants(agent, ("read_file", {"path": "log.md", "start_line": 1}), ("read_file", {"path": "none.md"}), task="write-a-log")
+    wants(
+        agent,
+        ("read_file", {"path": "log.md", "start_line": 1}),
+        ("read_file", {"path": "none.md"}),
+        task="write-a-log",
+    )
     place = str(crew.root / "tasks/active/write-a-log/files/log.md")
     zed.until(lambda: any(update.get("status") == "failed" for update in zed.updates))
     edit = titled(zed, "edit_file")
     assert (edit["kind"], edit["locations"], edit["rawInput"]["new"]) == ("edit", [{"path": place}], "new")
     assert edit["content"][0] == {"type": "diff", "path": place, "oldText": "old", "newText": "new"}
-    [read] = [update for update in zed.updates if update.get("title") == "read_file log.md"]
+    read = titled(zed, "read_file log.md")
     assert (read["kind"], read["locations"]) == ("read", [{"path": place, "line": 1}])
     assert "new" in read["content"][-1]["content"]["text"]
     assert titled(zed, "write_file")["status"] == "completed"
@@ -147,10 +153,11 @@ def test_files_of_the_prompt_are_named_in_the_text_and_attached_where_agents_can
     (crew.root / "knowledge/boats.md").write_text("boats\n")
     (tmp_path / "outside.txt").write_text("far away\n")
     picture = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(b"\x89PNG").decode()}
+    page = {"type": "resource_link", "uri": "https://a.example/b", "name": "b"}
     zed = editor(crew.root).start()
     zed.prompt(
         "Compare ", link(crew.root / "knowledge/boats.md"), " with ", link(tmp_path / "outside.txt"), ", ",
-        embedded(tmp_path / "buffer.py", "not saved"), " and", picture, {"type": "resource_link", "uri": "https://a.example/b", "name": "b"},
+        embedded(tmp_path / "buffer.py", "not saved"), " and", picture, page,
     )  # fmt: skip
     zed.until(lambda: zed.said)
     [path] = crew.root.glob("tasks/inbox/*/task.md")
@@ -221,3 +228,25 @@ def test_bad_input_is_answered_and_the_next_request_as_well(crew, editor):
     zed.send(method="unknown/notification", params={})
     assert zed.call("session/list") == {"sessions": []}
     zed.close()
+
+
+def test_what_a_coding_agent_thinks_and_does_by_itself_is_shown(crew, editor):
+    """Its conversation is as the runtime records it."""
+    zed = editor(crew.root).start()
+    zed.prompt("Row")
+    zed.until(lambda: zed.said)
+    agent = crew.start()
+    wants(agent, ("list_files", {}), task="row")
+    action = ToolCall("Edit", {"file_path": "/a/b.py"}, "x1")
+    details = {"title": "Edit b.py", "kind": "edit", "paths": ["/a/b.py"]}
+    talk = agent.hive.tasks.active.log
+    task = agent.hive.tasks.get("row")
+    at = "2026-11-26T22:00:00.000+00:00"
+    answer = {"id": "m9", "role": "assistant", "text": "", "at": at, "agent": "ada"}
+    call = {"id": action.id, "tool": action.tool, "arguments": dict(action.arguments)}
+    result = {"id": "m10", "role": "tool", "text": "ok", "call_id": "x1", "ok": True, "at": at, "result": details}
+    talk(task, {"at": at, "event": "thought", "text": "Row where?"}, {**answer, "calls": [call]}, result)
+    zed.until(lambda: any(update.get("title") == "Edit b.py" for update in zed.updates))
+    assert zed.texts("agent_thought_chunk") == "Row where?\n\n"
+    [edit] = [update for update in zed.updates if update.get("title") == "Edit b.py"]
+    assert (edit["kind"], edit["locations"], edit["status"]) == ("edit", [{"path": "/a/b.py"}], "completed")
