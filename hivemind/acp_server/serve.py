@@ -86,6 +86,7 @@ class _Server:
                         return
                     for message in self._connection.feed(data):
                         self._handle(message)
+                    self._is_stale = True
                 if is_due:
                     self._refresh()
                 if is_due or input_fd in ready:
@@ -156,15 +157,15 @@ class _Server:
                 return
             handler = self._handlers.get(request.method, _refuse_method)
             self._connection.respond(request, handler(request.params))
-            self._is_stale = True  # an opened session may wait for the person
         except BrokenPipeError:
             raise
         except JsonRpcError as error:
             self._connection.refuse(request, error)
         except Unreadable as error:
             self._connection.refuse(request, JsonRpcError(INVALID_PARAMS, str(error)))
-        except (HivemindError, OSError) as error:
-            self._connection.refuse(request, JsonRpcError(INTERNAL_ERROR, str(error)))
+        except Exception as error:  # the boundary of a request
+            fault = str(error) if isinstance(error, HivemindError | OSError) else f"a fault of hivemind: {error!r}"
+            self._connection.refuse(request, JsonRpcError(INTERNAL_ERROR, fault))
 
     def _initialize(self, _: Mapping[str, Any]) -> dict[str, Any]:
         title = f"hivemind: {self._hive.layout.root.name}"

@@ -10,12 +10,11 @@ from pathlib import Path
 from hivemind.acp_server.prompt import Prompt, place_note, read_prompt, unreadable_note
 from hivemind.acp_server.threads import session_mark, thread_tasks
 from hivemind.acp_server.updates import TaskUpdates, Update, message_chunk, outcome_updates
-from hivemind.acp_server.waiting import Question, obstacle_of, question_of
+from hivemind.acp_server.waiting import Question, obstacle_of, question_of, reply
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import write
 from hivemind.hive import Hive
 from hivemind.json_rpc import JsonRpc, Request, Response
-from hivemind.layout import HUMAN
 from hivemind.outcome import OUTCOME_FILES
 from hivemind.presence.watching import ring_all
 from hivemind.tasks import Task, TaskState, read_outcome
@@ -44,17 +43,19 @@ class Session:
         """Give a prompt to the open task, as an answer or an addition; without one, make it a task."""
         prompt = read_prompt(request.params.get("prompt"), self._hive.layout, self._hive.config)
         tasks = thread_tasks(self._hive, self.id)
-        open_task = next((task for task in tasks if not _is_over(task)), None)
-        self.prompts.append(request)
         try:
+            if self.task_id is not None and all(task.id != self.task_id for task in tasks):
+                tasks.append(self._hive.tasks.get(self.task_id))  # raises UserError while it is being moved
+            open_task = next((task for task in tasks if not _is_over(task)), None)
             if open_task is None:
                 self._add_task(prompt, tasks)
             else:
                 self._add_to_task(open_task, prompt)
         except (HivemindError, OSError) as error:
             self._send(message_chunk(f"Not accepted: {error}"))
-            self._end_turn()
-        self.refresh()
+            self._connection.respond(request, {"stopReason": "end_turn"})
+        else:
+            self.prompts.append(request)
 
     def _add_task(self, prompt: Prompt, tasks: list[Task]) -> None:
         layout, config, cwd = self._hive.layout, self._hive.config, Path(self.cwd)
@@ -75,7 +76,7 @@ class Session:
         text = "\n\n".join(filter(None, (prompt.text.strip(), f"Attached: {', '.join(paths)}" if paths else "")))
         question = question_of(self._hive, task)
         if question is not None and question.letter_id is not None:
-            self._hive.mail.reply(HUMAN, question.letter_id, f"{text}\n")
+            reply(self._hive, question.letter_id, text)
         else:
             key = f"{self.id}.{os.urandom(4).hex()}"
             self._updates.own_keys.add(key)
@@ -93,7 +94,6 @@ class Session:
     def cancel(self) -> None:
         """Cancel the task of the turn. Without a turn nothing happens: a task that the editor only shows goes on."""
         self._is_cancelled = bool(self.prompts)
-        self.refresh()
 
     def answer(self, response: Response) -> None:
         """Take the person's choice, unless the response belongs to another session or the question is settled."""
@@ -113,7 +113,6 @@ class Session:
         except (HivemindError, OSError) as error:
             self._send(message_chunk(f"Not done: {error}"))
             self._end_turn()
-        self.refresh()
 
     # What the task does
 

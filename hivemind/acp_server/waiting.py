@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -18,6 +19,9 @@ from hivemind.presence.watching import agent_problems, supervisor_lock
 from hivemind.swarm.idle import claim_obstacle
 from hivemind.taskrun.waits import StepWaits, TaskWait, find_question
 from hivemind.tasks import Task, TaskState, landing_state
+
+_PROPOSED_ANSWERS = re.compile(r"\bAnswer `[^`\n]{1,60}`(?:(?:,| or|, or) `[^`\n]{1,60}`)*")
+_REFUSALS = ("deny", "no", "rejected")
 
 
 @frozen
@@ -54,11 +58,8 @@ def question_of(hive: Hive, task: Task) -> Question | None:
     if letter is not None:
         if "R" in letter.flags:  # its agent has not read the answer yet
             return None
-        choices: tuple[Choice, ...] = ()
-        if letter.subject.startswith("Review: "):
-            approval = partial(hive.mail.reply, HUMAN, letter.id, "approved\n")
-            choices = Choice("Approve the result", "allow_once", approval), Choice("Not yet", "reject_once")
-        return Question(letter.id, letter.body.partition("\n\n(Task ")[0], choices, letter.id)
+        text = letter.body.partition("\n\n(Task ")[0]
+        return Question(letter.id, text, tuple(_letter_choices(hive, letter.id, text)), letter.id)
     awaits_tasks = (
         TaskWait.of(task.kept.get("wait_for")) is not None
         or StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(parked.reason) is not None
@@ -66,6 +67,22 @@ def question_of(hive: Hive, task: Task) -> Question | None:
     return (
         None if parked.until is not None or awaits_tasks else Question(parked.reason, f"It is parked: {parked.reason}")
     )
+
+
+def _letter_choices(hive: Hive, letter_id: str, text: str) -> Iterator[Choice]:
+    """Yield the answers that a letter proposes: Answer `once`, `always` or `deny`."""
+    if (proposal := _PROPOSED_ANSWERS.search(text)) is None:
+        return
+    for answer in proposal[0].split("`")[1::2]:
+        kind = "allow_always" if answer.startswith("always") else "reject_once" if answer in _REFUSALS else "allow_once"
+        yield Choice(answer, kind, partial(reply, hive, letter_id, answer))
+    yield Choice("Answer in words", "reject_once")
+
+
+def reply(hive: Hive, letter_id: str, text: str) -> None:
+    """Answer a letter for the person. Raises UserError if the answer cannot be delivered."""
+    if failed := hive.mail.reply(HUMAN, letter_id, f"{text}\n").failed:
+        raise UserError("; ".join(f"not delivered to {name}: {reason}" for name, reason in failed.items()))
 
 
 def _landing_question(hive: Hive, task: Task, reason: str) -> Question:

@@ -133,10 +133,43 @@ def test_a_result_that_no_agent_can_review_is_approved_in_the_editor(crew, edito
     zed.until(lambda: zed.said)
     agent = crew.start()
     wants(agent, ("finish_task", {"result": "A raft."}), task="build-a-raft")
-    zed.choose("Approve the result")
+    zed.choose("approved")
     until(lambda: [*crew.root.glob("mailboxes/ada/new/*")])
     [reply] = crew.root.glob("mailboxes/ada/new/*")
     assert answer_text(reply.read_text().partition("\n\n")[2]) == "approved"
+
+
+def test_answers_that_a_question_proposes_are_options(crew, editor):
+    zed = editor(crew.root).start()
+    turn = zed.prompt("Row")
+    zed.until(lambda: zed.said)
+    agent = crew.start()
+    wants(
+        agent,
+        ("ask_human", {"question": "May I sink it? Answer `once`, `always for this task` or `deny`."}),
+        task="row",
+    )
+    zed.until(lambda: zed.asked)
+    kinds = {option["name"]: option["kind"] for option in zed.asked[0]["params"]["options"]}
+    assert kinds == {
+        "once": "allow_once", "always for this task": "allow_always", "deny": "reject_once", "Answer in words": "reject_once"
+    }  # fmt: skip
+    zed.choose("Answer in words")
+    assert zed.stop_reason(turn) == "end_turn"
+    assert zed.said.endswith("Your next message answers it.\n\n")
+    zed.prompt("Only at night.")
+    [letter] = until(lambda: [*crew.root.glob("mailboxes/ada/new/*")])
+    assert "Only at night." in letter.read_text()
+
+
+def test_a_prompt_before_the_task_is_claimed_is_added_to_it(crew, editor):
+    zed = editor(crew.root).start()
+    turns = [zed.prompt("Row"), zed.prompt("And sing")]
+    zed.until(lambda: zed.said)
+    [addition] = until(lambda: Hive.look(crew.root).tasks.get("row").said)
+    assert (addition.by, addition.text) == ("human", "And sing")
+    wants(crew.start(), ("finish_task", {"result": "Sung."}), task="row")
+    assert [zed.stop_reason(turn) for turn in turns] == ["end_turn", "end_turn"]
 
 
 def test_a_failed_task_says_why_and_what_to_do(crew, editor):
