@@ -41,7 +41,7 @@ class Session:
 
     def prompt(self, request: Request) -> None:
         """Give a prompt to the open task, as an answer or an addition; without one, make it a task."""
-        prompt = read_prompt(request.params.get("prompt"), self._hive.layout, self._hive.config)
+        prompt = read_prompt(request.params.get("prompt"), self._hive)
         tasks = thread_tasks(self._hive, self.id)
         try:
             if self.task_id is not None and all(task.id != self.task_id for task in tasks):
@@ -58,13 +58,13 @@ class Session:
             self.prompts.append(request)
 
     def _add_task(self, prompt: Prompt, tasks: list[Task]) -> None:
-        layout, config, cwd = self._hive.layout, self._hive.config, Path(self.cwd)
-        if not self._is_cwd_checked and (note := unreadable_note(cwd, layout, config)):
+        layout, cwd = self._hive.layout, Path(self.cwd)
+        if not self._is_cwd_checked and (note := unreadable_note(cwd, self._hive)):
             self._send(message_chunk(note))
         self._is_cwd_checked = True
         earlier = [f"`{layout.relative(_outcome_path(task))}`" for task in tasks[-_MAX_EARLIER:]]
         earlier_note = f"> Earlier in this conversation: {', '.join(earlier)}" if earlier else ""
-        text = "\n\n".join(filter(None, (prompt.text.strip(), place_note(cwd, layout, config), earlier_note)))
+        text = "\n\n".join(filter(None, (prompt.text.strip(), place_note(cwd, self._hive), earlier_note)))
         mark = session_mark(self.id, self.cwd)
         self._follow(self._hive.tasks.add(text, attachments=prompt.attachments, kept=mark), TaskUpdates(self._hive))
         ring_all(self._hive)
@@ -126,7 +126,7 @@ class Session:
             if not _is_over(task):
                 self._follow(task.id, updates)
             elif replay:
-                self._send_end(task, updates)
+                self._send_end(task)
 
     def _follow(self, task_id: str, updates: TaskUpdates) -> None:
         self.task_id, self._updates = task_id, updates
@@ -151,16 +151,17 @@ class Session:
         for update in self._updates.read(task):
             self._send(update)
         if _is_over(task):
-            self._send_end(task, self._updates)
+            self._send_end(task)
             self._end_turn("cancelled" if self._is_cancelled and task.state is TaskState.FAILED else "end_turn")
             self.task_id = self._permission = None
             return
-        self._show_obstacle(obstacle_of(self._hive, task))
+        obstacle = obstacle_of(self._hive, task)
+        if obstacle is not None and obstacle != self._obstacle:
+            self._send(message_chunk(obstacle))
+        self._obstacle = obstacle
         self._show_question(question_of(self._hive, task) if task.state is TaskState.ACTIVE else None)
 
-    def _send_end(self, task: Task, updates: TaskUpdates) -> None:
-        for update in updates.end_calls():
-            self._send(update)
+    def _send_end(self, task: Task) -> None:
         text = read_outcome(task.path) or ""
         if task.state is TaskState.FAILED and self._is_cancelled:
             text = f"Stopped: the task is cancelled. `hivemind task retry {task.id}` begins it again; or write here how to go on."
@@ -169,11 +170,6 @@ class Session:
             text = f"The task has failed.\n\n{text.rstrip()}\n\n{remedy}"
         for update in outcome_updates(self._hive, text):
             self._send(update)
-
-    def _show_obstacle(self, obstacle: str | None) -> None:
-        if obstacle is not None and obstacle != self._obstacle:
-            self._send(message_chunk(obstacle))
-        self._obstacle = obstacle
 
     def _show_question(self, question: Question | None) -> None:
         """Ask the person what is new: by the editor's own means during a turn, where there are choices, else in words."""

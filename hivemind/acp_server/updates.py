@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from hivemind.coordination import JournalState, Step
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.taskrun.transcript import TranscriptEntry, TranscriptReader
-from hivemind.tasks import Task
+from hivemind.tasks import Task, TaskState
 from hivemind.words import truncate
 
 Update = dict[str, Any]
@@ -72,13 +73,6 @@ class TaskUpdates:
         yield from self._additions(task)
         yield from self._plan_update(task)
 
-    def end_calls(self) -> Iterator[Update]:
-        """Yield the ends of calls whose results are not recorded, because the task has ended."""
-        for call_id, state in self._call_states.items():
-            if state == "in_progress":
-                yield {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "completed"}
-        self._call_states.clear()
-
     def _additions(self, task: Task, before: str | None = None) -> Iterator[Update]:
         for addition in task.said[self._addition_count :]:
             if before is not None and addition.at > before:
@@ -100,7 +94,9 @@ class TaskUpdates:
         self._message_ids.add(message_id)
         for call in calls:
             call_id = f"{task.id}/{record.get('id')}/{call['id']}"
-            state = "in_progress" if "ok" not in call else "completed" if call["ok"] else "failed"
+            # the last results may come after the end
+            is_ok = call.get("ok", True if task.state in (TaskState.DONE, TaskState.FAILED) else None)
+            state = {None: "in_progress", True: "completed", False: "failed"}[is_ok]
             if self._call_states.get(call_id) == state:
                 continue
             is_new = call_id not in self._call_states
@@ -109,7 +105,10 @@ class TaskUpdates:
             if is_new:
                 update |= {"sessionUpdate": "tool_call", **self._call_fields(task, call)}
             if state != "in_progress":
-                output = {"type": "content", "content": {"type": "text", "text": truncate(call["text"], _MAX_OUTPUT)}}
+                output = {
+                    "type": "content",
+                    "content": {"type": "text", "text": truncate(call.get("text", ""), _MAX_OUTPUT)},
+                }
                 update["content"] = [*_diffs(task, self._hive, call), output]
             yield update
 
@@ -131,21 +130,14 @@ class TaskUpdates:
         }
 
     def _plan_update(self, task: Task) -> Iterator[Update]:
-        def entries(state: Any) -> list[Update]:
-            statuses = {"done": "completed", "open": "pending", "blocked": "pending"}
-            return [
-                {
-                    "content": step.title,
-                    "priority": "medium",
-                    "status": "in_progress"
-                    if step.status == "open" and state.lease(step.id) is not None
-                    else statuses[step.status],
-                }
-                for step in state.steps_of(task.id)
-                if not step.meta.get("implicit")
-            ]
+        def entry(state: JournalState, step: Step) -> Update:
+            is_leased = step.status == "open" and state.lease(step.id) is not None
+            status = "in_progress" if is_leased else "completed" if step.status == "done" else "pending"
+            return {"content": step.title, "priority": "medium", "status": status}
 
-        plan = self._hive.journal.view(entries)
+        plan = self._hive.journal.view(
+            lambda state: [entry(state, step) for step in state.steps_of(task.id) if not step.meta.get("implicit")]
+        )
         if plan != self._plan:
             self._plan = plan
             yield {"sessionUpdate": "plan", "entries": plan}
@@ -178,6 +170,6 @@ def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | Non
 def _diffs(task: Task, hive: Hive, call: Mapping[str, Any]) -> list[Update]:
     arguments = call["arguments"]
     new_text, path = arguments.get("new", arguments.get("text")), _file_of(task, hive, arguments)
-    if _KIND_OF.get(call["tool"]) != "edit" or not call["ok"] or path is None or not isinstance(new_text, str):
+    if _KIND_OF.get(call["tool"]) != "edit" or path is None or not isinstance(new_text, str):
         return []
     return [{"type": "diff", "path": str(path), "oldText": arguments.get("old"), "newText": new_text}]

@@ -198,7 +198,7 @@ def test_files_of_the_prompt_are_named_in_the_text_and_attached_where_agents_can
     [folder] = [path for path in (crew.root / "tasks/active").iterdir() if not path.name.startswith(".")]
     text = json.loads((folder / "task.json").read_text())["text"].partition("---\n")[2].partition("---\n")[2]
     assert text == (
-        f"Compare `knowledge/boats.md` with `{tmp_path}/outside.txt`, `{tmp_path}/buffer.py` and `image-8.png` [b](https://a.example/b)"
+        f"Compare `knowledge/boats.md` with `{tmp_path}/outside.txt`, `{tmp_path}/buffer.py` and `image-8.png` `https://a.example/b`"
     )
     files = {path.name: path.read_bytes() for path in (folder / "files/attachments").iterdir()}
     assert files == {"outside.txt": b"far away\n", "buffer.py": b"not saved", "image-8.png": b"\x89PNG"}
