@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,10 +64,8 @@ class TaskUpdates:
             if entry.kind == "turn":
                 yield from self._turn(task, entry)
             elif "event" in entry.record:  # a coding agent's thought, its own plan, a call that was denied
-                name = entry.record["event"]
-                yield message_chunk(
-                    ("" if name == "thought" else f"{name}: ") + str(entry.record["text"]), "agent_thought"
-                )
+                label = "" if entry.record["event"] == "thought" else f"{entry.record['event']}: "
+                yield message_chunk(f"{label}{entry.record['text']}", "agent_thought")
             if entry.is_open and entry.kind == "turn":
                 break
             self._entry_count += 1
@@ -79,10 +78,9 @@ class TaskUpdates:
                 return
             self._addition_count += 1
             if addition.key is None or addition.key not in self.own_keys:
-                if addition.by == HUMAN:
-                    yield message_chunk(addition.text, "user_message")
-                else:
-                    yield message_chunk(f"{addition.by}: {addition.text}")
+                is_person = addition.by == HUMAN
+                text = addition.text if is_person else f"{addition.by}: {addition.text}"
+                yield message_chunk(text, "user_message" if is_person else "agent_message")
 
     def _turn(self, task: Task, turn: TranscriptEntry) -> Iterator[Update]:
         record, calls = turn.record, turn.calls
@@ -99,11 +97,11 @@ class TaskUpdates:
             state = {None: "in_progress", True: "completed", False: "failed"}[is_ok]
             if self._call_states.get(call_id) == state:
                 continue
-            is_new = call_id not in self._call_states
+            name = "tool_call_update" if call_id in self._call_states else "tool_call"
             self._call_states[call_id] = state
-            update: Update = {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": state}
-            if is_new:
-                update |= {"sessionUpdate": "tool_call", **self._call_fields(task, call)}
+            # again with the state, because a worktree is made by the first call that needs it
+            fields = self._call_fields(task, call)
+            update: Update = {"sessionUpdate": name, "toolCallId": call_id, "status": state, **fields}
             if state != "in_progress":
                 output = {
                     "type": "content",
@@ -162,9 +160,9 @@ def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | Non
     """Return the file or folder that a call names: in the task's worktree, in its work folder, or below the hive."""
     if not isinstance(path := arguments.get("path"), str):
         return None
-    folders = [Path(worktree["path"]) for worktree in task.kept.get("worktrees", ())]
+    folders = [hive.layout.root / worktree["path"] for worktree in task.kept.get("worktrees", ())]
     paths = [folder / path for folder in (*folders, task.files, hive.layout.root)]
-    return next((candidate for candidate in paths if candidate.exists()), paths[0])
+    return next(filter(os.path.exists, paths), paths[0])
 
 
 def _diffs(task: Task, hive: Hive, call: Mapping[str, Any]) -> list[Update]:

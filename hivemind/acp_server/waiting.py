@@ -98,14 +98,17 @@ def _landing_question(hive: Hive, task: Task, reason: str) -> Question:
 
 def obstacle_of(hive: Hive, task: Task) -> str | None:
     """Say why nobody works on a task now, and what to do; None if somebody may."""
-    running = [name for name in hive.agents if holder_pid(hive.layout, name) is not None]
     locks = hive.layout.locks
-    if not running and supervisor_lock(locks).holder() is None:
+    is_up = supervisor_lock(locks).holder() is not None
+    if is_up and task.state is not TaskState.INBOX:
+        problem = agent_problems(locks).get(task.owner or "")
+        return None if problem is None else f"The agent {task.owner} cannot work: {problem}"
+    running = [name for name in hive.agents if holder_pid(hive.layout, name) is not None]
+    if not is_up and not running:
         command = f"hivemind --hive {hive.layout.root} up"
-        return f"No swarm is running in this hive, so nobody works on the task yet. Start it in a terminal: `{command}`"
+        return f"No swarm is running in this hive, so nobody works on the task. Start one in a terminal: `{command}`"
     if task.state is TaskState.INBOX and running:
         with suppress(UserError):  # it is claimed meanwhile
             reason = hive.tasks.listing.waiting_for(task.id) or claim_obstacle(hive, task, running)
             return None if reason is None else f"The task waits: {reason}"
-    problem = agent_problems(locks).get(task.owner or "")
-    return None if problem is None else f"The agent {task.owner} cannot work: {problem}"
+    return None

@@ -25,11 +25,9 @@ def embedded(path: Path, text: str) -> dict:
 
 def titled(editor, title: str) -> dict:
     """The call with a title that begins so, with its later updates."""
-    [call] = [update for update in editor.updates if update.get("title", "").startswith(title)]
-    for update in editor.updates:
-        if update["sessionUpdate"] == "tool_call_update" and update["toolCallId"] == call["toolCallId"]:
-            call = call | update
-    return call
+    updates = [update for update in editor.updates if update.get("title", "").startswith(title)]
+    assert len({update["toolCallId"] for update in updates}) == 1
+    return updates[-1]
 
 
 def test_calls_have_a_kind_a_place_and_what_they_changed(crew, editor):
@@ -43,6 +41,7 @@ def test_calls_have_a_kind_a_place_and_what_they_changed(crew, editor):
         agent,
         ("read_file", {"path": "log.md", "start_line": 1}),
         ("read_file", {"path": "none.md"}),
+        ("read_file", {"path": "x" * 5000 + "\0"}),
         task="write-a-log",
     )
     place = str(crew.root / "tasks/active/write-a-log/files/log.md")
@@ -79,6 +78,8 @@ def test_what_may_land_is_asked_with_options_and_lands_when_it_is_chosen(harbour
     harbour.turn(*writes(mast="a mast\n"), *FINISH)
     harbour.land()
     zed.until(lambda: zed.asked)
+    [place] = titled(zed, "write_file mast")["locations"]
+    assert place["path"].startswith(f"{harbour.root}/worktrees/")
     [call] = [request["params"]["toolCall"] for request in zed.asked]
     assert call["title"] == "The work is done, and is not in its branch yet: waits for you: hivemind land set-the-mast"
     zed.choose("Let it land")
@@ -281,5 +282,14 @@ def test_what_a_coding_agent_thinks_and_does_by_itself_is_shown(crew, editor):
     talk(task, {"at": at, "event": "thought", "text": "Row where?"}, {**answer, "calls": [call]}, result)
     zed.until(lambda: any(update.get("title") == "Edit b.py" for update in zed.updates))
     assert zed.texts("agent_thought_chunk") == "Row where?\n\n"
-    [edit] = [update for update in zed.updates if update.get("title") == "Edit b.py"]
+    edit = titled(zed, "Edit b.py")
     assert (edit["kind"], edit["locations"], edit["status"]) == ("edit", [{"path": "/a/b.py"}], "completed")
+
+
+def test_a_task_that_waits_for_an_agent_that_is_not_there_says_so(hive, editor):
+    hive.start("up")
+    hive.wait(lambda: hive.pid_of("analyst"))
+    (hive.root / "agents/painter.yaml").write_text("mind: mcp\nrole: painter\n")
+    zed = editor(hive.root).start()
+    zed.prompt("---\nrole: painter\n---\nPaint the boat\n")
+    zed.until(lambda: "The task waits: no running agent has the role painter" in zed.said)
