@@ -6,7 +6,9 @@ A connection does no input and no waiting of its own. Its owner reads bytes, pas
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from hivemind.boundary import Unreadable
@@ -61,6 +63,7 @@ class BadLine:
     text: str
     reason: str
     is_too_long: bool = False
+    code: int = INVALID_REQUEST
 
 
 Incoming = Request | Notification | Response | BadLine
@@ -130,7 +133,7 @@ class JsonRpc:
         try:
             payload = read_json(line)
         except Unreadable as error:
-            yield BadLine(line, error.message)
+            yield BadLine(line, error.message, code=PARSE_ERROR)
             return
         for message in payload if isinstance(payload, list) else [payload]:
             yield self._message(message, line)
@@ -158,3 +161,23 @@ def _error(fields: Any) -> JsonRpcError:
     code = fields.get("code")
     message = str(fields.get("message") or "no reason")
     return JsonRpcError(code if isinstance(code, int) else INTERNAL_ERROR, message, fields.get("data"))
+
+
+@contextmanager
+def client_pipes() -> Iterator[tuple[int, int]]:
+    """Move the client's two pipes away from descriptors 0 and 1, and yield them as (input, output).
+
+    Meanwhile descriptor 0 is /dev/null and descriptor 1 is standard error, so output of this process or a child reaches the
+    log and never the client.
+    """
+    input_fd, output_fd = os.dup(0), os.dup(1)
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_fd, 0)
+    os.close(null_fd)
+    os.dup2(2, 1)
+    try:
+        yield input_fd, output_fd
+    finally:
+        os.dup2(output_fd, 1)
+        os.close(input_fd)
+        os.close(output_fd)

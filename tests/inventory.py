@@ -212,7 +212,7 @@ class _Scene:
 _ROOMS = {  # where the doors are; a test that only looks like it has fewer words elsewhere
     kind: tuple(f"tests/{room}/" for room in rooms.split())
     for kind, rooms in {
-        "command": "cli exchange faults mcp_server swarm web",
+        "command": "acp_server cli exchange faults mcp_server swarm web",
         "option": "cli exchange faults mcp_server swarm web",
         "tool": "agent cli mcp_server swarm",
         "argument": "agent cli mcp_server swarm",

@@ -77,6 +77,7 @@ OWN_INPUT = {
     "tools/delegation.py _dependency_ids": "at most three digits, after a look",
     "tools/files.py read": "the masker's feed, which parses nothing",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",
+    "acp_server/serve.py run": "the connection's `feed`, which parses inside a boundary",
     "mcp_server/server.py _answer": "a text that was written the line before",
     **dict.fromkeys(
         (

@@ -39,6 +39,7 @@ MODULES = {
     "memory": "memory",
     "doctor": "doctor",
     "mcp": "mcp",
+    "acp": "acp",
     "link": "link",
     "unlink": "link",
     "web": "web",

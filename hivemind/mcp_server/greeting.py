@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,26 +34,6 @@ class Greeting:
 
     received: bytes = b""
     answered_ids: set[str | int] = field(default_factory=set)
-
-
-@contextmanager
-def client_pipes() -> Iterator[tuple[int, int]]:
-    """Move the client's two pipes away from descriptors 0 and 1, and yield them as (input, output).
-
-    Meanwhile descriptor 0 is /dev/null and descriptor 1 is standard error, so output of this process or a child reaches the
-    log and never the client.
-    """
-    input_fd, output_fd = os.dup(0), os.dup(1)
-    null_fd = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null_fd, 0)
-    os.close(null_fd)
-    os.dup2(2, 1)
-    try:
-        yield input_fd, output_fd
-    finally:
-        os.dup2(output_fd, 1)
-        os.close(input_fd)
-        os.close(output_fd)
 
 
 def instructions(name: str, root: Path) -> str:

@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.errors import HivemindError, UserError
+from hivemind.json_rpc import client_pipes
 from hivemind.layout import Layout
-from hivemind.mcp_server.greeting import Greeting, client_pipes, greet
+from hivemind.mcp_server.greeting import Greeting, greet
 from hivemind.presence.identity import HiveGone, holder_pid
 from hivemind.private import keep_keys_private
 from hivemind.swarm.fork_server import END_WITHIN_S

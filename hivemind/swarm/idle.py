@@ -17,7 +17,7 @@ from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
-from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
+from hivemind.tasks import BEING_WRITTEN, Task, TaskState, TaskSummary
 
 _ROOM_BYTES = 16_384
 SHORT_WAIT = timedelta(seconds=60)
@@ -117,7 +117,7 @@ def _is_answered(hive: Parts, task_id: str) -> bool:
         return True
 
 
-def claim_obstacle(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | None:
+def claim_obstacle(hive: Parts, task: Task | TaskSummary, names: Collection[str]) -> str | None:
     """Return why none of the running agents `names` may claim a waiting task, or None if one may. `max_active` is not
     checked."""
     if task.assignee is not None and (aside := hive.agent_files.problem_of(task.assignee)) is not None:

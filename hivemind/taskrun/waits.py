@@ -4,6 +4,7 @@ wait for the end of other tasks (`wait_for`)."""
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -22,6 +23,7 @@ from hivemind.tasks import Task
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
 _ROOM_RETRY_S = 1.0
+_REPLY_COMMAND = re.compile(r"hivemind mail reply human (\S+) TEXT")
 
 
 class Parking(HivemindError):  # not an error: a tool raises it to park the task
@@ -192,6 +194,17 @@ def question_id(step: str, attempt: int, workspace: str, question: str) -> str:
 def is_question(message_id: str | None, workspace: str) -> bool:
     """Check whether a Message-ID belongs to a step's question. A reply to it is an answer, not a request."""
     return message_id is not None and message_id.startswith("ask.") and message_id.endswith(f"@{workspace}")
+
+
+def find_question(hive: Parts, reason: str) -> Message | None:
+    """Return the letter with the question that a parked task's `reason` names; None if there is no such letter (any more)."""
+    match = _REPLY_COMMAND.search(reason)
+    if match is None or not is_question(match[1], hive.config.workspace):
+        return None
+    try:
+        return hive.mail.read(HUMAN, match[1], mark=False)
+    except HivemindError:
+        return None
 
 
 class StepWaits:

@@ -33,6 +33,8 @@ from hivemind.names import check_maker, check_name
 from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
 
 RECORD = "task.json"
+SESSION = "session"
+"""The value of `kept` that a new attempt keeps: the editor's session to which the task belongs (acp_server/README.md)."""
 ENDS = ("error.md", "result.md")
 REOPENED = "reopened"
 """The key in `kept` of a task that a person has reopened with a text: its next attempt has all additions."""

@@ -34,7 +34,7 @@ from hivemind.tasks.folder import (
     wake_parent,
 )
 from hivemind.tasks.form import NoText, ParsedTask
-from hivemind.tasks.record import ENDS, RECORD, REOPENED, Claim, TaskRecord, has_ended, load, load_sound
+from hivemind.tasks.record import ENDS, RECORD, REOPENED, SESSION, Claim, TaskRecord, has_ended, load, load_sound
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
@@ -157,7 +157,8 @@ class TaskBuilder:
             raise TaskProblem(f"its parent, the task {record.parent}, is over", location=drop.name)
         if old_record is not None and has_ended(folder):
             said = record.said if REOPENED in record.kept else ()
-            record = replace(record, notes=changes(old_record, raw), said=said, kept={})
+            kept = {name: value for name, value in record.kept.items() if name == SESSION}
+            record = replace(record, notes=changes(old_record, raw), said=said, kept=kept)
             record = replace(record, parent=None) if apart else record  # a person retries it without its parent
             before = partial(self._save, folder, record) if was_claimed else None
             set_aside(folder, durable=self._durable, before=before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.fs import Watcher, open_watcher
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN, LANDING, Layout
 from hivemind.mail import Message
 from hivemind.swarm.overview import AgentOverview, Overview, overview
-from hivemind.taskrun.waits import is_question
+from hivemind.taskrun.waits import find_question
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.folder import why_failed
 
@@ -32,7 +30,6 @@ _LOAD_DIVISOR = 8  # refreshing may take about 1/8 of the time
 _INDEX_TIME_S = 0.2  # a refresh indexes ended tasks for this long; the next refresh continues
 _FAILURE_AGE = timedelta(days=1)  # a task that failed longer ago is not listed
 _MAX_FAILURES = 20
-_REPLY_COMMAND = re.compile(r"hivemind mail reply human (\S+) TEXT")
 
 
 @frozen
@@ -78,7 +75,7 @@ def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], mo
         yield Need("disk", "disk", "The disk is full and all work has stopped. It resumes when there is free space.")
     for task in tasks:
         if task.parked is not None:
-            question = _find_question(hive, task.parked.reason)
+            question = find_question(hive, task.parked.reason)
             if question is None and task.parked.until is None:
                 kind: Kind = "landing" if task.owner == LANDING else "parked"
                 yield Need(kind, task.id, task.parked.reason, task.parked.since)
@@ -94,17 +91,6 @@ def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], mo
     for letter_id, subject in hive_overview.needs_you:
         yield Need("letter", letter_id, subject)
     yield from _recent_failures(hive.layout, moment)
-
-
-def _find_question(hive: Hive, reason: str) -> Message | None:
-    """Return the letter with the question that a parked task's `reason` names; None if there is no such letter (any more)."""
-    match = _REPLY_COMMAND.search(reason)
-    if match is None or not is_question(match[1], hive.config.workspace):
-        return None
-    try:
-        return hive.mail.read(HUMAN, match[1], mark=False)
-    except HivemindError:
-        return None
 
 
 def _recent_failures(layout: Layout, moment: datetime) -> Iterator[Need]:

@@ -1,0 +1,67 @@
+"""Threads: the tasks of an editor's session, as their records say. There is no other book of sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hivemind.errors import UserError
+from hivemind.hive import Hive
+from hivemind.layout import HUMAN, archived_folders
+from hivemind.names import is_name
+from hivemind.tasks import Task
+from hivemind.tasks.record import RECORD, SESSION, load_sound
+
+_MAX_LISTED = 100
+
+
+def session_mark(session_id: str, cwd: str) -> dict[str, Any]:
+    """Return the values to keep with a new task of a session."""
+    return {SESSION: {"id": session_id, "cwd": cwd, "at": datetime.now(UTC).isoformat()}}
+
+
+def thread_tasks(hive: Hive, session_id: str) -> list[Task]:
+    """Return the tasks of a session, oldest first. The id of any task is also the id of a session, which begins with it."""
+    tasks: dict[str, Task] = {}
+    with suppress(UserError):
+        if is_name(session_id):
+            tasks[session_id] = hive.tasks.get(session_id)
+    for task_id in _marked_tasks(hive, session_id):
+        with suppress(UserError):
+            tasks.setdefault(task_id, hive.tasks.get(task_id))
+    return sorted(tasks.values(), key=lambda task: (task.id != session_id, task.kept.get(SESSION, {}).get("at", "")))
+
+
+def _marked_tasks(hive: Hive, session_id: str) -> Iterator[str]:
+    layout, mark = hive.layout, session_id.encode()
+    # in the order in which tasks move, so that none is missed
+    for folder in (layout.inbox, layout.active, layout.done, layout.failed, *archived_folders(layout)):
+        for record_path in folder.glob(f"*/{RECORD}"):
+            with suppress(OSError):
+                if mark in record_path.read_bytes():
+                    record = load_sound(record_path.parent)
+                    if record is not None and record.kept.get(SESSION, {}).get("id") == session_id:
+                        yield record_path.parent.name
+
+
+def list_sessions(hive: Hive, cwd: str | None) -> list[dict[str, Any]]:
+    """Return the sessions with the latest tasks of people, newest first; with `cwd` only those of that folder."""
+    sessions: dict[str, dict[str, Any]] = {}
+    summaries = (task for task in hive.tasks.list(limit=_MAX_LISTED) if task.maker == HUMAN and task.parent is None)
+    for task in sorted(summaries, key=lambda summary: summary.since):
+        mark = _mark_of(task.path)
+        session = sessions.setdefault(
+            mark.get("id", task.id),
+            {"sessionId": mark.get("id", task.id), "cwd": mark.get("cwd", str(hive.layout.root)), "title": task.title},
+        )
+        session["updatedAt"] = task.since.isoformat()
+    visible_sessions = [session for session in sessions.values() if cwd in (None, session["cwd"])]
+    return sorted(visible_sessions, key=lambda session: str(session["updatedAt"]), reverse=True)[:_MAX_LISTED]
+
+
+def _mark_of(path: Path) -> Mapping[str, Any]:
+    record = load_sound(path) if path.is_dir() else None
+    return {} if record is None else record.kept.get(SESSION, {})

@@ -1,0 +1,114 @@
+"""What a task waits for, as far as the person in the editor can do something about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+
+from hivemind.boundary import boundary
+from hivemind.errors import UserError
+from hivemind.frozen import frozen
+from hivemind.hive import Hive
+from hivemind.landing.queue import approve
+from hivemind.layout import HUMAN
+from hivemind.presence.identity import holder_pid
+from hivemind.presence.watching import agent_problems, supervisor_lock
+from hivemind.swarm.idle import claim_obstacle
+from hivemind.taskrun.waits import StepWaits, TaskWait, find_question
+from hivemind.tasks import Task, TaskState, landing_state
+
+_PROPOSED_ANSWERS = re.compile(r"\bAnswer `[^`\n]{1,60}`(?:(?:,| or|, or) `[^`\n]{1,60}`)*")
+_REFUSALS = ("deny", "no", "rejected")
+
+
+@frozen
+class Choice:
+    """One way to answer a question: its label, its kind in the protocol, and the action. Without one, the person writes."""
+
+    name: str
+    kind: str
+    act: Callable[[], object] | None = None
+
+
+@frozen
+class Question:
+    """A matter that waits for the person. `key` tells it from others; `letter_id` is the letter that an answer replies to."""
+
+    key: str
+    text: str
+    choices: tuple[Choice, ...] = ()
+    letter_id: str | None = None
+
+
+def question_of(hive: Hive, task: Task) -> Question | None:
+    """Return the question for which an active task waits; None while it needs nothing from the person."""
+    landing, parked = landing_state(task), task.parked
+    if parked is None or landing == "lands":
+        return None
+    with boundary("task's record", task.id):
+        has_addition = any(datetime.fromisoformat(addition.at) > parked.since for addition in task.said)
+    if has_addition:  # its agent goes on with that
+        return None
+    if landing is not None:
+        return _landing_question(hive, task, landing)
+    letter = find_question(hive, parked.reason)
+    if letter is not None:
+        if "R" in letter.flags:  # its agent has not read the answer yet
+            return None
+        text = letter.body.partition("\n\n(Task ")[0]
+        return Question(letter.id, text, tuple(_letter_choices(hive, letter.id, text)), letter.id)
+    awaits_tasks = (
+        TaskWait.of(task.kept.get("wait_for")) is not None
+        or StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(parked.reason) is not None
+    )
+    return (
+        None if parked.until is not None or awaits_tasks else Question(parked.reason, f"It is parked: {parked.reason}")
+    )
+
+
+def _letter_choices(hive: Hive, letter_id: str, text: str) -> Iterator[Choice]:
+    """Yield the answers that a letter proposes: Answer `once`, `always` or `deny`."""
+    if (proposal := _PROPOSED_ANSWERS.search(text)) is None:
+        return
+    for answer in proposal[0].split("`")[1::2]:
+        kind = "allow_always" if answer.startswith("always") else "reject_once" if answer in _REFUSALS else "allow_once"
+        yield Choice(answer, kind, partial(reply, hive, letter_id, answer))
+    yield Choice("Answer in words", "reject_once")
+
+
+def reply(hive: Hive, letter_id: str, text: str) -> None:
+    """Answer a letter for the person. Raises UserError if the answer cannot be delivered."""
+    if failed := hive.mail.reply(HUMAN, letter_id, f"{text}\n").failed:
+        raise UserError("; ".join(f"not delivered to {name}: {reason}" for name, reason in failed.items()))
+
+
+def _landing_question(hive: Hive, task: Task, reason: str) -> Question:
+    text = f"The work is done, and is not in its branch yet: {reason}"
+    if f"hivemind land {task.id}" not in reason:
+        return Question(reason, text)
+    return Question(
+        reason,
+        f"{text}\n\nIts changes: `hivemind task diff {task.id}`",
+        (Choice("Let it land", "allow_once", partial(approve, hive, task.id)), Choice("Not now", "reject_once")),
+    )
+
+
+def obstacle_of(hive: Hive, task: Task) -> str | None:
+    """Say why nobody works on a task now, and what to do; None if somebody may."""
+    locks = hive.layout.locks
+    is_up = supervisor_lock(locks).holder() is not None
+    if is_up and task.state is not TaskState.INBOX:
+        problem = agent_problems(locks).get(task.owner or "")
+        return None if problem is None else f"The agent {task.owner} cannot work: {problem}"
+    running = [name for name in hive.agents if holder_pid(hive.layout, name) is not None]
+    if not is_up and not running:
+        command = f"hivemind --hive {hive.layout.root} up"
+        return f"No swarm is running in this hive, so nobody works on the task. Start one in a terminal: `{command}`"
+    if task.state is TaskState.INBOX and running:
+        with suppress(UserError):  # it is claimed meanwhile
+            reason = hive.tasks.listing.waiting_for(task.id) or claim_obstacle(hive, task, running)
+            return None if reason is None else f"The task waits: {reason}"
+    return None
