@@ -115,7 +115,8 @@ class Profile(StrictModel):
 
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
     before it starts. `home` is the environment variable for its private home. `hive_tools` is a pattern for its names of
-    the hive's tools. With `usage_of: session` its usage figures are cumulative over the runs of a session.
+    the hive's tools. With `usage_of: session` its usage figures are cumulative over the runs of a session. `reads` are the
+    files of instructions and the folders of skills that it reads itself.
     """
 
     program: str
@@ -132,6 +133,7 @@ class Profile(StrictModel):
     model: tuple[str, ...] = ()
     files: dict[str, str] = {}
     hive_tools: str = ""
+    reads: tuple[str, ...] = ()
     usage_of: Literal["run", "session"] = "run"
     lines: tuple[_Rule, ...]
 
