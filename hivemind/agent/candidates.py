@@ -20,7 +20,7 @@ from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
 from hivemind.search import Confidence, merge_hits
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.project import earlier_results
+from hivemind.taskrun.project import Project, earlier_results
 from hivemind.tools.documents import DOCUMENTS
 from hivemind.tools.memory import namespaces_of, run_with_repair
 
@@ -28,7 +28,7 @@ ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
 RELEVANT = 1.0
 """The least confidence of what an opening shows unasked. Chosen by benchmarks/opening; below 1 a hit is weak."""
-_MAX_RELEVANT = 6
+_MAX_NEAR, _MAX_RELEVANT = 24, 6
 PASSAGE = "passage"
 """The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
 PER_QUESTION = 6
@@ -125,11 +125,11 @@ def relevant_blocks(
     """Return what the hive knows of a task: passages, notes and memories that pass the gate, the surest first, each text
     once. Results of earlier tasks that landed in the files of the task count as documents.
     """
-    results = earlier_results(hive, focus.work.projects, focus.text) if focus.work is not None else []
-    documents = document_blocks(hive, focus, questions, results)
+    projects = [] if focus.work is None else focus.work.projects
+    documents = document_blocks(hive, focus, questions, earlier_results(hive, projects, focus.text), limit=_MAX_NEAR)
     rankings = [
         sorted(
-            (block for block in blocks if _confidence(block).value >= RELEVANT),
+            (block for block in blocks if _is_relevant(hive, block, projects)),
             key=lambda block: -_confidence(block).value,
         )
         for blocks in (documents, memory_blocks(hive, agent, questions))
@@ -140,12 +140,20 @@ def relevant_blocks(
     )  # fmt: skip
 
 
+def _is_relevant(hive: Parts, block: KnowledgeMemoryBlock, projects: Sequence[Project]) -> bool:
+    """Check a block against the gate. A copy of a file of the project is left out: the agent has that file."""
+    if _confidence(block).value < RELEVANT:
+        return False
+    path = hive.layout.root / str(block.metadata.get("path") or "")
+    return not (path.is_file() and any(project.contains(path.read_bytes()) for project in projects))
+
+
 def _confidence(block: KnowledgeMemoryBlock) -> Confidence:
     return Confidence(max(block.metadata.get("answers", {}).values(), default=0.0), "")
 
 
 def document_blocks(
-    hive: Parts, focus: Focus, questions: Sequence[str], more_files: Sequence[str] = ()
+    hive: Parts, focus: Focus, questions: Sequence[str], more_files: Sequence[str] = (), *, limit: int = PER_QUESTION
 ) -> list[KnowledgeMemoryBlock]:
     """Return quotable passages of knowledge/, of the task's attachments and of `more_files` as blocks.
 
@@ -160,7 +168,7 @@ def document_blocks(
     contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
     for question in questions:
         context = contexts.get(question, "")
-        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
+        passages = hive.knowledge.search(question, limit=limit, scope=scope, context=context)
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)

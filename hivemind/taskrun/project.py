@@ -5,6 +5,7 @@ Git reads all of it from one commit, never from files or a branch that an agent 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import re
@@ -136,6 +137,16 @@ class Project:
         folders = [folder for folder in _SKILL_FOLDERS if folder not in own_files]
         paths = [path for folder in folders for path in sorted(self._files) if _is_skill(path, folder)]
         return [_skill(path, text) for path, text in self._texts(paths[:_MAX_SKILLS]).items()]
+
+    def contains(self, content: bytes) -> bool:
+        """Return True if a file of the project has exactly this content."""
+        digest = hashlib.new("sha1" if len(self.commit) == 40 else "sha256", b"blob %d\0" % len(content))
+        digest.update(content)
+        return digest.hexdigest() in self._digests
+
+    @cached_property
+    def _digests(self) -> set[str]:
+        return {digest for _, digest in self._files.values()}
 
     def earlier_tasks(self, task_text: str) -> list[str]:
         """Return the tasks that have last landed in the files that a text names, newest first."""
