@@ -26,8 +26,9 @@ from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
-RELEVANT = 1.0
-"""The least confidence of what an opening shows unasked. Chosen by benchmarks/opening; below 1 a hit is weak."""
+RELEVANT, _DOCUMENT_MARGIN = 1.0, 0.1
+"""The least confidence of what an opening shows unasked (below 1 a hit is weak), and how much more a document needs: unlike a
+memory or a result, nobody wrote it for later tasks. Chosen by benchmarks/opening."""
 _MAX_NEAR, _MAX_RELEVANT = 24, 6
 PASSAGE = "passage"
 """The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
@@ -142,10 +143,11 @@ def relevant_blocks(
 
 def _is_relevant(hive: Parts, block: KnowledgeMemoryBlock, projects: Sequence[Project]) -> bool:
     """Check a block against the gate. A copy of a file of the project is left out: the agent has that file."""
-    if _confidence(block).value < RELEVANT:
-        return False
     path = hive.layout.root / str(block.metadata.get("path") or "")
-    return not (path.is_file() and any(project.contains(path.read_bytes()) for project in projects))
+    is_document = hive.layout.knowledge in path.parents
+    if _confidence(block).value < RELEVANT + _DOCUMENT_MARGIN * is_document:
+        return False
+    return not (is_document and path.is_file() and any(project.contains(path.read_bytes()) for project in projects))
 
 
 def _confidence(block: KnowledgeMemoryBlock) -> Confidence:

@@ -31,7 +31,7 @@ _TEXT, _PLAN = 0.4, 0.2
 """The shares of an opening that the task's text and its plan may have."""
 _MAX_ATTACHMENTS = 20
 _LEAST_OUTLINE = 64
-_INSTRUCTIONS, _SKILLS, _FILES = 2_000, 600, 300
+_INSTRUCTIONS, _SKILLS, _FILES = 2_000, 600, 280
 """The tokens that the project's instructions, the list of skills and the outline of the project may have."""
 _CHARS_A_TOKEN = 4
 
