@@ -1,4 +1,4 @@
-"""`python -m benchmarks.opening MIRROR [tune|held] [--pool]`: what openings show, compared with judgements by hand (README.md)."""
+"""`python -m benchmarks.opening MIRROR [tune] [held] [--pool]`: what openings show, compared with judgements by hand."""
 
 from __future__ import annotations
 
@@ -182,13 +182,22 @@ def rows(openings: Sequence[Shown]) -> list[Row]:
     found = sum(any(place in places for places in opening.places.values()) for place, opening in needed)
     empty = sum(not opening.places for opening in without)
     own = median(opening.tokens for opening in openings)
+    figures = [
+        ("shown passages that are relevant", right, len(shown), 80),
+        ("openings with none where none is relevant", empty, len(without), 100),
+        ("needed ones that are shown", found, len(needed), 70),
+    ]
+    most, system = max(opening.tokens for opening in openings), openings[0].system_tokens
     return [
-        Row("shown passages that are relevant", 100 * right / max(1, len(shown)), "%", better="more", note=f"{right} of {len(shown)}", target=80),
-        Row("openings with none where none is relevant", 100 * empty / len(without), "%", better="more", note=f"{empty} of {len(without)}", target=100),
-        Row("needed ones that are shown", 100 * found / len(needed), "%", better="more", note=f"{found} of {len(needed)}", target=70),
-        Row("tokens beside text and instructions, median", own, "tokens", note=f"most {max(opening.tokens for opening in openings)}", target=700),
-        Row("with the system message", own + openings[0].system_tokens, "tokens", note=f"{openings[0].system_tokens} of it are the system message"),
-    ]  # fmt: skip
+        *(
+            Row(name, 100 * part / max(1, whole), "%", better="more", note=f"{part} of {whole}", target=target)
+            for name, part, whole, target in figures
+        ),
+        Row("tokens beside text and instructions, median", own, "tokens", note=f"most {most}", target=700),
+        Row(
+            "with the system message", own + system, "tokens", note=f"{system} of it are the system message", target=700
+        ),
+    ]
 
 
 def _print_pool(openings: Sequence[Shown]) -> None:

@@ -100,7 +100,8 @@ def task_opening(
     maker = "the operator" if task.maker == HUMAN else task.maker
     due = f", due {task.deadline:%Y-%m-%d %H:%M} UTC" if task.deadline else ""
     part_of = f" A part of {' › '.join(run.graph_path)}." if run.graph_path else ""
-    body = task_text.lstrip("# ").removeprefix(task.title).strip() if _begins(task_text, task.title) else task_text
+    first_line, _, body = task_text.partition("\n")
+    body = body.strip() if first_line.lstrip("# ").rstrip() == task.title else task_text
     text = shorten_to(body, int(tokens * _TEXT), count, full_text_call)
     parts = [f"# {task.title}", f"Task `{task.id}`, from {maker}{due}.{part_of}", *([text] if text else [])]
     if task.attachments:
@@ -177,10 +178,6 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
-def _begins(text: str, title: str) -> bool:
-    return text.partition("\n")[0].lstrip("# ").rstrip() == title
-
-
 def _section(title: str, text: str) -> str:
     return f"## {title}\n{text}"
 
@@ -194,7 +191,7 @@ def _instructions(
     projects: Sequence[Project], task_text: str, own_files: Collection[str], count: Callable[[str], int]
 ) -> str:
     """Show the instructions of the projects. Their text cannot end its mark or begin another."""
-    files = [file for project in projects for file in project.instructions(task_text, own_files)]
+    files = [file for project in projects for file in project.instructions(task_text, own_files).items()]
     parts, room = [], _INSTRUCTIONS
     for path, text in files:
         if text is None:
