@@ -69,6 +69,7 @@ class Layout:
     failed = _Path("tasks/failed")
     archive = _Path("tasks/archive")  # old tasks by month: `2026-11/done/ID`, `2026-11/failed/ID`
     wrong_quotes = _Path("tasks/wrong-quotes.yaml")  # what people have called wrong
+    skills = _Path("skills")  # ways of working, a folder each with a SKILL.md
     schedule = _Path("tasks/schedule")  # recurring tasks, a file each
     claimed = _Path("tasks/active/.claimed")  # tasks on their way from the inbox to `active`, a folder per agent
     worktrees = _Path("worktrees")  # a folder per agent, created with its first worktree

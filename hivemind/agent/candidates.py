@@ -13,17 +13,23 @@ from typing import Any
 from hivemind.documents import Node, Passage, title_of
 from hivemind.errors import UserError
 from hivemind.longterm import MemorySearchResult, format_namespace, parse_namespace, shorten
-from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, Priority, SourceContent
+from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, Priority, SourceContent
 from hivemind.memory.loading import Source
 from hivemind.minds.extractive import plan_steps
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
+from hivemind.search import Confidence, merge_hits
 from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.project import Project, earlier_results
 from hivemind.tools.documents import DOCUMENTS
 from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
+RELEVANT, _DOCUMENT_MARGIN = 1.0, 0.1
+"""The least confidence of what an opening shows unasked (below 1 a hit is weak), and how much more a document needs: unlike a
+memory or a result, nobody wrote it for later tasks. Chosen by benchmarks/opening."""
+_MAX_NEAR, _MAX_RELEVANT = 24, 6
 PASSAGE = "passage"
 """The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
 PER_QUESTION = 6
@@ -114,26 +120,57 @@ def content_sources(hive: Parts) -> dict[str, Source]:
     return {SOURCE: memory, DOCUMENTS: part, PASSAGE: passage}
 
 
-def document_blocks(
-    hive: Parts, focus: Focus, questions: Sequence[str], *, include_weak: bool = True
+def relevant_blocks(
+    hive: Parts, agent: str, focus: Focus, questions: Sequence[str], text_of: Callable[[MemoryBlock], str]
 ) -> list[KnowledgeMemoryBlock]:
-    """Return quotable passages of knowledge/ and of the task's attachments as blocks.
+    """Return what the hive knows of a task: passages, notes and memories that pass the gate, the surest first, each text
+    once. Results of earlier tasks that landed in the files of the task count as documents.
+    """
+    projects = [] if focus.work is None else focus.work.projects
+    documents = document_blocks(hive, focus, questions, earlier_results(hive, projects, focus.text), limit=_MAX_NEAR)
+    rankings = [
+        sorted(
+            (block for block in blocks if _is_relevant(hive, block, projects)),
+            key=lambda block: -_confidence(block).value,
+        )
+        for blocks in (documents, memory_blocks(hive, agent, questions))
+    ]
+    return merge_hits(
+        rankings, _MAX_RELEVANT, confidence=_confidence, text=text_of,
+        origin=lambda block: block.metadata.get("path") or block.id,
+    )  # fmt: skip
 
-    `include_weak` adds passages that are near to a question but not about it. Better passages get newer timestamps: of
-    two blocks with equal scores the newer is selected first.
+
+def _is_relevant(hive: Parts, block: KnowledgeMemoryBlock, projects: Sequence[Project]) -> bool:
+    """Check a block against the gate. A copy of a file of the project is left out: the agent has that file."""
+    path = hive.layout.root / str(block.metadata.get("path") or "")
+    is_document = hive.layout.knowledge in path.parents
+    if _confidence(block).value < RELEVANT + _DOCUMENT_MARGIN * is_document:
+        return False
+    return not (is_document and path.is_file() and any(project.contains(path.read_bytes()) for project in projects))
+
+
+def _confidence(block: KnowledgeMemoryBlock) -> Confidence:
+    return Confidence(max(block.metadata.get("answers", {}).values(), default=0.0), "")
+
+
+def document_blocks(
+    hive: Parts, focus: Focus, questions: Sequence[str], more_files: Sequence[str] = (), *, limit: int = PER_QUESTION
+) -> list[KnowledgeMemoryBlock]:
+    """Return quotable passages of knowledge/, of the task's attachments and of `more_files` as blocks.
+
+    Better passages get newer timestamps: of two blocks with equal scores the newer is selected first.
     """
     if not questions:
         return []
-    hive.knowledge.sync(extra=focus.attachments)
-    scope = [hive.layout.knowledge, *focus.attachments]
+    hive.knowledge.sync(extra=[*focus.attachments, *more_files])
+    scope = [hive.layout.knowledge, *focus.attachments, *map(Path, more_files)]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
     contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
     for question in questions:
         context = contexts.get(question, "")
-        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
-        if not include_weak:
-            passages = [passage for passage in passages if _is_about(hive, question, passage)]
+        passages = hive.knowledge.search(question, limit=limit, scope=scope, context=context)
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)
@@ -143,10 +180,6 @@ def document_blocks(
             merged_block = blocks.setdefault(block.id, block)
             merged_block.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
     return list(blocks.values())
-
-
-def _is_about(hive: Parts, question: str, passage: Passage) -> bool:
-    return passage.confidence.level != "weak" or hive.memory.coverage(question, passage.text) >= ABOUT
 
 
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hivemind.agent.opening import material, task_opening
@@ -43,17 +44,15 @@ class Preview:
         return sorted(choices, key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
 
 
-def preview_context(hive: Parts, name: str) -> Preview:
-    """Build the opening of the agent's next epoch from the files on disk, read-only."""
+def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:
+    """Build the opening of the agent's next epoch from the files on disk, read-only: for a task, by default the one that it
+    works on, else the next one that waits.
+
+    Raises UserError if there is no such task.
+    """
     config = hive.agents[name]
     memory = WorkingMemory(hive, name, read_only=True)
-    works = [
-        TaskRun(hive, hive.tasks.get(summary.id), name)
-        for summary in hive.tasks.list(TaskState.ACTIVE)
-        if summary.owner == name
-    ]
-    ready = [work for work in works if work.task.parked is None] or works
-    run = min(ready, key=lambda work: (work.task.priority, work.task.id)) if ready else None
+    run = _next_run(hive, name) if task_id is None else _run(hive, name, task_id)
     focus = Focus("rest") if run is None else focus_on(run, reads=True)
     task = None if run is None else run.task
     talk = Conversation((), lambda *_: None, name)
@@ -67,3 +66,23 @@ def preview_context(hive: Parts, name: str) -> Preview:
     messages = [ChatMessage("system", window.system), *([ChatMessage("user", text)] if text else [])]
     tokens = window.fixed_tokens + hive.count_tokens(text)
     return Preview(messages, selected, None if run is None else focus.target, tokens, window.max_tokens)
+
+
+def _next_run(hive: Parts, name: str) -> TaskRun | None:
+    """Return the task that the agent works on, else the next one that waits for it or for anybody."""
+    summaries = [summary for summary in hive.tasks.list(TaskState.ACTIVE) if summary.owner == name]
+    runs = [_run(hive, name, summary.id) for summary in summaries]
+    runs = [run for run in runs if run.task.parked is None] or runs
+    if not runs:
+        waiting = [_run(hive, name, summary.id) for summary in hive.tasks.list(TaskState.INBOX)]
+        role = hive.agents[name].role
+        runs = [run for run in waiting if run.task.assignee in (None, name) and run.task.role in (None, role)]
+    return min(runs, key=lambda run: (run.task.priority, run.task.id), default=None)
+
+
+def _run(hive: Parts, name: str, task_id: str) -> TaskRun:
+    """Return a task, one that waits in the folder that it will have."""
+    task = hive.tasks.get(task_id)
+    return TaskRun(
+        hive, replace(task, path=hive.layout.active / task.id) if task.state is TaskState.INBOX else task, name
+    )

@@ -19,7 +19,7 @@ from hivemind.taskrun.conversation import Conversation
 from hivemind.tasks import Task
 from hivemind.tools import Tool
 
-SELECTION_SHARE, MAX_SELECTION_TOKENS = 0.3, 2_000
+SELECTION_SHARE, MAX_SELECTION_TOKENS = 0.3, 1_000
 """The share of an opening that the selection may have, and its tokens at most. The rest can be recalled."""
 FULL_SHARE, OPENING_SHARE = 0.75, 0.5
 """The shares of `max_tokens` that end an epoch, and that an opening may have."""

@@ -28,7 +28,6 @@ from hivemind.memory import (
     MemoryJanitor,
     MemorySelector,
     MessageMemoryBlock,
-    Priority,
     RelevanceScorer,
     Selection,
     WorkingMemoryManager,
@@ -131,9 +130,12 @@ class WorkingMemory:
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
     ) -> SelectedMemory:
-        """Select from all blocks, within `tokens` tokens, without the texts for which `is_known` is true."""
+        """Select what an opening shows unasked: what is relevant to the task, and its letters. Texts for which `is_known` is
+        true are left out."""
         self.has_news(focus)
-        blocks = [*self._recalled(focus, questions, include_weak=False), *_attachments(focus), *self.blocks]
+        relevant = candidates.relevant_blocks(self._hive, self._name, focus, questions, self._loader.load_content)
+        letters = [block for block in self.blocks if focus.id and block.metadata.get("task") == focus.id]
+        blocks = [*relevant, *letters]
         return self._select_from(blocks, questions, tokens, is_known)
 
     def has_news(self, focus: Focus) -> bool:
@@ -180,8 +182,8 @@ class WorkingMemory:
             >= candidates.ABOUT
         ]
 
-    def _recalled(self, focus: Focus, questions: Sequence[str], *, include_weak: bool = True) -> list[MemoryBlock]:
-        blocks = candidates.document_blocks(self._hive, focus, questions, include_weak=include_weak)
+    def _recalled(self, focus: Focus, questions: Sequence[str]) -> list[MemoryBlock]:
+        blocks = candidates.document_blocks(self._hive, focus, questions)
         return [*blocks, *candidates.memory_blocks(self._hive, self._name, questions)]
 
     # kept blocks
@@ -233,14 +235,6 @@ def stamp_of_stores(layout: Layout) -> str:
                 stat = os.stat(path)
                 stats.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
     return " ".join(stats)
-
-
-def _attachments(focus: Focus) -> list[MemoryBlock]:
-    metadata = {"task_id": focus.id, "origin": "human"}
-    return [
-        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(metadata))
-        for path in focus.attachments
-    ]
 
 
 def _message_block(message: Message) -> MessageMemoryBlock:

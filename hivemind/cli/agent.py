@@ -171,6 +171,7 @@ def start(hive: Hive, name: str) -> CommandOutput:
 def context(
     hive: Hive,
     agent: str,
+    task: str | None = None,
     *,
     why: Annotated[bool, Arg(exclusive_group="form")] = False,
     format_: Annotated[Literal["text", "svg"], Arg(exclusive_group="form")] = "text",
@@ -183,6 +184,7 @@ def context(
 
     arguments:
       AGENT  the agent
+      TASK   a task (default: the one that it works on, else the next one that waits)
       --why  explain the selection, block by block
       --format  text (default), or svg: a picture of how the budget is used
       --output FILE  write the picture to this file, replacing it
@@ -194,7 +196,7 @@ def context(
     """
     from hivemind.agent.preview import preview_context
 
-    preview = preview_context(hive, known_agent(hive, agent))
+    preview = preview_context(hive, known_agent(hive, agent), task)
     if format_ == "svg":
         from hivemind.web.drawing.bars import budget_parts, draw_budget
 

@@ -19,7 +19,11 @@ from hivemind.boundary import Unreadable, boundary
 
 _VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The protocol versions in which a client begins with `initialize`."""
-_CAPABILITIES = {"resources": {"listChanged": False, "subscribe": True}, "tools": {"listChanged": False}}
+_CAPABILITIES = {
+    "prompts": {"listChanged": False},
+    "resources": {"listChanged": False, "subscribe": True},
+    "tools": {"listChanged": False},
+}
 _FIRST_MESSAGE_TIMEOUT_S = 1.0
 """The time to wait for a client's first message before the server starts without a greeting."""
 _CHUNK = 1 << 16

@@ -19,6 +19,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.subscriptions import Subscriptions
+from hivemind.taskrun.project import Skill, skills_of
 from hivemind.tasks import read_outcome
 from hivemind.tools import Tool
 from hivemind.tools.tasks import restrict_calls
@@ -103,6 +104,11 @@ def _task(member: Member, task_id: str) -> Any:
     return fields
 
 
+def _skills(member: Member) -> dict[str, Skill]:
+    projects = [project for work in member.task_runs() for project in work.projects]
+    return {name: skill for name, skill in skills_of(member.hive.layout, projects).items() if skill.problem is None}
+
+
 _READERS: dict[str, Callable[[Member, str], Any]] = {
     "inbox": _inbox,
     "mail": _message,
@@ -159,6 +165,19 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
             raise MCPError(code=types.INVALID_PARAMS, message=str(error), data={"uri": uri}) from None
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=media_type)])
 
+    async def on_list_prompts(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        skills = await run(lambda: _skills(member))
+        prompts = [types.Prompt(name=name, description=skill.description) for name, skill in skills.items()]
+        return types.ListPromptsResult(prompts=prompts)
+
+    async def on_get_prompt(_: _Context, request: types.GetPromptRequestParams) -> types.GetPromptResult:
+        skill = (await run(lambda: _skills(member))).get(request.name)
+        if skill is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"there is no skill {request.name!r}")
+        text = types.TextContent(type="text", text=skill.text)
+        message = types.PromptMessage(role="user", content=text)
+        return types.GetPromptResult(description=skill.description, messages=[message])
+
     # Used for every call over HTTP; without it the SDK would list all tools each time.
     def input_schema(name: str) -> dict[str, Any] | None:
         tool = member.tools.get(name)
@@ -173,6 +192,8 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
         on_list_resources=on_list_resources,
         on_list_resource_templates=on_list_templates,
         on_read_resource=on_read_resource,
+        on_list_prompts=on_list_prompts,
+        on_get_prompt=on_get_prompt,
         on_subscribe_resource=subscriptions.subscribe,
         on_unsubscribe_resource=subscriptions.unsubscribe,
         on_subscriptions_listen=subscriptions.listen,

@@ -70,6 +70,16 @@ def warm_mind(name: str | Mapping[str, Any]) -> None:
         import_client(model_config(kind, argument))
 
 
+def own_instructions(name: str | Mapping[str, Any], root: Path) -> tuple[str, ...]:
+    """Return the instruction files and skill folders that a coding agent reads itself; () for any other mind."""
+    kind, argument = _split_name(name)
+    if kind != "agent" or argument is None:
+        return ()
+    from hivemind.minds.agents import Profile, program_config
+
+    return Profile.load(program_config(argument).agent, root).reads
+
+
 def _program_arguments(argument: object) -> list[str]:
     """Return a program and its arguments, or an empty list if `argument` is neither a text nor a list of texts."""
     words = [argument] if isinstance(argument, str) else argument

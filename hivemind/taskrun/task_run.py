@@ -26,6 +26,7 @@ from hivemind.presence.watching import ring_all
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.landing_entry import LandingEntry, branches_to_land, queue_task
 from hivemind.taskrun.planned_step import PlannedStep
+from hivemind.taskrun.project import Project, projects_of
 from hivemind.taskrun.report import Account, StepReport, TaskUsage, compose, output_excerpt
 from hivemind.taskrun.review import Review
 from hivemind.taskrun.trail import TaskTrail
@@ -168,6 +169,11 @@ class TaskRun:
             while (parent := chain[-1].parent) is not None:
                 chain.append(self._hive.tasks.get(parent))
         return tuple(chain[1:])
+
+    @cached_property
+    def projects(self) -> list[Project]:
+        """The projects that the task works on, as people have committed them."""
+        return projects_of(self._hive, self.task, self.ancestors)
 
     @property
     def graph_path(self) -> list[str]:

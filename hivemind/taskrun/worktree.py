@@ -86,7 +86,7 @@ class Worktrees:
     @property
     def recorded(self) -> list[Worktree]:
         """The recorded worktrees, whether they exist or not."""
-        return _recorded(self._hive.layout, self._task.kept)
+        return recorded_worktrees(self._hive.layout, self._task.kept)
 
     @property
     def planned(self) -> tuple[Worktree, ...]:
@@ -102,6 +102,14 @@ class Worktrees:
                 worktree = replace(worktree, path=path, agent=None)
             worktrees.append(worktree)
         return tuple(worktrees)
+
+    def target_of(self, worktree: Worktree) -> str | None:
+        """Return the branch that a planned worktree will be merged into, also before it is made."""
+        if worktree.base:
+            return worktree.into
+        with contextlib.suppress(UserError):  # said when the worktree is made
+            return self._choose(Repository.at(worktree.root), worktree.path).into
+        return None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -197,7 +205,7 @@ class Worktrees:
         tip of the root's target.
         Raises UserError if there is no such branch, or no commit yet."""
         root, parent = repository.root, self._task.parent
-        parent_worktrees = _recorded(self._hive.layout, self._parent_record) if parent is not None else []
+        parent_worktrees = recorded_worktrees(self._hive.layout, self._parent_record) if parent is not None else []
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
         contest = contest_of(self._hive, self._task)
         start = next((start for start in contest.starts if start.root == str(root)), None) if contest else None
@@ -390,7 +398,7 @@ class Worktrees:
                 yield worktree, diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _recorded(layout: Layout, record: Mapping[str, Any]) -> list[Worktree]:
+def recorded_worktrees(layout: Layout, record: Mapping[str, Any]) -> list[Worktree]:
     """Return the worktrees in a task's record. Raises Unreadable."""
     with boundary("record of a task's worktrees"):
         return [_worktree(layout, row) for row in record.get("worktrees") or ()]

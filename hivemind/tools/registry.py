@@ -20,6 +20,7 @@ from hivemind.tools.mail import MAIL_TOOLS, MAILBOX_TOOLS
 from hivemind.tools.memory import MEMORY_TOOLS
 from hivemind.tools.path_access import PATH_TOOLS
 from hivemind.tools.session import Session
+from hivemind.tools.skills import SKILL_TOOLS
 from hivemind.tools.steps import STEP_TOOLS
 from hivemind.tools.task import TASK_TOOLS
 from hivemind.tools.tasks import QUEUE_TOOLS, VIEW_TOOLS
@@ -29,7 +30,7 @@ _HEARTBEAT_S = 1.0
 
 _FAMILIES = (
     FILE_TOOLS, SEARCH_TOOLS, PATH_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS,
-    TASK_TOOLS, DELEGATION_TOOLS, CRITERIA_TOOLS,
+    SKILL_TOOLS, TASK_TOOLS, DELEGATION_TOOLS, CRITERIA_TOOLS,
 )  # fmt: skip
 
 TOOLS: dict[str, Tool] = {tool.name: tool for family in _FAMILIES for tool in family}
@@ -44,20 +45,19 @@ _MAIL = ("send_mail", "reply_mail")
 _READ = ("read_file", "list_files", "search_files")
 
 TOOLSETS: dict[str, tuple[str, ...] | None] = {
-    "coder": (*_READ, "write_file", "edit_file", "apply_patch", "run_command", "recall", *_TASK, *_MAIL),
+    "coder": (*_READ, "write_file", "edit_file", "apply_patch", "run_command", "recall", "read_skill", *_TASK, *_MAIL),
     "researcher": (
         *_READ, "write_file", "doc_find", "doc_expand", "doc_note", "search_memory", "remember", "recall", "add_evidence",
-        "add_card", *_TASK, *_MAIL,
+        "add_card", "read_skill", *_TASK, *_MAIL,
     ),
-    "reviewer": (*_READ, "run_command", "recall", "check_citations", "verdict", *_TASK, *_MAIL),
+    "reviewer": (*_READ, "run_command", "recall", "read_skill", "check_citations", "verdict", *_TASK, *_MAIL),
     "lead": (
         "delegate", "wait_for", "send_to_task", "cancel_task", "hand_over", "edit_file", *_READ, "recall",
-        "verdict", *_TASK, *_MAIL,
+        "read_skill", "verdict", *_TASK, *_MAIL,
     ),
     "hive": (
-        "recall", "doc_find", "search_memory", "remember", "plan_steps", "finish_step", "finish_task", "fail_task", "ask_human",
-        *_MAIL, "delegate", "wait_for", "send_to_task", "cancel_task", "hand_over", "reserve", "release",
-        "verdict",
+        "recall", "read_skill", "doc_find", "search_memory", "remember", *_TASK, *_MAIL, "delegate", "wait_for", "send_to_task",
+        "cancel_task", "hand_over", "reserve", "release", "verdict",
     ),
     "all": None,
 }  # fmt: skip
@@ -71,7 +71,7 @@ _CORE = (
 _DAILY = (
     *_CORE, "signals", "add_task", "note_step", "verify_step", "block_step", "add_evidence", "link_cards", "publish",
     "ask_human", "wait", "read_file", "list_files", "search_files", "doc_expand", "doc_note",
-    "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
+    "read_skill", "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
 )  # fmt: skip
 
 PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}

@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from hivemind.agent.opening import source_of
 from hivemind.minds import Thought, Turn
 from hivemind.reasoning import TaskGraph
+from hivemind.taskrun.focus import Focus
 from tests.agent.conftest import Crew, until_idle
 
 OARS = "# Oars\n\n" + "\n\n".join(
@@ -37,21 +39,30 @@ def material(crew: Crew, question: str) -> dict[str, str]:
     return dict(re.findall(r'<material from="(.*?)">\n(.*?)\n</material>', seen[0], re.DOTALL))
 
 
-def test_passages_have_their_lines_and_a_part_with_several_of_them_is_there_as_far_as_there_is_room(crew: Crew) -> None:
-    found = material(crew, "Is an oar of the fleet varnished by hand each spring?")
+def recalled(crew: Crew, question: str) -> dict[str, str]:
+    """What the tool `recall` finds: the text by its source."""
+    entries = crew.start().memory.recall(Focus("rest"), question, 2_000, lambda _: False)
+    return {source_of(entry): str(entry["content"]) for entry in entries}
+
+
+def test_passages_have_their_lines_and_a_part_with_several_of_them_is_recalled_as_far_as_there_is_room(
+    crew: Crew,
+) -> None:
+    question = "Is an oar of the fleet varnished by hand each spring?"
     lines = OARS.splitlines()
-    for source, text in found.items():
-        if numbers := re.fullmatch(r"knowledge/oars\.md:(\d+)-(\d+)", source):
-            assert text == "\n".join(lines[int(numbers[1]) - 1 : int(numbers[2])])
-    assert len(found) > 2
+    for found in (material(crew, question), recalled(crew, question)):
+        assert len(found) > 2
+        for source, text in found.items():
+            if numbers := re.fullmatch(r"knowledge/oars\.md:(\d+)-(\d+)", source):
+                assert text == "\n".join(lines[int(numbers[1]) - 1 : int(numbers[2])])
     assert found["knowledge/oars.md (an excerpt)"].startswith("# Oars\n\nOar number 0 of the fleet is made of ash")
 
 
-def test_a_small_part_is_there_whole(crew: Crew) -> None:
+def test_a_small_part_is_recalled_whole(crew: Crew) -> None:
     title, *paragraphs = OARS.split("\n\n")[:3]  # each long enough to be a passage of its own
     long = [paragraph + " It rests upon the quay." * 30 for paragraph in paragraphs]
     (crew.root / "knowledge/oars.md").write_text("\n\n".join([title, *long]) + "\n")
-    assert material(crew, "Which wood is the oar of the fleet made of?")["knowledge/oars.md"].count("varnished") == 2
+    assert recalled(crew, "Which wood is the oar of the fleet made of?")["knowledge/oars.md"].count("varnished") == 2
 
 
 def test_a_web_page_is_quoted_by_what_it_says_not_by_its_source(crew: Crew) -> None:
@@ -72,7 +83,7 @@ def test_a_task_without_steps_is_asked_about_by_its_text_and_not_by_its_title_al
         seen.append(turn.messages[1].text)
         return Thought()
 
-    crew.drop("---\ntitle: An order\n---\nBuy the wood for a mast of the kestrel class.\n")
+    crew.drop("---\ntitle: An order\n---\nBuy what a mast of the kestrel class is made of.\n")
     crew.start(think).cycle()
     assert "is made of pine" in seen[0]
 

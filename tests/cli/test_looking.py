@@ -193,6 +193,15 @@ def test_an_opening_is_shown_and_explained_block_by_block(run: Command, hive: Pa
     assert run("context", "nobody").status == 2
 
 
+def test_the_opening_of_a_task_that_waits_is_shown_for_the_agent_that_would_do_it(run: Command) -> None:
+    run("task", "add", "Later.", "--id", "later", "--priority", "low", "--role", "researcher")
+    run("task", "add", "Not hers.", "--id", "other", "--assignee", "archivist")
+    run("task", "add", "Sooner.", "--id", "sooner", "--priority", "high")
+    assert "for task sooner" in run("context", "researcher").out
+    assert "for task later" in run("context", "researcher", "later").out
+    assert run("context", "researcher", "none").status == 2
+
+
 def test_looking_at_an_opening_changes_nothing_of_the_agents(run: Command, hive: Path) -> None:
     run("task", "add", "x", "--id", "one")
     opened = Hive.open(hive)

@@ -189,6 +189,23 @@ def test_resources_are_rom_inbox_capsule_and_views(hive):
     run(scenario)
 
 
+def test_skills_are_prompts(hive):
+    folder = hive.root / "skills/rig"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: rig\ndescription: How to rig.\n---\nFirst the sail.\n")
+
+    async def scenario():
+        async with hive.member("claude") as claude:
+            (prompt,) = (await claude.client.list_prompts()).prompts
+            assert (prompt.name, prompt.description) == ("rig", "How to rig.")
+            (message,) = (await claude.client.get_prompt("rig")).messages
+            assert message.content.text == "First the sail."
+            with pytest.raises(MCPError, match="there is no skill 'tar'"):
+                await claude.client.get_prompt("tar")
+
+    run(scenario)
+
+
 def test_the_default_profile_costs_less_than_3000_tokens_of_schemas(hive):
     async def scenario():
         count = TokenCounter()

@@ -189,7 +189,8 @@ class Profile(StrictModel):
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
     before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
     `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
-    over the runs of a session. `protocol` is the one that serves it best.
+    over the runs of a session. `protocol` is the one that serves it best. `reads` are the files of instructions and the folders
+    of skills that it reads itself.
     """
 
     program: str
@@ -209,6 +210,7 @@ class Profile(StrictModel):
     model: tuple[str, ...] = ()
     files: dict[str, str] = {}
     hive_tools: str = ""
+    reads: tuple[str, ...] = ()
     usage_of: Literal["run", "session"] = "run"
     lines: tuple[LineRule, ...] = ()
     protocol: Literal["lines", "acp"] = "lines"
