@@ -161,7 +161,7 @@ def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | Non
     if not isinstance(path := arguments.get("path"), str):
         return None
     folders = [hive.layout.root / worktree["path"] for worktree in task.kept.get("worktrees", ())]
-    paths = [folder / path for folder in (*folders, task.files, hive.layout.root)]
+    paths: list[Path] = [folder / path for folder in (*folders, task.files, hive.layout.root)]
     return next(filter(os.path.exists, paths), paths[0])
 
 

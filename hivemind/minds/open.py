@@ -73,11 +73,11 @@ def warm_mind(name: str | Mapping[str, Any]) -> None:
 def own_instructions(name: str | Mapping[str, Any], root: Path) -> tuple[str, ...]:
     """Return the instruction files and skill folders that a coding agent reads itself; () for any other mind."""
     kind, argument = _split_name(name)
-    if kind != "agent" or argument is None:
+    if kind not in ("agent", "acp") or argument is None:
         return ()
     from hivemind.minds.agents import Profile, program_config
 
-    return Profile.load(program_config(argument).agent, root).reads
+    return Profile.of(program_config(argument), root).reads
 
 
 def _program_arguments(argument: object) -> list[str]:
