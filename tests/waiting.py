@@ -15,7 +15,7 @@ def until(
     limit_s: float = 60,
     pause_s: float = 0.02,
 ) -> Any:
-    """Look every `pause_s` until something holds, and return that. Pause for as long as the look has taken, up to 0.2 s: a look may
+    """Look every `pause_s` until something holds, and return that. Pause for as long as the look took, up to 0.2 s: a look may
     be a command, and takes the processor from what is waited for. Raises AssertionError with `what()` after `limit_s`."""
     end = time.monotonic() + limit_s
     while True:
