@@ -53,8 +53,8 @@ NO_PROSE = re.compile(r"#\s*(noqa|type:|fmt|pragma|ruff|!)")
 
 
 def names_of(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
-    """Yield the names that the nodes of a module define, with their lines. Skip good English: an operator's `other`, a set
-    `seen`, `left` next to `right`."""
+    """Yield the names that a module's nodes define, with their lines. Skip good English: an operator's `other`, a set `seen`,
+    `left` next to `right`."""
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     operands = {argument for node in functions if node.name.startswith("__") for argument in node.args.args}
     has_right = any("right" in (getattr(node, "id", ""), getattr(node, "arg", "")) for node in nodes)

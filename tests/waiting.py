@@ -15,8 +15,8 @@ def until(
     limit_s: float = 60,
     pause_s: float = 0.02,
 ) -> Any:
-    """Look every `pause_s` until something holds, and return that; half of the time at most is spent on looking. Raises
-    AssertionError with `what()` after `limit_s`."""
+    """Look every `pause_s` until something holds, and return that. Pause for as long as the look took, up to 0.2 s: a look may
+    be a command, and takes the processor from what is waited for. Raises AssertionError with `what()` after `limit_s`."""
     end = time.monotonic() + limit_s
     while True:
         begun = time.monotonic()
@@ -24,4 +24,4 @@ def until(
             return result
         looked = time.monotonic()
         assert looked < end, what()
-        time.sleep(max(pause_s, looked - begun))
+        time.sleep(max(pause_s, min(looked - begun, 0.2)))

@@ -38,7 +38,7 @@ TRUTHS = re.compile(r"\.hive/(\w+\.db|journal/journal\.jsonl)")
 """What lies nowhere else: a person is told, and decides."""
 IN_TURN = 3
 """How many of the damages, the next ones in turn, are done to a file that is no truth; to a truth, all of them are."""
-LIMIT_S = 12
+LIMIT_S = 60
 
 
 @pytest.fixture(scope="module")

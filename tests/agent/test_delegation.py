@@ -249,7 +249,7 @@ def test_a_step_that_waits_for_what_there_is_not_fails_its_task_as_a_dependency_
     agent = crew.start()
     agent.cycle()
     other.unlink()
-    until(lambda: not agent.cycle() and (crew.root / "tasks/failed/t").is_dir(), limit_s=20)
+    until(lambda: not agent.cycle() and (crew.root / "tasks/failed/t").is_dir())
     assert why in (crew.root / "tasks/failed/t/error.md").read_text()
 
 
@@ -258,7 +258,7 @@ def test_a_step_that_waits_for_a_task_that_comes_a_moment_later_waits_for_it(cre
     agent = crew.start()
     agent.cycle()
     crew.drop("Which?\n", "other.md")
-    until(lambda: not agent.cycle() and (crew.root / "tasks/done/t").is_dir(), limit_s=20)
+    until(lambda: not agent.cycle() and (crew.root / "tasks/done/t").is_dir())
 
 
 def test_a_subtask_is_told_more_while_it_waits_or_is_at_work(crew):

@@ -87,18 +87,17 @@ PATHS = st.builds(str.__add__, st.sampled_from(TOOL_FOLDERS), spellings())
 
 def seen(root: Path) -> dict[str, tuple[int, int, int]]:
     """Every file of the hive that no tool for files may write, as it is told apart from a changed one."""
-    found = {}
+    states = {}
     for folder, names, files in os.walk(root):
-        here = os.path.relpath(folder, root)
+        here = folder.removeprefix(str(root)).lstrip("/")
         names[:] = [name for name in names if os.path.join(here, name) not in WRITABLE]
         for name in (*files, *names):
             status = os.lstat(os.path.join(folder, name))
-            found[os.path.normpath(os.path.join(here, name))] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return {name: as_it_is for name, as_it_is in found.items() if name not in MOVING and not name.startswith(".hive/")}
+            states[os.path.join(here, name)] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return states
 
 
-WRITABLE = {"./knowledge", "./.hive", "tasks/active/t/files"}
-MOVING = {"knowledge", ".hive", "tasks/active/t/files", "."}
+WRITABLE = {"knowledge", ".hive", "tasks/active/t/files"}
 
 
 @pytest.mark.parametrize("roots", ["", "roots: [{path: .., write: true}]\n"])

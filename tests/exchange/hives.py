@@ -46,7 +46,7 @@ class LinkedHive:
     def stop(self, *, kill: bool = False) -> None:
         if self.process is not None:
             self.process.kill() if kill else self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(60)
             self.process = None
 
     def idle(self) -> None:

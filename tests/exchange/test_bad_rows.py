@@ -121,7 +121,7 @@ class Linked:
 
     def update(self, statement: str, row: dict[str, Any]) -> None:
         """Update a row as soon as it is there."""
-        until(lambda: self.execute(f"update {statement}", row).rowcount, limit_s=20)
+        until(lambda: self.execute(f"update {statement}", row).rowcount)
 
     def others_arrive(self) -> None:
         """See that a good letter and a good task come in, and that all hives can be looked at."""
@@ -129,7 +129,7 @@ class Linked:
         self.execute(*letter(f"good {number}"))
         self.execute(*task(f"good-{number}"))
         self.execute("select pg_notify(%(channel)s, 'hives')", {"channel": channel("berlin")})
-        until(lambda: f"good {number}" in self.berlin.subjects(), limit_s=20)
+        until(lambda: f"good {number}" in self.berlin.subjects())
         while (claimed := self.berlin.claimed()).title != f"good-{number}":
             self.berlin.finish(claimed, "Done.")
         self.berlin.finish(claimed, "Done.")

@@ -207,7 +207,7 @@ def test_a_process_that_dies_again_and_again_is_told_of_in_status(tmp_path: Path
         until(lambda: "its process has died 3 times in a row" in str(overview(berlin.hive).exchange))
     finally:
         swarm.terminate()
-        swarm.wait(30)
+        swarm.wait(60)
 
 
 def test_a_role_may_do_what_its_hives_need_and_nothing_in_the_name_of_others(

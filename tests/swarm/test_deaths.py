@@ -143,7 +143,7 @@ def test_a_killed_fork_server_is_replaced_and_its_agents_come_back(hive):
     hive.drop("boats.md", QUESTION)
     hive.wait(lambda: hive.task("boats") == "done", "the task's end")
     up.terminate()
-    assert up.wait(15) == 0
+    assert up.wait(60) == 0
 
 
 def is_parked(hive, task: str) -> bool:
@@ -208,7 +208,7 @@ def test_a_swarm_told_to_end_ends_within_five_seconds_and_gives_its_leases_back(
     up = hive.start("up")
     hive.wait(lambda: begun(hive) == 1, "the command's start")
     up.terminate()
-    assert up.wait(15) == 0, hive.logs()
+    assert up.wait(60) == 0, hive.logs()
     assert not hive.agents_alive()
     released = [event for event in hive.events() if event["kind"] in ("lease.released", "agent.exited")]
     assert {event["by"] for event in released if event["kind"] == "agent.exited"} == {"itself"}
@@ -309,7 +309,7 @@ def test_a_swarm_whose_mind_thinks_for_ever_ends_at_once_and_leaves_nothing_behi
     up = hive.start("up")
     hive.wait((hive.root / "child").exists, "the thought's beginning")
     hive.run("down")
-    assert up.wait(15) == 0, hive.logs()
+    assert up.wait(60) == 0, hive.logs()
     child = int((hive.root / "child").read_text())
     hive.wait(lambda: not is_alive(child), "the end of what the mind had started")
     assert {event["by"] for event in hive.events() if event["kind"] == "agent.exited"} == {"itself"}, (
@@ -335,7 +335,7 @@ def test_when_the_agent_that_watches_ends_another_takes_over(hive):
     hive.start("agent", "run", "researcher")
     hive.wait(lambda: idle(hive, "researcher"), "the second one's start")
     first.terminate()
-    assert first.wait(15) == 0
+    assert first.wait(60) == 0
     hive.drop("boats.md", "What moves a rowing boat?")
     hive.wait(lambda: hive.task("boats") == "done", "the task's end")
 

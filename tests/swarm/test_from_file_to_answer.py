@@ -127,7 +127,7 @@ with open(sys.argv[1], "w") as file:
     assert writer.wait() == 0
     assert "# What moves a rowing boat?" in hive.result("slow")
     up.terminate()
-    assert up.wait(10) == 0
+    assert up.wait(60) == 0
 
 
 def test_a_run_step_of_a_task_that_an_agent_made_is_not_obeyed(hive):

@@ -171,7 +171,7 @@ def test_a_provider_that_does_not_serve_parks_the_task_which_goes_on_when_it_doe
     hive.wait(lambda: hive.task("t") == "done", "the end of the task")
     assert "cost 0.0" in hive.result("t")
     swarm.terminate()
-    swarm.wait(20)
+    swarm.wait(60)
 
 
 def test_budgets_of_a_task_and_of_the_whole_hives_day_stop_before_they_are_passed(hive, server):

@@ -109,7 +109,7 @@ def serving(root: Path, **streams: Any) -> Iterator[Site]:
         yield Site(Hive.open(root), link.port, link.path.rstrip("/"), process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
         process.stdout.close()
 
 
