@@ -44,16 +44,16 @@ def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[
     return int(embedded_count), int(total)
 
 
-def describe_gap(embedded_count: int, total: int) -> str:
-    """Return a sentence on how many passages are not searched by meaning, or "" if all are."""
-    if embedded_count >= total:
-        return ""
-    return f"By meaning, {embedded_count:,} of {total:,} passages were searched, the others by their words alone."
-
-
 def describe_progress(embedded_count: int, total: int, per_second: float = _PER_SECOND) -> str:
     """Describe the progress of embedding, with an estimate of the remaining time."""
     if embedded_count >= total:
         return f"all {total:,} passages by meaning"
     minutes = max(1, round((total - embedded_count) / per_second / 60))
     return f"{embedded_count:,} of {total:,} passages by meaning, about {minutes:,} min left"
+
+
+def describe_gap(embedded_count: int, total: int) -> str:
+    """Return a sentence on how many passages are not searched by meaning, or "" if all are."""
+    if embedded_count >= total:
+        return ""
+    return f"By meaning, {embedded_count:,} of {total:,} passages were searched, the others by their words alone."

@@ -147,6 +147,17 @@ def search_now(hive: Parts) -> str:
     return "full text only" if setting == "none" else f"full-text search only: {INSTALL}"
 
 
+def search_gap(hive: Parts) -> str:
+    """Return a sentence on the documents that are not searched by meaning, or ""."""
+    from hivemind.documents import describe_gap, read_progress
+
+    try:
+        is_made = hive.layout.documents_db.exists()
+        return describe_gap(*read_progress(hive.layout.documents_db, hive.embedder)[:2]) if is_made else ""
+    except UserError:  # `status` says why
+        return ""
+
+
 def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     """Describe the link: the linked hives, an outage, unsent letters, foreign tasks. Return None if the hive is not
     linked."""
@@ -201,32 +212,17 @@ def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
         yield f"{foreign} task{'s' if foreign > 1 else ''} of other hives here"
 
 
-def search_gap(hive: Parts) -> str:
-    """Return a sentence on the documents that are not searched by meaning, or ""."""
-    from hivemind.documents import describe_gap
-
-    try:
-        return describe_gap(*_embedding_counts(hive, hive.embedder))
-    except UserError:  # no embedder: `status` says why
-        return ""
-
-
 def _embedding_progress(hive: Parts, embedder: Embedder) -> str:
     """Describe the progress of embedding the documents. Return "" if it is complete."""
-    from hivemind.documents import describe_progress
-
-    embedded, total = _embedding_counts(hive, embedder)
-    return "" if embedded >= total else f"; {describe_progress(embedded, total)}"
-
-
-def _embedding_counts(hive: Parts, embedder: Embedder | None) -> tuple[int, int]:
-    """Return the numbers of embedded passages and of all passages."""
-    from hivemind.documents import read_progress
+    if not hive.layout.documents_db.exists():
+        return ""
+    from hivemind.documents import describe_progress, read_progress
 
     try:
-        return read_progress(hive.layout.documents_db, embedder) if hive.layout.documents_db.exists() else (0, 0)
+        embedded, total = read_progress(hive.layout.documents_db, embedder)
     except UserError:  # damaged, or of another version: `doctor` and searches report it
-        return 0, 0
+        return ""
+    return "" if embedded >= total else f"; {describe_progress(embedded, total)}"
 
 
 def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentOverview, ...]:

@@ -254,7 +254,8 @@ def test_an_agents_command_may_look_at_what_all_are_shown_and_act_in_its_name_bu
     monkeypatch.setenv("HIVEMIND_AGENT", "analyst")
     monkeypatch.setenv("HIVEMIND_AUTHOR", "analyst")
     may = {
-        "status": (), "agent list": (), "task list": (), "reserve list": (), "tool list": (), "tool show": ("doc_find",),
+        "help": ("lease",), "status": (), "agent list": (), "task list": (), "reserve list": (), "tool list": (),
+        "tool show": ("doc_find",),
         "doc tree": (), "doc find": ("boats",), "doc show": (boats,), "doc expand": (boats,), "doc note": (boats, "Look."),
         "task add": ("Which boats?",), "mail send": hello, "mail reply": (asked, "Sloops."), "reserve paths": (boats,),
         "reserve release": ("1",),
