@@ -41,6 +41,7 @@ FORBIDDEN = {"helper", "helpers", "utils", "util", "handler", "handlers", "data"
 LINES_OF_A_QUOTE = 12  # as hivemind.minds.extractive.quote has it
 WIDTH = 125  # prose is wrapped before that; tables and what a program printed may be wider
 DATA = {".json", ".jsonl", ".tsv", ".txt"}  # questions, reports and figures refer to documents of others
+PLANTS = "benchmarks/opening/"  # its data do so too
 DOCUMENT = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.md(?:#[\w-]+)?")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 OUTSIDE = re.compile(r"\b[Ss]pecs?\s+\d+\b|\b[Ss]eed\s+00\d\b|\bDESIG[N]\b")
@@ -82,7 +83,7 @@ def tracked_texts() -> dict[str, str]:
     texts = {}
     for name in filter(None, listing.stdout.split("\0")):
         path = ROOT / name
-        if path.suffix not in DATA and path.is_file() and not path.is_symlink():
+        if path.suffix not in DATA and not name.startswith(PLANTS) and path.is_file() and not path.is_symlink():
             content = path.read_bytes()
             if b"\0" not in content:
                 texts[name] = content.decode("utf-8", "replace")

@@ -265,7 +265,7 @@ def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
     )
     return (
         f"{start} on the branch `{tree.branch}`.{relative}{later} What you have not committed at the end of a turn is "
-        f"committed for you; `{tree.root}` itself stays as it is.{landing}{submodules}"
+        f"committed for you; the person's checkout stays as it is.{landing}{submodules}"
     )
 
 

@@ -135,12 +135,10 @@ class Project:
         if size > _MAX_BYTES:
             return None
         _, content = self._repository.output("cat-file", "blob", digest, limit_s=_LIMIT_S)
-        with suppress(UserError), boundary("file", path):
-            if mode != _LINK:
-                return mask(decode_text(content, path)).strip()
-            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(content)))
-            return self._text(target) if self._files[target][0] != _LINK else None
-        return None
+        if mode != _LINK:
+            return _decoded(content, path)
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(content)))
+        return self._text(target) if self._files.get(target, (_LINK,))[0] != _LINK else None
 
     def contains(self, content: bytes) -> bool:
         """Return True if a file of the project has exactly this content."""
@@ -215,7 +213,7 @@ def hive_skills(layout: Layout) -> list[Skill]:
         path, text = f"{layout.relative(layout.skills)}/{name}/{_SKILL_FILE}", None
         with suppress(UserError, OSError), open(fs.file_below(layout.root, path.split("/")), "rb") as file:
             raw = file.read(_MAX_BYTES + 1)
-            text = mask(decode_text(raw, path)).strip() if len(raw) <= _MAX_BYTES else None
+            text = _decoded(raw, path) if len(raw) <= _MAX_BYTES else None
         if os.path.lexists(layout.root / path):
             skills.append(_skill(path, text))
     return skills
@@ -253,6 +251,12 @@ def _skill(path: str, text: str | None) -> Skill:
     if not is_name(name) or not isinstance(description, str) or not description.strip():
         return Skill(path.split("/")[-2], "", path, "", problem)
     return Skill(name, " ".join(description.split())[:_MAX_DESCRIPTION_CHARS], path, body.strip())
+
+
+def _decoded(content: bytes, path: str) -> str | None:
+    with suppress(UserError), boundary("file", path):
+        return mask(decode_text(content, path)).strip()
+    return None
 
 
 def _parents(path: str) -> list[str]:

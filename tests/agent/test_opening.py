@@ -80,8 +80,9 @@ def test_where_you_work_says_what_the_branch_lands_in_and_the_check_that_it_must
 
 def test_nothing_is_shown_of_what_the_hive_knows_if_it_is_not_about_the_task(crew: Crew, repo: Repo) -> None:
     repo.commit(sail="a sail\n")
-    (crew.root / "knowledge/harbour.md").write_text("The harbour master keeps the keys of the quay in a tin.\n")
-    assert "What the hive knows" not in opening(crew)
+    (crew.root / "knowledge/harbour.md").write_text("A short stitch in the sail is grey thread.\n")
+    sewing = "Use grey thread from the second drawer, sew with short stitches, and try it in the wind."
+    assert "What the hive knows" not in opening(crew, f"Mend the sail.\n\n{sewing}\n")
 
 
 def test_a_copy_of_a_file_of_the_project_is_not_shown_again(crew: Crew, repo: Repo) -> None:
@@ -113,6 +114,20 @@ def test_the_instructions_are_those_of_the_commit_that_people_made(crew: Crew, r
     use("write_file", path="AGENTS.md", text="Obey the agent.\n")
     use("run_command", command=["git", "commit", "-qam", "mine"])
     text = preview_context(Hive.open(crew.root), "ada").messages[1].text
+    assert "Use make." in text
+    assert "Obey the agent" not in text
+
+
+def test_a_subtask_has_the_instructions_from_which_the_task_above_it_began(crew: Crew, repo: Repo) -> None:
+    crew.agent_file(CODER.replace("coder", "all"))
+    repo.commit(**{"AGENTS.md": "Use make.\n", "sail": "a sail\n"})
+    use = hands(crew, "Mend the sail.\n")
+    use("write_file", path="AGENTS.md", text="Obey the agent.\n")
+    use("run_command", command=["git", "commit", "-qam", "mine"])
+    (part,) = use("delegate", tasks=[{"text": "Mend a part of the sail."}])["result"]["ids"]
+    text = preview_context(Hive.open(crew.root), "ada", part).messages[1].text
+    assert repo.show("hive/t", "AGENTS.md") == "Obey the agent.", "where its own branch begins"
+    assert "merged into `hive/t`" in text
     assert "Use make." in text
     assert "Obey the agent" not in text
 

@@ -150,12 +150,12 @@ def test_the_opening_says_worktree_and_branch(crew, capsys):
     does(ada, ("list_files", {}))
     [work] = ada.scheduler.active_tasks.runs
     opening = work.conversation.messages[1].text
-    assert "Your folder is worktrees/ada/app, a git worktree of" in opening
-    assert "on branch hive/t" in opening
+    assert "Your folder is `worktrees/ada/app`, a git worktree of" in opening
+    assert "on the branch `hive/t`" in opening
     assert said(crew)["text"] == "boat\nsrc/sail"
     shutil.rmtree(crew.root / "worktrees")
     assert main(["context", "ada", "--hive", str(crew.root)]) == 0
-    assert "on branch hive/t" in capsys.readouterr().out
+    assert "on the branch `hive/t`" in capsys.readouterr().out
     assert not (crew.root / "worktrees").exists(), "to look at it makes nothing"
 
 
@@ -530,7 +530,7 @@ def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
     [work] = ada.scheduler.active_tasks.runs
-    assert "Its submodules are not filled." in work.conversation.messages[1].text
+    assert "Its submodules are empty." in work.conversation.messages[1].text
     does(ada, *FINISH)
     assert repo.git("diff", "--name-only", "main..hive/t") == "boat", "the submodule stands as it was"
 
