@@ -325,7 +325,8 @@ def test_a_program_whose_task_is_cancelled_is_asked_to_end_and_its_usage_is_book
 
 
 @pytest.mark.parametrize(
-    ("order", "reason"), [("!hang", "it printed nothing for 1 s"), ("!flood", "it printed more than 8,388,608 bytes")]
+    ("order", "quiet_s", "reason"),
+    [("!hang", 1, "it printed nothing for 1 s"), ("!flood", 60, "it printed more than 8,388,608 bytes")],
 )
 def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_words(
     coder: Crew, order: str, quiet_s: int, reason: str

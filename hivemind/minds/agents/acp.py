@@ -37,6 +37,7 @@ from hivemind.minds.agents.events import (
     Failure,
     OtherUpdate,
     PermissionRequest,
+    Problem,
     ProgramCall,
     ProgramCallResult,
     SessionOpened,
@@ -195,8 +196,8 @@ class AcpSession(ProgramSession):
                 yield OtherUpdate(message.method, _dumped(message.params))
             case BadLine(is_too_long=True):
                 yield TooMuchOutput(MAX_LINE_BYTES)
-            case BadLine() if self._is_prompting:
-                yield OtherUpdate(message.reason, message.text)
+            case BadLine():
+                yield OtherUpdate(message.reason, message.text) if self._is_prompting else Problem(message.text)
 
     def _response_events(self, response: Response) -> Iterator[Event]:
         result = _mapping(response.result)
@@ -227,10 +228,10 @@ class AcpSession(ProgramSession):
         if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:
             self._has_authenticated = True
             self._rpc.request("authenticate", {"methodId": self._rules.authenticate})
-        elif error.code == _AUTH_REQUIRED or method == "authenticate":
-            yield Failure(f"has no login ({reason}): {self._profile.login_hint}", "login")
         elif response.id in self._open_settings:
             yield Failure(f"{self._open_settings[response.id]} ({reason})", "settings")
+        elif error.code == _AUTH_REQUIRED or method == "authenticate":
+            yield Failure(f"has no login ({reason}): {self._profile.login_hint}", "login")
         else:
             details = "" if error.data is None else f" ({as_text(error.data)})"
             is_lost = is_session and method != "session/new"
@@ -281,12 +282,10 @@ class AcpSession(ProgramSession):
         else:
             method, fields = f"session/set_{name}", {key: value}
         problem = f"has no {name} {value!r}; it has {', '.join(map(str, values[:20])) or 'no choice'}"
-        if (
-            values and value not in values and name == "mode"
-        ):  # names of models that it does not list may be known to it
+        if name == "mode" and values and value not in values:  # a model that is not listed may exist
             yield Failure(problem, "settings")
-            return
-        self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
+        else:
+            self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
 
     def _await_prompt(self) -> None:
         """Have the prompt sent when the settings are made and, after a load, the history is replayed."""
