@@ -293,6 +293,7 @@ def test_the_hives_own_tools_are_allowed_and_stand_in_the_trail_once(coder: Crew
         f"!ask {json.dumps({'toolCall': call, 'options': options})}",
         f"!ask {json.dumps({'toolCall': fake, 'options': options})}",
         update("tool_call", **{**call, "status": "completed"}),
+        update("tool_call", toolCallId="c3", title="hivemind/cli.py", kind="read", status="completed"),
         FINISH,
     ]
     agent = begin(coder, "resume", orders="\n".join(orders), permissions={"other": "deny", "execute": "deny"})
@@ -300,7 +301,7 @@ def test_the_hives_own_tools_are_allowed_and_stand_in_the_trail_once(coder: Crew
     assert is_done(coder)
     asked = [json.loads(line)["optionId"] for line in (home(coder) / "asked").read_text().splitlines()]
     assert asked == ["yes", "no"]
-    assert [call["tool"] for call in calls_in(coder)] == ["finish_task"]
+    assert [call["tool"] for call in calls_in(coder)] == ["read", "finish_task"]
 
 
 @pytest.mark.parametrize("order", ["!hang", "!deaf"])
