@@ -240,8 +240,9 @@ class AgentConfig(StrictModel):
 
     @property
     def runs_program(self) -> bool:
-        """True for `mind: {agent: …}`: the mind is a coding agent that the hive runs."""
-        return "agent" in self.mind if isinstance(self.mind, dict) else self.mind.split(":")[0].strip() == "agent"
+        """True for `mind: {agent: …}` and `mind: {acp: …}`: the mind is a coding agent that the hive runs."""
+        kinds = self.mind if isinstance(self.mind, dict) else (self.mind.split(":")[0].strip(),)
+        return "agent" in kinds or "acp" in kinds
 
     @field_validator("role")
     @classmethod

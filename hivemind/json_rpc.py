@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
+from hivemind.json_text import read_json
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 MAX_LINE_BYTES = 8 << 20
@@ -130,10 +131,9 @@ class JsonRpc:
 
     def _messages(self, line: str) -> Iterator[Incoming]:
         try:
-            with boundary("line of JSON"):
-                payload = json.loads(line)
-        except Unreadable:
-            yield BadLine(line, "the line is no JSON", code=PARSE_ERROR)
+            payload = read_json(line)
+        except Unreadable as error:
+            yield BadLine(line, error.message, code=PARSE_ERROR)
             return
         for message in payload if isinstance(payload, list) else [payload]:
             yield self._message(message, line)

@@ -47,6 +47,20 @@ def without_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+def read_json(text: str) -> Any:
+    """Return the JSON value that a program has written, with `?` for lone surrogates.
+
+    Raises Unreadable if the text is no JSON, or if no log can hold the value.
+    """
+    with boundary("JSON value", "a message"):
+        value = json.loads(text)
+        if "\\ud" in text.lower():
+            value = json.loads(without_surrogates(json.dumps(value, ensure_ascii=False)))
+    if fault := fault_of(value):
+        raise Unreadable(f"the JSON cannot be used: {fault}")
+    return value
+
+
 def find_json(text: str) -> Any:
     """Return the JSON value in a text: the whole text, the content of a fence, or the first object or list in prose.
 

@@ -37,6 +37,7 @@ OWN_INPUT = {
         ("minds/agents/relay.py serve", "minds/agents/relay.py _call", "minds/agents/relay.py main"),
         "a program by itself, with the standard library alone: it ends, and its client with it",
     ),
+    "minds/agents/acp.py _events": "the connection's `feed`, which parses inside a boundary",
     "minds/agents/profile.py load": "a profile in the package",
     "exchange/schema.py _VERSION_2": "a file of the package",
     **dict.fromkeys(("tokens.py _encoding", "embedding/local.py _tokenizer"), "a vocabulary in the package"),

@@ -68,9 +68,11 @@ def test_a_line_is_the_same_however_it_is_cut(cuts: list[int]):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"Loading model ...", "no JSON"),
-        (b"{" * 100_000, "no JSON"),
-        (b"\xff\xfe", "no JSON"),
+        (b"Loading model ...", "JSONDecodeError"),
+        (b"{" * 100_000, "cannot be read"),
+        (b"\xff\xfe", "JSONDecodeError"),
+        (b'{"method": "m", "params": {"a": NaN}}', "NaN"),
+        (b'{"method": "m", "params": {"a": ' + b"[" * 65 + b"]" * 65 + b"}}", "nested more than 64 deep"),
         (b"7", "no JSON object"),
         (b'{"id": true, "method": "m"}', "id is neither"),
         (b'{"id": {}, "result": 1}', "id is neither"),
@@ -85,6 +87,11 @@ def test_a_line_that_is_no_message_is_named_and_the_next_one_is_read(line: bytes
     assert isinstance(bad, BadLine)
     assert reason in bad.reason
     assert good == Notification("m", {})
+
+
+def test_half_a_character_becomes_a_question_mark():
+    end, _ = pair()
+    assert [*end.feed(b'{"method": "m", "params": {"a": "\\ud83d!"}}\n')] == [Notification("m", {"a": "?!"})]
 
 
 def test_an_error_that_is_no_error_object_has_its_text():

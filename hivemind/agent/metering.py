@@ -65,7 +65,7 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
     mind = open_mind(config.mind, root=layout.root, patience=patience)
     if not isinstance(mind, AgentMind | LanguageMind):
         return mind
-    short_name = mind.config.agent if isinstance(mind, AgentMind) else mind.config.model
+    short_name = mind.config.name if isinstance(mind, AgentMind) else mind.config.model
     rates = config.prices or hive.prices.get(mind.name) or hive.prices.get(short_name)
     prices = None if rates is None else Prices(rates.tokens_in, rates.tokens_out, rates.cached, rates.written)
     if isinstance(mind, AgentMind):
@@ -263,7 +263,7 @@ class RunAccount:
         OSError."""
         self._meter, self._budget = meter, meter.budget
         self._mind, self._work, self._talk = mind, work, talk
-        self._counts_session, self._resumes = mind.profile.usage_of == "session", session is not None
+        self._counts_session, self._resumes = mind.counts_session, session is not None
         self._before = talk.totals.get(session or "", Usage())
         self._parts: dict[str, Usage] = {}
         self._reported: Usage | None = None
@@ -274,19 +274,28 @@ class RunAccount:
         """Note in the conversation that the prompt is about to be sent."""
         self._talk.note(_request_line(self._key, "turn", self._mind.name, self._prompt.tokens, 0.0, self._talk))
 
-    def report(self, usage: Usage, part: str | None, session: str | None) -> None:
-        """Book the usage that the program reports for a part of its run, for the run, or for its session.
+    def add_prompt(self, prompt: str) -> None:
+        """Count a further prompt of the run until its tokens are reported."""
+        self._prompt += Usage(self._meter.count(prompt))
 
-        Raises Parking once a budget is used up. Usage is also booked after the task ended or its claim was lost.
+    def report(self, usage: Usage, part: str | None, session: str | None) -> None:
+        """Book the usage that the program reports for a part of its run, or for the run.
+
+        With a `session` the figures are cumulative over that session. Raises Parking once a budget is used up. Usage is also
+        booked after the task ended or its claim was lost.
         """
         fields: dict[str, Any] = {}
+        if usage.tokens:
+            self._prompt = Usage()  # it is in the report
+        if session is not None:
+            fields = {"session": session, "total": usage.as_record()}
+            earlier = self._before
+            has_restarted = usage.tokens_in < earlier.tokens_in or usage.tokens_out < earlier.tokens_out
+            has_restarted = has_restarted or usage.money < earlier.money
+            usage = usage if has_restarted else usage - earlier
         if part is not None:
             self._parts[part] = usage
             usage = sum(self._parts.values(), Usage())
-        elif self._counts_session and session is not None:
-            fields = {"session": session, "total": usage.as_record()}
-            has_restarted = usage.tokens_in < self._before.tokens_in or usage.tokens_out < self._before.tokens_out
-            usage = usage if has_restarted else usage - self._before
         before = self._reported or Usage()
         if usage.tokens < before.tokens:
             return
@@ -301,11 +310,14 @@ class RunAccount:
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
     def close(self, *, was_heard: bool) -> None:
-        """Close the account. Without a report, the prompt counts as used if the program was heard (`was_heard`), else
-        nothing."""
-        if self._reported is not None:
-            return
+        """Close the account. A prompt whose tokens were not reported counts as used if the program was heard (`was_heard`),
+        else nothing."""
         usage = self._prompt if was_heard else Usage()
+        if self._reported is not None:
+            if usage.tokens:
+                with suppress(Parking):
+                    self.report(usage, "unreported", None)
+            return
         self._meter.total += usage
         if was_heard and self._counts_session:  # the request stays open until the session's next report
             self._meter.estimates[self._key] = usage

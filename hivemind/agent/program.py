@@ -29,10 +29,10 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
-from hivemind.guarded import GuardedCommand
 from hivemind.landing.early_warning import note_branches
-from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
-from hivemind.minds.agents import AgentMind, OutputLine, last_line
+from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn
+from hivemind.minds.agents import AgentMind, events, last_line
+from hivemind.minds.agents.permissions import decide
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import focus_on
 from hivemind.taskrun.task_run import TaskRun
@@ -45,9 +45,10 @@ from hivemind.tools.tool import for_mind
 _GRACE_S = 30.0  # for a program to exit after its turn
 _LOOK_S = 1.0  # bounds the delay until a cancelled task is noticed
 _CALL_S = 10.0  # for the rest of a call to arrive
-_MAX_FAILED_STARTS = 3  # in a row
-_CHUNK = 1 << 16
-_MAX_LINE_BYTES, _MAX_OUTPUT_BYTES = 8 << 20, 256 << 20
+_CANCEL_S = 3.0  # for a program to report its usage after its turn was cancelled
+_MAX_FAILED_STARTS, _MAX_SILENT_RUNS = 3, 10  # in a row
+_MAX_REQUEST_BYTES = 8 << 20
+_MAX_UPDATES, _UPDATE_CHARS = 200, 2000
 _UNFINISHED = """You have ended your turn, and the task is not over. Call finish_task with the answer, or fail_task with the \
 reason; if something is missing, say what, with ask_human."""
 _GO_ON = "You were interrupted. Go on."
@@ -57,6 +58,10 @@ _RESTS = "The task rests: {reason}. End your turn now; you will be called again 
 
 class SessionLost(MindUnavailable):
     """The program does not know its session. The conversation has to begin again."""
+
+
+class LoginNeeded(MindUnavailable):
+    """A person has to log in before the program can work."""
 
 
 @dataclass(slots=True)
@@ -86,14 +91,16 @@ class ProgramRunner:
         try:
             run.run()
         except MindUnavailable as error:
-            if run.heard or run.session is None or self.stop_signal.is_set():
+            is_known = run.heard or run.has_session or run.session is None
+            if is_known or self.stop_signal.is_set() or isinstance(error, LoginNeeded):
                 raise
             raise SessionLost(f"the session {run.session} is not known: {error}") from error
         return turn.thought
 
 
 class _ProgramRun:
-    """One run of the program, which continues `session`. `heard` is True after its first output or call."""
+    """One run of the program, which continues `session`. `has_session` is True once it has opened it, `heard` after its first
+    text or call."""
 
     def __init__(self, runner: ProgramRunner, turn: Turn, session: Session, window: ContextWindow) -> None:
         assert runner.mind.program is not None
@@ -104,11 +111,17 @@ class _ProgramRun:
         self._folder = session.hive.layout.agent_state(session.agent) / "program"
         self._token = secrets.token_hex(16)
         self.session = _session_of(self._talk, self._mind)
-        self.heard = False
-        self._open_calls: dict[str, OutputLine] = {}
-        self._pieces: list[str] = []
+        self.heard = self.has_session = False
+        self._open_calls: dict[str, events.ProgramCall] = {}
+        self._chunks: list[events.AgentText] = []
+        self._plan: events.AgentPlan | None = None
+        self._update_count = 0
         self._problem = ""
+        self._failure: str | None = None  # the reason why the program could not go on
+        self._refusal: str | None = None  # the setting that it refuses
         self._parking: Parking | None = None
+        self._interruption: HivemindError | None = None  # raised when the program was ended for it
+        self._is_done = False
         self._ends_at: float | None = None
         self._active_at = turn.began_at  # the end of the work that is recorded so far
         self._end_reason: str | None = None
@@ -118,7 +131,7 @@ class _ProgramRun:
         config = self._mind.config
         unheard_messages = _unheard_messages(self._talk)
         prompt = "\n\n".join(map(self._text_of, unheard_messages)) or _GO_ON
-        was_reminded = any((message.news or {}).get("cause") == "unfinished" for message in unheard_messages)
+        self._was_reminded = any((message.news or {}).get("cause") == "unfinished" for message in unheard_messages)
         make_folder(self._folder, durable=False)
         self._account = RunAccount(self._runner.mind, self._mind, self._work, self._talk, prompt, self.session)
         with ExitStack() as stack:
@@ -130,14 +143,16 @@ class _ProgramRun:
                 stack.callback(setattr, self._work, "program_at_work", False)
             listener, server_config = self._listen(stack)
             errors = stack.enter_context(TemporaryFile())
-            program = self._mind.start(prompt, self._folder, self._place(), server_config, errors, session=self.session)
-            status = self._watch(stack.enter_context(program), listener)
+            self._program = self._mind.start(
+                prompt, self._folder, self._place(), server_config, errors, session=self.session
+            )
+            stack.enter_context(self._program)
+            self._watch(listener)
             error = last_line(errors)
-        self._say_pieces()
-        if self._work is not None and not self._work.is_ended:
-            self._work.commit()
-            note_branches(self._tool_session.hive, self._work)
-        self._conclude(status, error[:200], was_reminded=was_reminded)
+        self._close_turn()
+        if self._interruption is not None:
+            raise self._interruption
+        self._conclude(error[:200])
 
     # the program
 
@@ -151,55 +166,79 @@ class _ProgramRun:
         place.mkdir(parents=True, exist_ok=True)
         return place
 
-    def _watch(self, program: GuardedCommand, listener: socket.socket) -> int:
-        """Read the output and make the calls until the program has ended. Return its exit status."""
-        stop_signal, config = self._runner.stop_signal, self._mind.config
-        output, partial_line, size = program.output.fileno(), b"", 0
+    def _watch(self, listener: socket.socket) -> None:
+        """Take the program's events and make its calls until its work is over, or it has to be ended."""
+        program, stop_signal, config = self._program, self._runner.stop_signal, self._mind.config
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
-        descriptors = [output, listener, *stop_signal.descriptors]
-        while True:
+        while not self._is_done:
+            sources = [*program.descriptors, listener, *(() if self._interruption else stop_signal.descriptors)]
             now = time.monotonic()
-            wait_s = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
-            ready = wait_for_input(descriptors, max(0.0, wait_s))
+            wait_s = min(until, quiet, program.due, now + _LOOK_S, self._ends_at or until) - now
+            ready = wait_for_input(sources, max(0.0, wait_s), program.outputs)
             if stop_signal.is_set():
-                raise MindUnavailable("the agent was stopped")
-            if self._work is not None and self._work.was_moved:
-                raise TaskMoved("its task was taken away", location=self._work.task.id)
-            if ready:
-                quiet = time.monotonic() + config.quiet_s
-            while output in ready:
-                chunk = os.read(output, _CHUNK)
-                if not chunk:
-                    if (status := program.wait(min(_GRACE_S, config.quiet_s))) is None:
-                        self._end("it closed its output and did not end", 0.0)
-                    return 0 if status is None or self._ends_at is not None else status
-                size += len(chunk)
-                *lines, partial_line = (partial_line + chunk).split(b"\n")
-                for line in lines:
-                    self._hear(line)
-                if len(partial_line) > _MAX_LINE_BYTES or size > _MAX_OUTPUT_BYTES:
-                    self._end(f"it printed more than {min(size, _MAX_OUTPUT_BYTES):,} bytes", 0.0)
-                    break
-                if listener not in ready:
-                    break
-                ready = [*wait_for_input([output], 0), listener]  # output before the call is recorded before it
+                self._interrupt(MindUnavailable("the agent was stopped"))
+            elif self._work is not None and self._work.was_moved:
+                self._interrupt(TaskMoved("its task was taken away", location=self._work.task.id))
+            for event in program.read():  # output before the call is recorded before it
+                self._take(event)
+                if self._is_done:
+                    return
             if listener in ready:
                 self._serve(listener)
             now = time.monotonic()
+            quiet = now + config.quiet_s if ready else quiet
             if now >= until:
                 self._end(f"it worked for more than {config.timeout_s:g} s", 0.0)
             elif now >= quiet:
                 self._end(f"it printed nothing for {config.quiet_s:g} s", 0.0)
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
-                return 0  # leaving the block ends it, with all that it started
+                if not program.cancel():
+                    return  # leaving the block ends it, with all that it started
+                self._ends_at = time.monotonic() + _CANCEL_S
+
+    def _interrupt(self, error: HivemindError) -> None:
+        """Have the program end its turn, and raise the error after that."""
+        if self._interruption is None:
+            self._interruption = error
+            self._end(None, 0.0)
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
         """Give the program `grace_s` seconds to exit. After that it is ended."""
         ends_at = time.monotonic() + grace_s
-        if self._ends_at is None or ends_at < self._ends_at:
+        if self._ends_at is None or (self._end_reason is None and ends_at < self._ends_at):
             self._ends_at, self._end_reason = ends_at, reason
 
-    def _conclude(self, status: int, error: str, *, was_reminded: bool) -> None:
+    def _close_turn(self) -> None:
+        """Record what is open at the end of the program's turn, and commit its work."""
+        self._flush_chunks()
+        for call in [*self._open_calls.values()]:
+            self._record_call(call, events.ProgramCallResult(call.id, "(no result was reported)"))
+        if self._work is not None and not self._work.is_ended and not isinstance(self._interruption, TaskMoved):
+            self._work.commit()
+            note_branches(self._tool_session.hive, self._work)
+
+    def _end_turn(self, reason: str) -> None:
+        """Send what is new as the next prompt. Without news, remind a program once that its task is not over."""
+        if reason != "end_turn" and self._ends_at is None:
+            self._note("turn", f"The program ended its turn: {reason}")
+        self._is_done = True
+        if self._work is None or self._is_over or self._parking is not None or self._ends_at is not None:
+            return
+        if not self._program.takes_prompts:
+            return
+        self._close_turn()
+        texts = self._news()
+        if not texts:
+            if self._was_reminded:
+                return
+            self._talk.add_news(_UNFINISHED, cause="unfinished")
+            texts = [_UNFINISHED]
+        self._was_reminded = texts == [_UNFINISHED]
+        self._is_done = False
+        self._account.add_prompt(prompt := "\n\n".join(texts))
+        self._program.prompt(prompt)
+
+    def _conclude(self, error: str) -> None:
         """Set the outcome of the turn."""
         runner, name, work = self._runner, self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # after its usage is counted
@@ -210,13 +249,16 @@ class _ProgramRun:
             raise MindError(f"{name} was ended: {self._end_reason}")
         elif self._is_over:
             return
-        elif status != 0:
-            reason = f"{name} ended with status {status}: {self._problem or error}"
+        elif self._refusal is not None:
+            self._ask_operator(f"{name} {self._refusal}.")
+        elif self._failure is not None:
+            reason = f"{name} {self._failure}: {self._problem or error}".rstrip(": ")
             runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
-            if runner.failed_starts < _MAX_FAILED_STARTS or work is None:
+            most = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
+            if runner.failed_starts < most or work is None:
                 raise MindUnavailable(reason)
             self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
-        elif work is not None and not was_reminded:
+        elif work is not None and not self._was_reminded:
             self._talk.add_news(_UNFINISHED, cause="unfinished")
         elif work is not None:
             answers = [message.text for message in self._talk.messages if message.role == "assistant" and message.text]
@@ -242,65 +284,110 @@ class _ProgramRun:
 
     # output
 
-    def _hear(self, raw: bytes) -> None:
-        for line in self._mind.profile.read(raw.decode("utf-8", "replace")):
-            self._take(line)
+    def _take(self, event: events.Event) -> None:
+        if not isinstance(event, events.AgentText | events.UsageReport | events.OtherUpdate):
+            self._flush_chunks()
+        match event:
+            case events.SessionOpened():
+                self.session, self.has_session = event.session, True
+            case events.AgentText():
+                self._add_text(event)
+            case events.AgentPlan():
+                if event != self._plan:
+                    self._plan = event
+                    self._note("plan", "\n".join(f"* [{status}] {step}" for step, status in event.steps))
+            case events.ProgramCall():
+                self._open_calls[event.id] = event
+            case events.ProgramCallResult():
+                if (call := self._open_calls.get(event.id)) is not None:
+                    self._record_call(call, event)
+            case events.UsageReport():
+                self._report(event)
+            case events.PermissionRequest():
+                self._decide(event)
+            case events.OtherUpdate():
+                self._update_count += 1
+                if self._update_count <= _MAX_UPDATES:
+                    self._note("update", f"{event.kind}: {event.text}"[:_UPDATE_CHARS])
+            case events.Problem():
+                self._problem = event.reason[:500]
+            case events.TurnEnd():
+                self._end_turn(event.reason)
+            case events.Failure(kind="login"):
+                raise LoginNeeded(f"{self._mind.name} {event.reason}")
+            case events.Failure(kind="settings"):
+                self._is_done, self._refusal = True, event.reason
+            case events.Failure():
+                self._failure, self._is_done = event.reason, True
+            case events.TooMuchOutput():
+                self._end(f"it printed more than {event.limit:,} bytes", 0.0)
+                self._is_done = True
+            case events.ProgramExit():
+                self._is_done = True
+                if event.status is None:
+                    self._end("it closed its output and did not end", 0.0)
+                elif self._ends_at is None:
+                    self._failure = f"ended with status {event.status}"
 
-    def _take(self, line: OutputLine) -> None:
-        if line.session is not None:
-            self.session, self._runner.failed_starts = line.session, 0
-        if line.piece is not None:
-            self.heard = True
-            self._pieces.append(line.piece)
-            return
-        if line.text is not None or line.tool is not None or line.usage is not None:
-            self._say_pieces()
-        if line.text:
-            self._say(line.text)
-        if line.tool is not None:
-            self._open_calls[line.id or ""] = line
-        if line.result is not None and (call_line := self._open_calls.pop(line.id or "", None)) is not None:
-            self._record_call(call_line, line)
-        if line.usage is not None:
-            self._report(line.usage, line.part)
-        if line.approval is not None:
-            reason = (
-                f"it waits for an approval ({line.approval[:200]}), but no person can give it: see sandbox in its file"
-            )
-            self._end(reason, 0.0)
-        if line.problem is not None:
-            self._problem = line.problem[:500]
-
-    def _say_pieces(self) -> None:
-        pieces, self._pieces = "".join(self._pieces), []
-        if pieces.strip():
-            self._say(pieces)
-
-    def _say(self, text: str) -> None:
+    def _add_text(self, event: events.AgentText) -> None:
+        """Collect the chunks of a message. A whole message, or a chunk of another one, ends it."""
+        last = self._chunks[-1] if self._chunks else event
+        if not event.is_chunk or (event.is_thought, event.message) != (last.is_thought, last.message):
+            self._flush_chunks()
+        self._chunks.append(event)
         self.heard = True
-        if self._is_over:
-            return
-        self._talk.answer(self._thought(shortened(text, 10 * MAX_RESULT_CHARS)), step=self._step_id, durable=False)
-        self._count_turn()
+        if not event.is_chunk:
+            self._flush_chunks()
 
-    def _record_call(self, call_line: OutputLine, result_line: OutputLine) -> None:
+    def _flush_chunks(self) -> None:
+        chunks, self._chunks = self._chunks, []
+        text = "".join(chunk.text for chunk in chunks)
+        if not text.strip():
+            return
+        if chunks[0].is_thought:
+            self._note("thought", shortened(text, MAX_RESULT_CHARS))
+        elif not self._is_over:
+            text = shortened(text, 10 * MAX_RESULT_CHARS)
+            self._talk.answer(self._thought(text), step=self._step_id, durable=False)
+            self._count_turn()
+
+    def _note(self, event: str, text: str) -> None:
+        """Record what is no message: a plan, a thought, an update of an unknown kind."""
+        if not self._is_over:
+            self._talk.note({"event": event, "text": text}, durable=False)
+
+    def _decide(self, request: events.PermissionRequest) -> None:
+        """Answer a request for permission by the policy."""
+        call = request.call
+        decision = decide(call, self._mind.config.permissions)
+        if decision != "allow":
+            self._note("denied", f"{call.kind or 'call'}: {call.title or call.tool}"[:_UPDATE_CHARS])
+        if not self._program.answer(request, is_allowed=decision == "allow"):
+            action = (call.title or call.tool)[:200]
+            self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
+
+    def _record_call(self, call: events.ProgramCall, result: events.ProgramCallResult) -> None:
         """Record a call of one of the program's own tools."""
         self.heard = True
+        del self._open_calls[call.id]
         if self._is_over:
             return
-        call = ToolCall(str(call_line.tool), call_line.arguments or {}, call_line.id or "")
-        answer = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
-        text = shortened(result_line.result or "", MAX_RESULT_CHARS)
-        result = ToolResult(answer.calls[0], text, problem=text[:200] or "it failed" if result_line.failed else None)
-        self._talk.result(result, durable=False)
-        self._results.append(result)
+        action = ToolCall(call.tool, call.arguments, call.id)
+        answer = self._talk.answer(self._thought("", action), step=self._step_id, durable=False)
+        text = shortened(result.text, MAX_RESULT_CHARS)
+        details = {"title": call.title, "kind": call.kind, "paths": [*call.paths]}
+        problem = text[:200] or "it failed" if result.is_failed else None
+        value = {name: detail for name, detail in details.items() if detail}
+        recorded = ToolResult(answer.calls[0], text, value, problem)
+        self._talk.result(recorded, durable=False)
+        self._results.append(recorded)
         self._runner.reporter.called(call.tool)
         self._count_turn()
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Return a thought that names the session, for the next run to continue it."""
         previous_active_at, self._active_at = self._active_at, time.monotonic()
-        provider_fields = {"agent": self._mind.config.agent, "session": self.session}
+        provider_fields = {"agent": self._mind.session_kind, "session": self.session}
         return Thought(text, calls, provider=provider_fields, seconds=self._active_at - previous_active_at)
 
     @property
@@ -308,7 +395,10 @@ class _ProgramRun:
         """True if the task has ended, is about to, or was handed over. Later output is not recorded."""
         work = self._work
         return work is not None and (
-            work.is_ended or work.handed_to is not None or isinstance(self._parking, ProgramAtWork)
+            work.is_ended
+            or work.handed_to is not None
+            or isinstance(self._parking, ProgramAtWork)
+            or isinstance(self._interruption, TaskMoved)
         )
 
     @property
@@ -319,13 +409,15 @@ class _ProgramRun:
         if self._talk.turns >= self._runner.mind.max_turns(self._tool_session.config):
             self._end(None, 0.0)  # tidy asks the operator, as for any mind
 
-    def _report(self, usage: Usage, part: str | None) -> None:
+    def _report(self, report: events.UsageReport) -> None:
         try:
-            self._account.report(usage, part, self.session)
+            self._account.report(report.usage, report.part, self.session if report.is_cumulative else None)
         except Parking as parking:
             if self._parking is None:
                 self._parking = parking
-            self._end(None)
+            self._end(
+                None, 0.0 if self._program.takes_prompts else _GRACE_S
+            )  # what cannot be asked may be about to end
         self._runner.reporter.progress(self._turn)
 
     # calls of the hive's tools
@@ -350,7 +442,7 @@ class _ProgramRun:
         connection, _ = listener.accept()
         with connection, suppress(OSError):
             connection.settimeout(_CALL_S)
-            raw = connection.makefile("rb").readline(_MAX_LINE_BYTES)
+            raw = connection.makefile("rb").readline(_MAX_REQUEST_BYTES)
             try:
                 with boundary("call"):
                     request = json.loads(raw)
@@ -358,6 +450,7 @@ class _ProgramRun:
             except Unreadable as error:
                 response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
+                self._flush_chunks()
                 right = secrets.compare_digest(token, self._token)
                 refusal = {"text": "failed: not your agent", "failed": True}
                 response = self._answer(tool, arguments) if right else refusal
@@ -365,7 +458,7 @@ class _ProgramRun:
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call. Return its result and the news."""
-        if self._parking is not None or self._is_over:
+        if self._parking is not None or self._is_over or self._interruption is not None:
             self._end(None)
             return {"text": self._farewell(), "failed": False}
         result = self._make(ToolCall(tool, arguments))
@@ -379,7 +472,8 @@ class _ProgramRun:
         }
 
     def _farewell(self, result: ToolResult | None = None) -> str:
-        text = _OVER if self._is_over or self._parking is None else _RESTS.format(reason=self._parking.reason)
+        reason = self._interruption or (self._parking and self._parking.reason)
+        text = _OVER if self._is_over or reason is None else _RESTS.format(reason=reason)
         return text if result is None else f"{result.text}\n\n{text}"
 
     def _make(self, call: ToolCall) -> ToolResult | None:
@@ -422,7 +516,7 @@ def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
     """Return the program's session in which the conversation is held."""
     for message in reversed(talk.messages):
         provider_fields = message.provider or {}
-        if provider_fields.get("agent") == mind.config.agent and provider_fields.get("session"):
+        if provider_fields.get("agent") == mind.session_kind and provider_fields.get("session"):
             return str(provider_fields["session"])
     return None
 

@@ -15,15 +15,17 @@ from typing import Any
 from hivemind.errors import UserError
 
 
-def wait_for_input(sources: Sequence[Any], timeout_s: float | None) -> list[Any]:
+def wait_for_input(sources: Sequence[Any], timeout_s: float | None, outputs: Sequence[int] = ()) -> list[Any]:
     """Return the sources (descriptors, or objects with `fileno`) that are ready to read or closed at the other end.
 
-    Waits at most `timeout_s` seconds until one is ready (0: not at all; None: without limit).
+    Waits at most `timeout_s` seconds until one is ready or one of `outputs` can be written (0: not at all; None: without limit).
     """
     poll = select.poll()
     descriptors = [source if isinstance(source, int) else source.fileno() for source in sources]
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
+    for output in outputs:
+        poll.register(output, select.POLLOUT)
     ready = {
         descriptor for descriptor, _ in poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000))
     }

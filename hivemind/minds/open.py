@@ -14,7 +14,7 @@ _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
     "extractive", "scripted: FILE", "command: [program, args…]",
     *(f"{provider}:MODEL" for provider in _PROVIDERS[:-1]), "openai-compatible: {url, model, key_env}",
-    "agent: codex | claude | gemini | opencode | PROFILE", "mcp (a program from outside)",
+    "agent: codex | claude | gemini | opencode | … | PROFILE", "acp: NAME | [program, args…]", "mcp (a program from outside)",
 )  # fmt: skip
 
 
@@ -40,10 +40,10 @@ def open_mind(
         from hivemind.minds.scripted import ScriptedMind
 
         return ScriptedMind.load((root or Path()) / argument)
-    if kind == "agent" and argument is not None:
+    if kind in ("agent", "acp") and argument is not None:
         from hivemind.minds.agents import AgentMind, program_config
 
-        return AgentMind(program_config(argument), root=root)
+        return AgentMind(program_config(argument if isinstance(argument, dict) else {kind: argument}), root=root)
     if kind == "command" and (program := _program_arguments(argument)):
         from hivemind.minds.command import CommandMind
 
@@ -78,8 +78,9 @@ def _split_name(name: object) -> tuple[str, Any]:
     if isinstance(name, str):
         kind, colon, argument = name.partition(":")
         return kind.strip(), argument.strip() if colon else None
-    if isinstance(name, Mapping) and "agent" in name:
-        return "agent", dict(name)
+    for kind in ("agent", "acp"):
+        if isinstance(name, Mapping) and kind in name:
+            return kind, dict(name)
     if isinstance(name, Mapping) and len(name) == 1:
         return next((str(kind), argument) for kind, argument in name.items())
     return "", None

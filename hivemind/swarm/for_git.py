@@ -59,7 +59,7 @@ def find_programs() -> list[DetectedProgram]:
     installed."""
     programs, install_hints = [], []
     for name in SHIPPED:
-        profile = Profile.load(name)
+        profile = Profile.of(AgentProgram(agent=name))
         try:
             profile.find()
         except UserError as error:

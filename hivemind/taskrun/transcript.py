@@ -77,7 +77,9 @@ class TranscriptEntry:
             step = [f"step {fields['step']}"] if fields.get("step") else []
             return ", ".join([f"Turn {self.turn}{cause}", str(fields.get("agent")), *step, *_usage_words(self.usage)])
         if self.kind == "news":
-            return "News"
+            return {"plan": "It intends", "thought": "Thought", "denied": "Not allowed"}.get(
+                fields.get("event", ""), "News"
+            )
         outcome = ["no answer", f"counted as {fields['reserved']['tokens']:,} tokens"]
         if not self.is_open:
             outcome = (

@@ -19,6 +19,8 @@ from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, Usage, open_mind
 from hivemind.minds.agents import Profile
+from hivemind.minds.agents.events import UsageReport
+from hivemind.minds.agents.lines import read_line
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
 from hivemind.taskrun.transcript import Transcript
@@ -249,8 +251,9 @@ def test_what_claude_code_reports_has_the_agents_that_it_has_started_itself():
         "modelUsage": models,
         "total_cost_usd": 0.5,
     }
-    [read] = Profile.load("claude").read(json.dumps(line))
-    assert read.usage == Usage(390, 45, 0.5, cached=160, written=20)
+    [report] = read_line(Profile.load("claude"), json.dumps(line))
+    assert isinstance(report, UsageReport)
+    assert report.usage == Usage(390, 45, 0.5, cached=160, written=20)
 
 
 def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HOME = Path(os.environ["FAKE_HOME"])
+HOME = Path(os.environ.get("FAKE_HOME", os.environ["HOME"]))
 
 
 def tell(**line: Any) -> None:
@@ -46,6 +46,11 @@ class Hive:
 
     def call(self, tool: str, arguments: dict[str, Any]) -> str:
         return self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"]
+
+
+def ids_in(text: str) -> list[str]:
+    """The ids of a task's subtasks."""
+    return re.findall(r"\bt\.[\w.-]+", text)
 
 
 def main() -> None:
@@ -76,8 +81,7 @@ def main() -> None:
             letter = re.search(r"^Mail (\S+) from", prompt, re.MULTILINE)
             arguments = arguments.replace("{mail}", letter[1] if letter else "").replace("{ids}", last)
             text = hive.call(tool, json.loads(arguments or "{}"))
-            ids = re.findall(r"\bt\.[\w.-]+", text)
-            last = json.dumps(ids)
+            last = json.dumps(ids_in(text))
         elif order == "print":
             sys.stdout.write(rest + "\n")
             sys.stdout.flush()
@@ -99,4 +103,5 @@ def main() -> None:
     tell(type="end", usage={"in": 100, "out": 10})
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -41,7 +41,7 @@ def mind(program: str, root: str) -> dict[str, object]:
     more: dict[str, object] = {
         "codex": {
             "model": "gpt-5",
-            "sandbox": "danger-full-access",
+            "mode": "danger-full-access",
             "args": ["-c", provider, "-c", 'model_provider="play"'],
         },
         "claude": {"model": "claude-sonnet-4-5", "env": ["ANTHROPIC_BASE_URL"]},

@@ -1,4 +1,4 @@
-"""Profiles of coding agents: how to start the program without a terminal, and how to read the lines that it prints.
+"""Profiles of coding agents: how to start a program without a terminal, and where its messages say what it does.
 
 A profile is a YAML file (README.md); supporting a new program takes a new file and no code.
 """
@@ -8,22 +8,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
-from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
-SHIPPED = ("claude", "codex", "gemini", "opencode")
+SHIPPED = ("claude", "codex", "gemini", "opencode", "qwen", "kimi", "goose")
 _INHERITED_VARIABLES = (
     "PATH",
     "LANG",
@@ -36,36 +34,80 @@ _INHERITED_VARIABLES = (
     "NO_PROXY",
 )
 _Paths = str | list[str]
-_TEXT_FIELDS = ("session", "text", "piece", "tool", "id", "result", "part", "approval", "problem")
+_MAX_FIGURE = 2**53  # larger numbers are no counts
 
 
 class AgentProgram(StrictModel):
-    """`mind: {agent: codex, …}` in an agent's file.
+    """`mind: {agent: codex, …}` or `mind: {acp: gemini, …}` in an agent's file.
 
-    `env` names environment variables that the program inherits. With `login` it uses the person's home and login instead
-    of a key. After `quiet_s` without output it is ended.
+    `acp` is a known program or the command line of any other that speaks the Agent Client Protocol. `program` is another
+    path of the program, `mode` its own way of approving. `env` names environment variables that it inherits. With `login`
+    it uses the person's home and login instead of a key. After `quiet_s` without output it is ended.
     """
 
-    agent: str
+    agent: str | None = None
+    acp: str | tuple[str, ...] | None = None
+    program: str | None = None
     model: str | None = None
+    mode: str | None = None
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     login: bool = False
-    sandbox: str | None = None
+    permissions: dict[Literal["read", "edit", "execute", "fetch", "other"], Literal["allow", "ask", "deny"]] = {}
     max_turns: int | None = Field(None, ge=1)
     timeout_s: float = Field(3600, gt=0)
     quiet_s: float = Field(900, gt=0)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _mode(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "sandbox" in values:
+            raise ValueError(
+                f"sandbox is a key of the agent's file; the program's own mode is mode: {values['sandbox']}"
+            )
+        return values
 
-class _UsageOf(StrictModel):
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if (self.agent is None) == (not self.acp):
+            raise ValueError("name the program by agent: NAME, acp: NAME or acp: [program, args…]")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the program in logs and prices."""
+        acp = self.acp if isinstance(self.acp, str) or self.acp is None else Path(self.acp[0]).name
+        return self.agent or acp or ""
+
+
+class UsagePaths(StrictModel):
+    """The places of usage figures in a message. Each is a path, or a list of paths whose values are added."""
+
     tokens_in: _Paths = []
     tokens_out: _Paths = []
     cached: _Paths = []
     written: _Paths = []
     money: _Paths = []
 
+    def read(self, message: Mapping[str, Any]) -> Usage:
+        """Return the usage in a message. What is no number ≥ 0 counts as 0."""
 
-class _Rule(StrictModel):
+        def total(paths: _Paths) -> float:
+            values = [value_at(message, path) for path in ([paths] if isinstance(paths, str) else paths)]
+            numbers = (number for value in values for number in (value if isinstance(value, list) else [value]))
+            return sum(
+                number
+                for number in numbers
+                if isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= _MAX_FIGURE
+            )
+
+        return Usage(
+            int(total(self.tokens_in)), int(total(self.tokens_out)), total(self.money), cached=int(total(self.cached)),
+            written=int(total(self.written)),
+        )  # fmt: skip
+
+
+class LineRule(StrictModel):
     """The meaning of a line that matches all of `when`.
 
     Values are paths into the line's JSON, or `=text` for a literal text. With `each`, the rule applies to every element of
@@ -82,40 +124,63 @@ class _Rule(StrictModel):
     arguments: str | dict[str, str] = {}
     result: str | None = None
     failed: str | None = None
-    usage: _UsageOf | None = None
+    usage: UsagePaths | None = None
     part: str | None = None
     approval: str | None = None
     problem: str | None = None
 
 
-@frozen
-class OutputLine:
-    """The content of one line of a program's output, by one rule; absent fields are None.
+class AcpUsageRule(StrictModel):
+    """A place of usage figures in the Agent Client Protocol: in the `answer` to a prompt, or in an `update`.
 
-    `piece` is a part of a text. `tool` is a call of one of the program's own tools, identified by `id`, with its `result` if
-    the line includes it. `usage` covers the whole run, or its `part`. `approval` is the action that the program asks to allow.
+    `of: message`: the figures of one message, to be added; `run`: they count from the start of the process; `session`: from
+    the start of the session, across processes.
     """
 
-    session: str | None = None
-    text: str | None = None
-    piece: str | None = None
-    tool: str | None = None
-    id: str | None = None
-    arguments: Mapping[str, Any] | None = None
-    result: str | None = None
-    failed: bool = False
-    usage: Usage | None = None
-    part: str | None = None
-    approval: str | None = None
-    problem: str | None = None
+    usage: UsagePaths
+    of: Literal["message", "run", "session"] = "message"
+
+
+_STANDARD_USAGE = (
+    AcpUsageRule(
+        usage=UsagePaths(
+            tokens_in=[f"answer.usage.{key}" for key in ("inputTokens", "cachedReadTokens", "cachedWriteTokens")],
+            tokens_out="answer.usage.outputTokens",
+            cached="answer.usage.cachedReadTokens",
+            written="answer.usage.cachedWriteTokens",
+        )
+    ),
+    AcpUsageRule(usage=UsagePaths(money="update.cost.amount"), of="session"),
+)
+
+
+class AcpRules(StrictModel):
+    """How a program is run as an agent of the Agent Client Protocol. What is absent is as in the rest of the profile.
+
+    `authenticate` is the method by which it takes its key, `output` the path of output that comes in pieces, `tool_names`
+    are the places of a call's name, and `hive_tools` patterns of these names for the hive's tools.
+    """
+
+    program: str | None = None
+    install: str | None = None
+    words: tuple[str, ...] = ("$args",)
+    environment: dict[str, str] = {}
+    files: dict[str, str] = {}
+    mode: str = ""
+    authenticate: str | None = None
+    tool_names: tuple[str, ...] = ("title",)
+    hive_tools: tuple[str, ...] = ("mcp__hivemind__*", "mcp_hivemind_*", "hivemind[_./:]*", "* (hivemind MCP Server)*")
+    output: str | None = None
+    usage: tuple[AcpUsageRule, ...] = _STANDARD_USAGE
 
 
 class Profile(StrictModel):
     """A description of how to run one program.
 
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
-    before it starts. `home` is the environment variable for its private home. `hive_tools` is a pattern for its names of
-    the hive's tools. With `usage_of: session` its usage figures are cumulative over the runs of a session.
+    before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
+    `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
+    over the runs of a session. `protocol` is the one that serves it best.
     """
 
     program: str
@@ -123,17 +188,38 @@ class Profile(StrictModel):
     install: str = ""
     keys: tuple[str, ...] = ()
     login: str | None = None
-    home: str
+    login_command: str | None = None
+    home: str = "HOME"
     environment: dict[str, str] = {}
-    sandbox: str = ""
-    words: tuple[str, ...]
+    mode: str = ""
+    words: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
-    session: tuple[str, ...]
+    session: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     files: dict[str, str] = {}
     hive_tools: str = ""
     usage_of: Literal["run", "session"] = "run"
-    lines: tuple[_Rule, ...]
+    lines: tuple[LineRule, ...] = ()
+    protocol: Literal["lines", "acp"] = "lines"
+    acp: AcpRules = AcpRules()
+
+    @classmethod
+    def of(cls, config: AgentProgram, root: Path | None = None) -> Profile:
+        """Return the profile for the value of `mind:`, in the protocol that is used. Raises UserError as `load` does."""
+        if isinstance(config.acp, tuple):
+            words = [word.replace("$", "$$") for word in config.acp[1:]]
+            profile = cls(program=config.acp[0], acp=AcpRules(words=(*words, "$args")))
+        else:
+            profile = cls.load(config.name, root)
+        changes: dict[str, Any] = {"protocol": profile.protocol if config.acp is None else "acp"}
+        if changes["protocol"] == "acp":
+            acp = profile.acp
+            changes |= {"program": acp.program or profile.program, "install": acp.install or profile.install}
+            changes |= {"words": acp.words, "files": acp.files, "mode": acp.mode}
+            changes["environment"] = {**profile.environment, **acp.environment}
+        if config.program is not None:
+            changes["program"] = config.program
+        return profile.model_copy(update=changes)
 
     @classmethod
     def load(cls, name: str, root: Path | None = None) -> Profile:
@@ -148,7 +234,7 @@ class Profile(StrictModel):
         if name not in SHIPPED:
             remedy = f"known: {', '.join(SHIPPED)}, and those in agents/profiles/"
             raise UserError(f"no profile of a coding agent is called {name!r}", remedy=remedy)
-        text = (resources.files("hivemind.minds.agents") / f"{name}.yaml").read_text("utf-8")
+        text = (resources.files("hivemind.minds.agents") / "programs" / f"{name}.yaml").read_text("utf-8")
         return validate(cls, parse(text, f"{name}.yaml"))
 
     def find(self, root: Path | None = None) -> str:
@@ -167,9 +253,7 @@ class Profile(StrictModel):
         """Raise UserError if the key is missing from the environment or, with `login`, if no person is logged in."""
         if config.login:
             if self.login is None or not os.path.exists(os.path.expanduser(self.login)):
-                raise UserError(
-                    f"nobody is logged in to {self.program}", location=self.login, remedy=f"log in with {self.program}"
-                )
+                raise UserError(f"nobody is logged in to {self.program}", location=self.login, remedy=self.login_hint)
         elif self.keys and not any(os.environ.get(name) for name in (*self.keys, *config.env)):
             remedy = f"set {' or '.join(self.keys)}, or log in with {self.program} and set login: true"
             raise UserError(f"{self.program} has no key", remedy=remedy)
@@ -203,57 +287,41 @@ class Profile(StrictModel):
             path = files / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(Template(text).substitute(substitutions), "utf-8")
+        own = {name: Template(text).substitute(substitutions) for name, text in self.environment.items()}
+        own = {name: value for name, value in own.items() if value}
         names = (*_INHERITED_VARIABLES, *(() if config.login else self.keys), *config.env)
         inherited = {name: os.environ[name] for name in names if name in os.environ}
-        profile_environment = {
-            name: Template(text).substitute(substitutions) for name, text in self.environment.items()
-        }
+        environment = {**own, **inherited}
         if config.login:
-            return {"HOME": os.path.expanduser("~"), **inherited, **profile_environment}
+            return {"HOME": os.path.expanduser("~"), **environment}
         home = files / "home"
         home.mkdir(parents=True, exist_ok=True)
-        return {"HOME": str(home), self.home: str(home), **inherited, **profile_environment}
+        return {"HOME": str(home), self.home: str(home), **environment}
 
     def _substitutions(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
         command, *arguments = relay_command
         return {
             "command": json.dumps(command), "arguments": json.dumps(arguments), "line": json.dumps([*relay_command]),
-            "files": str(files), "sandbox": config.sandbox or self.sandbox,
+            "files": str(files), "mode": config.mode or self.mode, "model": config.model or "",
         }  # fmt: skip
 
-    def read(self, line: str) -> Iterator[OutputLine]:
-        """Yield the contents of a line of output. Lines that are not JSON or match no rule are skipped."""
-        try:
-            with boundary("line of a program's"):
-                message = dict(json.loads(line))
-        except Unreadable:
-            return
-        for rule in self.lines:
-            for element in _elements(message, rule.each):
-                if all(_value_at(element, path) == value for path, value in rule.when.items()):
-                    output_line = _apply_rule(rule, element)
-                    if output_line.tool is None or not (
-                        self.hive_tools and fnmatchcase(output_line.tool, self.hive_tools)
-                    ):
-                        yield output_line
+    @property
+    def login_hint(self) -> str:
+        """What a person does to log in."""
+        return f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
+
+    def sets_by_configuration(self, variable: str) -> bool:
+        """Return True if its command line, environment or files set its `mode` or `model`."""
+        texts = (*self.words, *self.environment.values(), *self.files.values())
+        return any(f"${variable}" in text for text in texts)
 
 
 def program_config(argument: object) -> AgentProgram:
     """Validate the value of `mind:` in an agent's file. Raises UserError."""
-    values = {"agent": argument} if isinstance(argument, str) else argument
-    return validate(AgentProgram, ParsedText(dict(values) if isinstance(values, Mapping) else {}, {}, "mind"))
+    return validate(AgentProgram, ParsedText(dict(argument) if isinstance(argument, Mapping) else {}, {}, "mind"))
 
 
-def _elements(message: dict[str, Any], path: str | None) -> Iterator[dict[str, Any]]:
-    if path is None:
-        yield message
-        return
-    element_list = _value_at(message, path)
-    for element in element_list if isinstance(element_list, list) else ():
-        yield {**message, "one": element}
-
-
-def _value_at(message: Any, path: str | None) -> Any:
+def value_at(message: Any, path: str | None) -> Any:
     """Return the value at a path, or None."""
     if path is None:
         return None
@@ -263,46 +331,14 @@ def _value_at(message: Any, path: str | None) -> Any:
     if not isinstance(message, dict):
         return None
     if head == "*":
-        return [_value_at(value, remaining_path) for value in message.values()]
-    return _value_at(message.get(head), remaining_path) if remaining_path else message.get(head)
+        return [value_at(value, remaining_path) for value in message.values()]
+    return value_at(message.get(head), remaining_path) if remaining_path else message.get(head)
 
 
-def _text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """Format a value as text. Of a list of parts, which some programs print as results, join the texts."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(part, dict) and "text" in part for part in value):
         return "\n".join(str(part["text"]) for part in value)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _apply_rule(rule: _Rule, message: dict[str, Any]) -> OutputLine:
-    argument_paths = rule.arguments
-    arguments = (
-        {key: _value_at(message, path) for key, path in argument_paths.items()}
-        if isinstance(argument_paths, dict)
-        else _value_at(message, argument_paths)
-    )
-    texts = {name: _text(_value_at(message, getattr(rule, name))) for name in _TEXT_FIELDS}
-    has_failed = _value_at(message, rule.failed) not in (None, False, 0, "")
-    argument_values = arguments if isinstance(arguments, dict) else {}
-    return OutputLine(**texts, arguments=argument_values, failed=has_failed, usage=_usage(rule.usage, message))
-
-
-def _usage(rule: _UsageOf | None, message: dict[str, Any]) -> Usage | None:
-    if rule is None:
-        return None
-
-    def total(paths: _Paths) -> float:
-        values = [_value_at(message, path) for path in ([paths] if isinstance(paths, str) else paths)]
-        numbers = (number for value in values for number in (value if isinstance(value, list) else [value]))
-        return sum(
-            number
-            for number in numbers
-            if isinstance(number, int | float) and not isinstance(number, bool) and number > 0
-        )
-
-    return Usage(
-        int(total(rule.tokens_in)), int(total(rule.tokens_out)), total(rule.money), cached=int(total(rule.cached)),
-        written=int(total(rule.written)),
-    )  # fmt: skip

@@ -1,0 +1,147 @@
+"""The events of a coding agent at work, the same for every program and protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal
+
+from hivemind.frozen import frozen
+from hivemind.minds.mind import Usage
+
+
+@frozen
+class SessionOpened:
+    """The program has opened the session, or continues it."""
+
+    session: str
+
+
+@frozen
+class AgentText:
+    """Text of the program, or its reasoning (`is_thought`): a whole message, or the next chunk of one.
+
+    Chunks with different `message` ids belong to different messages.
+    """
+
+    text: str
+    is_chunk: bool = False
+    is_thought: bool = False
+    message: str | None = None
+
+
+@frozen
+class AgentPlan:
+    """The steps that the program intends to take, each with its status. Each plan replaces the one before it."""
+
+    steps: tuple[tuple[str, str], ...]
+
+
+@frozen
+class ProgramCall:
+    """A call of one of the program's own tools, as far as it is known. A later event with the same id replaces it.
+
+    `kind` is the protocol's kind of call (read, edit, execute, fetch …), "" if unknown. `paths` are the files that it touches.
+    """
+
+    id: str
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+    kind: str = ""
+    paths: tuple[str, ...] = ()
+    is_hive_tool: bool = False
+
+
+@frozen
+class ProgramCallResult:
+    """The result of the call `id`."""
+
+    id: str
+    text: str
+    is_failed: bool = False
+
+
+@frozen
+class UsageReport:
+    """Usage of the whole run, or of a `part` of it; a part's later report replaces its earlier one.
+
+    With `is_cumulative` the figures count from the beginning of the session, across processes.
+    """
+
+    usage: Usage
+    part: str | None = None
+    is_cumulative: bool = False
+
+
+@frozen
+class PermissionRequest:
+    """A request to allow a call. Answer it with `ProgramSession.answer`."""
+
+    call: ProgramCall
+    source: Any = None
+
+
+@frozen
+class OtherUpdate:
+    """A message of a kind that the reader does not know."""
+
+    kind: str
+    text: str
+
+
+@frozen
+class Problem:
+    """The reason that the program gives for an error; it may still go on."""
+
+    reason: str
+
+
+@frozen
+class TurnEnd:
+    """The program has ended its turn, for a `reason` such as end_turn, cancelled or refusal."""
+
+    reason: str = "end_turn"
+
+
+@frozen
+class Failure:
+    """The program cannot go on: `reason` completes a sentence that begins with its name.
+
+    Of the kind `session` it cannot continue the session, of `settings` it refuses its mode or model, of `login` a person has
+    to log in first.
+    """
+
+    reason: str
+    kind: Literal["error", "session", "settings", "login"] = "error"
+
+
+@frozen
+class TooMuchOutput:
+    """The program has printed more than `limit` bytes, in one line or in all."""
+
+    limit: int
+
+
+@frozen
+class ProgramExit:
+    """The program's output has ended, with its exit `status`; None if it did not end."""
+
+    status: int | None
+
+
+Event = (
+    SessionOpened
+    | AgentText
+    | AgentPlan
+    | ProgramCall
+    | ProgramCallResult
+    | UsageReport
+    | PermissionRequest
+    | OtherUpdate
+    | Problem
+    | TurnEnd
+    | Failure
+    | TooMuchOutput
+    | ProgramExit
+)

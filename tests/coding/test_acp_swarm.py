@@ -1,0 +1,113 @@
+"""Programs that speak the Agent Client Protocol in a real swarm: from a task to a landed branch, through every kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.messages import calls_of, lines_of
+from tests.swarm.conftest import Swarm, is_alive
+from tests.waiting import until
+
+PROGRAM = Path(__file__).parent / "acp_agent.py"
+FINISH = '!call finish_task {"result": "It is done."}'
+
+
+@pytest.fixture
+def swarm(tmp_path: Path):
+    """A hive with one coder, whose repository has one file."""
+    root = tmp_path / "app"
+    root.mkdir()
+    (root / "app.txt").write_text("two\n")
+    for words in (
+        ["init", "-q", "-b", "main"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin"],
+    ):
+        subprocess.run(["git", "-C", root, *words], check=True)
+    made = Swarm(tmp_path / "hive")
+    made.root.mkdir()
+    made.run("init")
+    roots = [{"path": str(root), "worktree": True, "land": "auto", "check": "grep three app.txt"}]
+    made.configure(durability="relaxed", settle_ms=20, embedder="none", roots=roots)
+    for path in (made.root / "agents").glob("*.yaml"):
+        path.unlink()
+    mind = {"acp": [sys.executable, str(PROGRAM), "load", "reexec"]}
+    (made.root / "agents" / "coder.yaml").write_text(json.dumps({"role": "coder", "mind": mind}))
+    yield made
+    made.end()
+
+
+def home(swarm: Swarm) -> Path:
+    return swarm.root / ".hive" / "agents" / "coder" / "program" / "home"
+
+
+def show(swarm: Swarm) -> dict[str, object]:
+    used: dict[str, object] = json.loads(swarm.run("task", "show", "job", "--json"))["used"]
+    return used
+
+
+def landed(swarm: Swarm) -> str:
+    words = ["git", "-C", swarm.root.parent / "app", "show", "main:app.txt"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_task_is_worked_on_in_a_worktree_and_its_branch_lands(swarm: Swarm):
+    swarm.drop("job.md", f"x\n!write app.txt three\n!say I have written it.\n{FINISH}\n")
+    swarm.run("up", "--until-idle")
+    assert "It is done." in swarm.result("job")
+    assert landed(swarm) == "three"
+    used = show(swarm)
+    assert (used["tokens"], used["money"]) == (110, 0.01)
+    assert "110 tokens (40 cached), " in swarm.run("task", "show", "job")
+
+
+def programs(swarm: Swarm) -> list[int]:
+    """The processes of the coder's program, and what they have started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            is_program = f"HOME={home(swarm)}".encode() in (path / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if is_program and is_alive(int(path.name)):
+            found.append(int(path.name))
+    return found
+
+
+@pytest.mark.parametrize("victim", ["program", "child", "agent"])
+def test_a_kill_leaves_no_process_and_records_each_call_and_price_once(swarm: Swarm, victim: str):
+    tool = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "make", "kind": "execute", "status": "completed"}
+    orders = ["!write app.txt three", f"!update {json.dumps(tool)}", "!spend", "!child", "!hang", "!say More.", FINISH]
+    swarm.drop("job.md", "x\n" + "\n".join(orders) + "\n")
+    swarm.start("up")
+    until((home(swarm) / "child").exists, limit_s=60)
+    before = programs(swarm)
+    assert len(before) >= 3, "the program, the one that it runs again as, and its child"
+    match victim:
+        case "program":
+            for pid in before:
+                if b"acp_agent.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+        case "child":
+            os.kill(int((home(swarm) / "child").read_text()), signal.SIGKILL)
+            (home(swarm) / "go").touch()
+        case "agent":
+            status = json.loads((swarm.root / ".hive" / "agents" / "coder" / "status.json").read_text())
+            os.kill(status["pid"], signal.SIGKILL)
+    until(lambda: swarm.task("job") in ("done", "failed"), swarm.logs, limit_s=90)
+    swarm.run("down")
+    assert "It is done." in swarm.result("job")
+    assert landed(swarm) == "three"
+    folder = swarm.root / "tasks" / "done" / "job"
+    assert [call["tool"] for call in calls_of(folder)] == ["execute", "finish_task"]
+    assert [line["text"] for line in lines_of(folder) if line.get("role") == "assistant" and line["text"]] == ["More."]
+    assert show(swarm)["money"] == pytest.approx(float((home(swarm) / "s1.cost").read_text()))
+    until(lambda: not any(map(is_alive, before)))
+    assert programs(swarm) == []
