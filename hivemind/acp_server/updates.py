@@ -160,8 +160,8 @@ def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | Non
     """Return the file or folder that a call names: in the task's worktree, in its work folder, or below the hive."""
     if not isinstance(path := arguments.get("path"), str):
         return None
-    folders = [hive.layout.root / worktree["path"] for worktree in task.kept.get("worktrees", ())]
-    paths: list[Path] = [folder / path for folder in (*folders, task.files, hive.layout.root)]
+    folders = [hive.layout.root / str(worktree["path"]) for worktree in task.kept.get("worktrees", ())]
+    paths = [folder / path for folder in (*folders, task.files, hive.layout.root)]
     return next(filter(os.path.exists, paths), paths[0])
 
 

@@ -20,7 +20,7 @@ from hivemind.tools.steps import ask_person
 
 _RECORD = "permissions"
 _SHOWN_CHARS = 2_000
-_ALLOWED = ("allow", "allowed", "yes", "ok", "y", "approved")
+_ALLOWED = ("once", "allow", "allowed", "yes", "ok", "y", "approved")
 _ALWAYS = ("always", "allow always")
 
 
@@ -65,7 +65,7 @@ class PermissionDesk:
         grant = Grant(key, shown, 1 if earlier is None else earlier.asked + 1)
         question = (
             f"{self._session.agent} wants to do this:\n\n{shown[:_SHOWN_CHARS]}\n\n"
-            "Answer `allow` (this once), `always` (for this task), or `deny` with the reason."
+            "Answer `once`, `always` (for this task) or `deny` with the reason."
         )
         self._work.waits.begin(self._wait_name(grant), {"human": question}, datetime.now(UTC))
         ask_person(self._session, self._wait_name(grant), question, subject="Permission")
@@ -89,7 +89,7 @@ class PermissionDesk:
         """Return the parking of the task until the operator answers."""
         wait = self._work.waits.get(self._wait_name(grant))
         message_id = None if wait is None else wait.message_id
-        how = f"(answer with: hivemind mail reply human {message_id} allow|always|'deny REASON')"
+        how = f"(answer with: hivemind mail reply human {message_id} once|always|'deny REASON')"
         return Parking(f"asks for permission: {' '.join(grant.shown.split())[:200]} {how}", asks=message_id)
 
     def _wait_name(self, grant: Grant) -> str:

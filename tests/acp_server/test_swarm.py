@@ -86,9 +86,9 @@ def test_two_editors_show_the_same_task_and_each_others_words(hive, editor):
     neovim = editor(hive.root).load(zed.session)
     other_turn = neovim.prompt("Take your time.")
     zed.until(lambda: "Take your time." in zed.texts("user_message_chunk"))
-    assert "Take your time." not in neovim.texts("user_message_chunk")
     hive.run("task", "cancel", "rest-a-while")
     assert (zed.stop_reason(turn), neovim.stop_reason(other_turn)) == ("end_turn", "end_turn")
+    assert "Take your time." not in neovim.texts("user_message_chunk")
     assert "`hivemind task retry rest-a-while` tries it again" in zed.said
 
 
