@@ -65,7 +65,7 @@ class PermissionDesk:
         grant = Grant(key, shown, 1 if earlier is None else earlier.asked + 1)
         question = (
             f"{self._session.agent} wants to do this:\n\n{shown[:_SHOWN_CHARS]}\n\n"
-            "Answer `once`, `always` (for this task) or `deny` with the reason."
+            "Answer `once`, `always` or `deny` with the reason; `always` holds for this task."
         )
         self._work.waits.begin(self._wait_name(grant), {"human": question}, datetime.now(UTC))
         ask_person(self._session, self._wait_name(grant), question, subject="Permission")

@@ -119,7 +119,9 @@ class _ProgramRun:
         self._update_count = 0
         self._problem = ""
         self._desk = None if self._work is None else PermissionDesk(session, self._work)
-        self._asked: tuple[events.PermissionRequest, Grant, float] | None = None  # the last until when the program waits
+        self._asked: tuple[events.PermissionRequest, Grant, float] | None = (
+            None  # the last until when the program waits
+        )
         self._verdicts: list[str] = []  # for the next result or prompt
         self._failure: str | None = None  # the reason why the program could not go on
         self._refusal: str | None = None  # the setting that it refuses
@@ -445,8 +447,8 @@ class _ProgramRun:
         """Record what the proxy of the program's box has refused, as failed calls of `network`."""
         for number, reason in enumerate(self._mind.refusals()):
             call_id = f"network-{number}"
-            self._take(ProgramCall(call_id, "network", {"host": reason.split(" ", 1)[0]}, kind="fetch"))
-            self._take(ProgramCallResult(call_id, f"refused: {reason}", is_failed=True))
+            self._take(events.ProgramCall(call_id, "network", {"host": reason.split(" ", 1)[0]}, kind="fetch"))
+            self._take(events.ProgramCallResult(call_id, f"refused: {reason}", is_failed=True))
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Return a thought that names the session, for the next run to continue it."""

@@ -126,9 +126,11 @@ def resume_root(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def reply_to_letter(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
-    """Reply to a letter, which lets a waiting task continue. The form's `verdict` approves a result, or rejects it."""
+    """Reply to a letter, which lets a waiting task continue. The form's `verdict` approves or rejects a result, or answers a
+    coding agent that asks for permission."""
     text, verdict = form.get("text", "").replace("\r\n", "\n").strip(), form.get("verdict", "")
-    body = {"approved": "approved", "rejected": f"rejected: {text or 'no reason'}"}.get(verdict, text)
+    bodies = {"approved": "approved", "rejected": f"rejected: {text or 'no reason'}", "deny": f"deny {text}".strip()}
+    body = bodies.get(verdict, verdict if verdict in ("once", "always") else text)
     if not body:
         raise UserError("the answer is empty", remedy="write an answer")
     report = hive.mail.reply(HUMAN, form["id"], body + "\n")

@@ -47,6 +47,11 @@ class Need:
         """True if a person must approve or reject a result. The answer `approved` approves the result."""
         return self.letter is not None and self.letter.subject.startswith("Review: ")
 
+    @property
+    def is_permission(self) -> bool:
+        """True if a coding agent asks for permission. The answers are `once`, `always` and `deny`."""
+        return self.letter is not None and self.letter.subject.startswith("Permission: ")
+
 
 @frozen
 class Snapshot:
