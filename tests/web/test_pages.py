@@ -325,3 +325,17 @@ def test_a_person_stops_and_starts_an_agent(own_site: Site) -> None:
     assert "analyst is started" in own_site.followed(own_site.post("start", agent="analyst"))
     assert "analyst was not stopped." in own_site.followed(own_site.post("start", agent="analyst"))
     assert own_site.post("stop", agent="nobody").status == 400
+
+
+def test_a_person_answers_a_coding_agent_that_asks_for_permission(own_site: Site) -> None:
+    from hivemind.web.snapshot import Need
+
+    question = own_site.hive.mail.send("analyst", ["human"], "Permission: A task", "analyst wants to do this: make\n")
+    letter = own_site.hive.mail.read("human", question.message_id, mark=False)
+    need = Need("question", "a-task", letter.subject, letter.date, letter)
+    assert need.is_permission
+    assert not need.is_review
+    own_site.post("reply", id=letter.id, verdict="always")
+    own_site.post("reply", id=letter.id, verdict="deny", text="use make test")
+    texts = [path.read_text() for path in (own_site.hive.layout.mailbox("analyst") / "new").iterdir()]
+    assert [sum(f"\n\n{answer}\n" in text for text in texts) for answer in ("always", "deny use make test")] == [1, 1]
