@@ -154,7 +154,7 @@ def test_what_is_no_embedder_is_refused(spec: Any) -> None:
 
 @needs_model
 def test_minilm_puts_what_means_the_same_together() -> None:
-    model = MiniLM(threads=1)
+    model = MiniLM()
     rows = model.embed(
         ["The car broke down.", "The automobile stopped working.", "Bees make honey.", "", "word " * 3_000]
     )
