@@ -388,7 +388,9 @@ class Docmem(DatabaseOwner):
             first_units = {*best_units[:_EMBEDDED_FIRST], *best_units[-_EMBEDDED_FIRST:]}
             try:
                 self._embed(len(first_units), only_keys=first_units)
-                self._embed(_EMBEDDED_FIRST - len(first_units))  # few matches by words: others may match by meaning
+                self._embed(
+                    _EMBEDDED_FIRST - len(first_units), is_awaited=True
+                )  # few matches by words: others may match by meaning
             except EmbedderUnavailable as error:
                 _log.warning("documents: searched with existing vectors only: %s", error)
         return query

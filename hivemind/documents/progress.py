@@ -17,7 +17,7 @@ EMBEDDABLE = (
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
 """SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
-_PER_SECOND = 10.0  # passages of about 200 tokens on one free core: an estimate
+_PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 
 
 class _ReadOnlySchema(Schema):

@@ -11,6 +11,7 @@ from hivemind.embedding.embedder import (
     embed_each,
     embed_finely,
     embed_packed,
+    in_background,
     pack,
     unpack,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "embed_each",
     "embed_finely",
     "embed_packed",
+    "in_background",
     "open_embedder",
     "pack",
     "preload",

@@ -51,6 +51,12 @@ class EmbedderUnavailable(UserError):
     """The embedder cannot return vectors now: its model is missing, its process failed, or its output is invalid."""
 
 
+def in_background(embedder: Embedder) -> Embedder:
+    """Return an embedder with the same vectors whose texts wait for others, or `embedder` if it has none."""
+    background: Embedder = getattr(embedder, "background", embedder)
+    return background
+
+
 INSTALL = "pip install 'hivemind-swarm[embed]'"
 _HARMLESS = "water"
 _T = TypeVar("_T")

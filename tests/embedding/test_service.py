@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, open_embedder
+from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, open_embedder, service
 from hivemind.embedding.service import Server, connect, listen, lock_of, users_folder
 from hivemind.fs.sockets import wait_for_input
 
@@ -251,6 +253,93 @@ def test_a_question_does_not_wait_behind_a_library(folder: Path) -> None:
             answered.set()
         library.join()
     assert asked.index("short") < 300 - 16
+
+
+class Gated(HashingEmbedder):
+    """Notes each text, and embeds it when `gate` lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(384)
+        self.seen: list[str] = []
+        self.gate = threading.Semaphore(0)
+        self.begun = threading.Event()
+
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        self.seen.extend(texts)
+        self.begun.set()
+        self.gate.acquire()
+        return list(super().embed(texts))  # type: ignore[arg-type]
+
+
+@contextmanager
+def gated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gated, Callable[..., Connection]]]:
+    """A server with one worker, which is at the text "first"; and a function that sends a request."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    embedder = Gated()
+    with serving(folder, Clock(), embedder) as server, contextlib.ExitStack() as connections:
+
+        def ask(*texts: str, **options: object) -> Connection:
+            connection = connections.enter_context(closing(connect(os.fspath(folder), "hashing", 20.0)))
+            connection.recv_bytes()
+            waiting = server._queue.qsize() + len(texts) if embedder.seen else 0
+            connection.send_bytes(json.dumps({"texts": texts, **options}).encode())
+            while server._queue.qsize() < waiting:
+                os.sched_yield()
+            return connection
+
+        ask("first")
+        embedder.begun.wait(20)
+        yield embedder, ask
+        embedder.gate.release(100)
+        server._is_ended = True
+
+
+def test_queries_come_first_then_questions_in_their_order_then_the_background(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gated(folder, monkeypatch) as (embedder, ask):
+        background = ask("old 1", "old 2", background=True)
+        ask("one 1", "one 2", parts="kept")
+        ask("two 1", "two 2", parts="kept")
+        ask("query", parts="asked")
+        embedder.gate.release(8)
+        assert [len(background.recv_bytes()) for _ in range(2)] == [1 + 4 * 384] * 2
+    assert embedder.seen == ["first", "query", "one 1", "one 2", "two 1", "two 2", "old 1", "old 2"]
+
+
+def test_background_waits_only_so_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_MAX_YIELD_S", 0.01)
+    with gated(folder, monkeypatch) as (embedder, ask):
+        background = ask("old", background=True)
+        question = ask(*(f"new {number}" for number in range(8)))
+        while not background.poll(0.02):
+            embedder.gate.release()
+        assert embedder.seen.index("old") < 9
+        embedder.gate.release(20)
+        assert len(question.recv_bytes()) == 1 + 4 * 384
+
+
+def test_what_two_questions_want_is_embedded_once_also_after_one_of_them_was_killed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gated(folder, monkeypatch) as (embedder, ask):
+        ask("shared", "other", background=True).close()
+        question = ask("shared", parts=None)
+        embedder.gate.release(20)
+        assert len(question.recv_bytes()) == 1 + 4 * 384
+        assert len(shared(folder).embed(["other"])) == 1
+    assert sorted(embedder.seen) == ["first", "other", "shared"]
+
+
+def test_who_waits_for_others_gets_signs_of_life(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_ALIVE_S", 0.01)
+    with gated(folder, monkeypatch) as (embedder, ask):
+        ask(*(f"one {number}" for number in range(50)))
+        patient = ask("two")
+        while not patient.poll(0.02):
+            embedder.gate.release()
+        assert patient.recv_bytes() == b"."
+        assert "two" not in embedder.seen
 
 
 def test_an_embedder_that_fails_says_so_to_who_asked(folder: Path) -> None:

@@ -114,7 +114,7 @@ def test_each_word_that_is_asked_is_compared_with_those_of_an_item() -> None:
 @pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
 def test_minilm_says_what_words_mean_where_they_stand() -> None:
     texts = ["The bank of the river was green. " * 60, "A bank has money.", ""]
-    model = MiniLM(1)
+    model = MiniLM()
     kept = model.embed_finely(texts)
     assert [one.vector for one in kept] == [bytes(memoryview(row)) for row in model.embed(texts)]  # type: ignore[arg-type]
     tokens = [60 * 8, 5, 2]  # of each text; a piece has 254 of them
