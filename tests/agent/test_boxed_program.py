@@ -171,6 +171,8 @@ def test_where_bubblewrap_does_not_run_it_is_said_once(coder: Crew, monkeypatch:
             "sandbox: bwrap is not installed here: the program of ada has all your rights"
         ]
         assert overview(hive).unboxed == ("ada",)
+        with pytest.raises(UserError, match="bwrap is not installed here"):
+            open_mind({"agent": "fake"}, root=coder.root, box=BoxSettings("bwrap"))
     finally:
         for cached in (check_sandbox, has_sandbox):
             cached.cache_clear()

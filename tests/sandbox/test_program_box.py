@@ -300,4 +300,14 @@ def test_urls_on_loopback_are_found_in_variables_and_arguments():
         "http://example.org:80",
     ]
     assert loopback_urls(texts) == ["127.0.0.1:8080", "[::1]:443", "localhost:11434"]
-    assert loopback_urls(["http://127.0.0.1.example.org", "http://localhost.example.org:1", "http://127.0.0.1@x"]) == []
+    assert (
+        loopback_urls(
+            [
+                "http://127.0.0.1.example.org",
+                "http://localhost.example.org:1",
+                "http://127.0.0.1@x",
+                "http://localhost:99999",
+            ]
+        )
+        == []
+    )
