@@ -31,23 +31,7 @@ from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
 from hivemind.landing.early_warning import note_branches
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn
-from hivemind.minds.agents import AgentMind, last_line
-from hivemind.minds.agents.events import (
-    AgentPlan,
-    AgentText,
-    Event,
-    Failure,
-    OtherUpdate,
-    PermissionRequest,
-    Problem,
-    ProgramCall,
-    ProgramCallResult,
-    ProgramExit,
-    SessionOpened,
-    TooMuchOutput,
-    TurnEnd,
-    UsageReport,
-)
+from hivemind.minds.agents import AgentMind, events, last_line
 from hivemind.minds.agents.permissions import decide
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import focus_on
@@ -128,9 +112,9 @@ class _ProgramRun:
         self._token = secrets.token_hex(16)
         self.session = _session_of(self._talk, self._mind)
         self.heard = self.has_session = False
-        self._open_calls: dict[str, ProgramCall] = {}
-        self._chunks: list[AgentText] = []
-        self._plan: AgentPlan | None = None
+        self._open_calls: dict[str, events.ProgramCall] = {}
+        self._chunks: list[events.AgentText] = []
+        self._plan: events.AgentPlan | None = None
         self._update_count = 0
         self._problem = ""
         self._failure: str | None = None  # the reason why the program could not go on
@@ -243,7 +227,7 @@ class _ProgramRun:
         self._record_refusals()
         self._flush_chunks()
         for call in [*self._open_calls.values()]:
-            self._record_call(call, ProgramCallResult(call.id, "(no result was reported)"))
+            self._record_call(call, events.ProgramCallResult(call.id, "(no result was reported)"))
         if self._work is not None and not self._work.is_ended and not isinstance(self._interruption, TaskMoved):
             self._work.commit()
             note_branches(self._tool_session.hive, self._work)
@@ -315,52 +299,52 @@ class _ProgramRun:
 
     # output
 
-    def _take(self, event: Event) -> None:
-        if not isinstance(event, AgentText | UsageReport | OtherUpdate):
+    def _take(self, event: events.Event) -> None:
+        if not isinstance(event, events.AgentText | events.UsageReport | events.OtherUpdate):
             self._flush_chunks()
         match event:
-            case SessionOpened():
+            case events.SessionOpened():
                 self.session, self.has_session = event.session, True
-            case AgentText():
+            case events.AgentText():
                 self._add_text(event)
-            case AgentPlan():
+            case events.AgentPlan():
                 if event != self._plan:
                     self._plan = event
                     self._note("plan", "\n".join(f"* [{status}] {step}" for step, status in event.steps))
-            case ProgramCall():
+            case events.ProgramCall():
                 self._open_calls[event.id] = event
-            case ProgramCallResult():
+            case events.ProgramCallResult():
                 if (call := self._open_calls.get(event.id)) is not None:
                     self._record_call(call, event)
-            case UsageReport():
+            case events.UsageReport():
                 self._report(event)
-            case PermissionRequest():
+            case events.PermissionRequest():
                 self._decide(event)
-            case OtherUpdate():
+            case events.OtherUpdate():
                 self._update_count += 1
                 if self._update_count <= _MAX_UPDATES:
                     self._note("update", f"{event.kind}: {event.text}"[:_UPDATE_CHARS])
-            case Problem():
+            case events.Problem():
                 self._problem = event.reason[:500]
-            case TurnEnd():
+            case events.TurnEnd():
                 self._end_turn(event.reason)
-            case Failure(kind="login"):
+            case events.Failure(kind="login"):
                 raise LoginNeeded(f"{self._mind.name} {event.reason}")
-            case Failure(kind="settings"):
+            case events.Failure(kind="settings"):
                 self._is_done, self._refusal = True, event.reason
-            case Failure():
+            case events.Failure():
                 self._failure, self._is_done = event.reason, True
-            case TooMuchOutput():
+            case events.TooMuchOutput():
                 self._end(f"it printed more than {event.limit:,} bytes", 0.0)
                 self._is_done = True
-            case ProgramExit():
+            case events.ProgramExit():
                 self._is_done = True
                 if event.status is None:
                     self._end("it closed its output and did not end", 0.0)
                 elif self._ends_at is None:
                     self._failure = f"ended with status {event.status}"
 
-    def _add_text(self, event: AgentText) -> None:
+    def _add_text(self, event: events.AgentText) -> None:
         """Collect the chunks of a message. A whole message, or a chunk of another one, ends it."""
         last = self._chunks[-1] if self._chunks else event
         if not event.is_chunk or (event.is_thought, event.message) != (last.is_thought, last.message):
@@ -387,7 +371,7 @@ class _ProgramRun:
         if not self._is_over:
             self._talk.note({"event": event, "text": text}, durable=False)
 
-    def _decide(self, request: PermissionRequest) -> None:
+    def _decide(self, request: events.PermissionRequest) -> None:
         """Answer a request for permission by the policy."""
         call = request.call
         decision = decide(call, self._mind.config.permissions)
@@ -397,7 +381,7 @@ class _ProgramRun:
             action = (call.title or call.tool)[:200]
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
 
-    def _record_call(self, call: ProgramCall, result: ProgramCallResult) -> None:
+    def _record_call(self, call: events.ProgramCall, result: events.ProgramCallResult) -> None:
         """Record a call of one of the program's own tools."""
         self.heard = True
         del self._open_calls[call.id]
@@ -447,7 +431,7 @@ class _ProgramRun:
         if self._talk.turns >= self._runner.mind.max_turns(self._tool_session.config):
             self._end(None, 0.0)  # tidy asks the operator, as for any mind
 
-    def _report(self, report: UsageReport) -> None:
+    def _report(self, report: events.UsageReport) -> None:
         try:
             self._account.report(report.usage, report.part, self.session if report.is_cumulative else None)
         except Parking as parking:

@@ -1,8 +1,8 @@
 """A task's conversation, exactly as its mind sees it: messages.jsonl (README.md), an append-only file.
 
-Besides messages the file has four kinds of lines. `epoch` restarts the conversation with an opening. `request` records a request
+Besides messages the file has five kinds of lines. `epoch` restarts the conversation with an opening. `request` records a request
 before it is sent, with its maximal cost. `answered` records the end of a request that led to no message. `files` records new
-digests of files that the mind has seen and its own calls have changed.
+digests of files that the mind has seen and its own calls have changed. `event` records what a coding agent intends or thinks.
 """
 
 from __future__ import annotations

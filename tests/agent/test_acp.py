@@ -293,6 +293,7 @@ def test_the_hives_own_tools_are_allowed_and_stand_in_the_trail_once(coder: Crew
         f"!ask {json.dumps({'toolCall': call, 'options': options})}",
         f"!ask {json.dumps({'toolCall': fake, 'options': options})}",
         update("tool_call", **{**call, "status": "completed"}),
+        update("tool_call", toolCallId="c3", title="hivemind/cli.py", kind="read", status="completed"),
         FINISH,
     ]
     agent = begin(coder, "resume", orders="\n".join(orders), permissions={"other": "deny", "execute": "deny"})
@@ -300,7 +301,7 @@ def test_the_hives_own_tools_are_allowed_and_stand_in_the_trail_once(coder: Crew
     assert is_done(coder)
     asked = [json.loads(line)["optionId"] for line in (home(coder) / "asked").read_text().splitlines()]
     assert asked == ["yes", "no"]
-    assert [call["tool"] for call in calls_in(coder)] == ["finish_task"]
+    assert [call["tool"] for call in calls_in(coder)] == ["read", "finish_task"]
 
 
 @pytest.mark.parametrize("order", ["!hang", "!deaf"])
@@ -325,7 +326,8 @@ def test_a_program_whose_task_is_cancelled_is_asked_to_end_and_its_usage_is_book
 
 
 @pytest.mark.parametrize(
-    ("order", "reason"), [("!hang", "it printed nothing for 1 s"), ("!flood", "it printed more than 8,388,608 bytes")]
+    ("order", "quiet_s", "reason"),
+    [("!hang", 1, "it printed nothing for 1 s"), ("!flood", 60, "it printed more than 8,388,608 bytes")],
 )
 def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_words(
     coder: Crew, order: str, quiet_s: int, reason: str

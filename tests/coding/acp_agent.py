@@ -85,7 +85,7 @@ class Agent:
                 continue
             send(id=message["id"], result=result)
             for update in self.later:
-                self.update(update)
+                threading.Timer(0.03, self.update, [update], {"new": False}).start()
             self.later = []
 
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:

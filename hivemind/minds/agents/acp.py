@@ -30,20 +30,7 @@ from hivemind.json_rpc import (
     RequestId,
     Response,
 )
-from hivemind.minds.agents.events import (
-    AgentPlan,
-    AgentText,
-    Event,
-    Failure,
-    OtherUpdate,
-    PermissionRequest,
-    ProgramCall,
-    ProgramCallResult,
-    SessionOpened,
-    TooMuchOutput,
-    TurnEnd,
-    UsageReport,
-)
+from hivemind.minds.agents import events
 from hivemind.minds.agents.profile import AgentProgram, Profile, as_text, value_at
 from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession
 
@@ -55,7 +42,6 @@ _MAX_PATHS, _TITLE_CHARS = 20, 300
 _SILENT_UPDATES = frozenset(
     {"available_commands_update", "config_option_update", "session_info_update", "usage_update", "user_message_chunk"}
 )
-_ACTING_KINDS = frozenset({"edit", "delete", "move", "execute"})
 
 
 class AcpSession(ProgramSession):
@@ -119,14 +105,14 @@ class AcpSession(ProgramSession):
         except BrokenPipeError:  # its output says how it ended
             self._unsent = b""
 
-    def read(self) -> Iterator[Event]:
+    def read(self) -> Iterator[events.Event]:
         self._flush()
         yield from super().read()
         if time.monotonic() >= self.due:
             self.due = math.inf
             if self._is_prompting:
                 self._is_prompting = False
-                yield TurnEnd(self._stop_reason)
+                yield events.TurnEnd(self._stop_reason)
             else:
                 self.prompt(self._first_prompt)
 
@@ -136,10 +122,10 @@ class AcpSession(ProgramSession):
         with self._stdin:
             super().__exit__(kind, error, trace)
 
-    def _ending(self, status: int | None) -> Iterator[Event]:
+    def _ending(self, status: int | None) -> Iterator[events.Event]:
         if self._is_prompting and self.due != math.inf:
             self.takes_prompts = False
-            yield TurnEnd(self._stop_reason)
+            yield events.TurnEnd(self._stop_reason)
         yield from super()._ending(status)
 
     def prompt(self, text: str) -> None:
@@ -158,7 +144,7 @@ class AcpSession(ProgramSession):
         self._open_requests.clear()
         return True
 
-    def answer(self, request: PermissionRequest, *, is_allowed: bool) -> bool:
+    def answer(self, request: events.PermissionRequest, *, is_allowed: bool) -> bool:
         source = request.source
         if source not in self._open_requests:  # the turn was cancelled
             return True
@@ -172,11 +158,11 @@ class AcpSession(ProgramSession):
 
     # messages
 
-    def _events(self, chunk: bytes) -> Iterator[Event]:
+    def _events(self, chunk: bytes) -> Iterator[events.Event]:
         for message in self._rpc.feed(chunk):
             yield from self._message_events(message)
 
-    def _message_events(self, message: Incoming) -> Iterator[Event]:
+    def _message_events(self, message: Incoming) -> Iterator[events.Event]:
         match message:
             case Response(error=JsonRpcError() as error):
                 yield from self._error_events(message, error)
@@ -187,24 +173,28 @@ class AcpSession(ProgramSession):
             case Request(method="session/request_permission"):
                 self._open_requests.append(message)
                 call = self._merged_call(_mapping(message.params.get("toolCall")))
-                yield PermissionRequest(call, message)
+                yield events.PermissionRequest(call, message)
             case Request():
                 self._rpc.refuse(message, JsonRpcError(METHOD_NOT_FOUND, f"{message.method} is not offered"))
-                yield OtherUpdate(message.method, _dumped(message.params))
+                yield events.OtherUpdate(message.method, _dumped(message.params))
             case Notification() if self._is_prompting:
-                yield OtherUpdate(message.method, _dumped(message.params))
+                yield events.OtherUpdate(message.method, _dumped(message.params))
             case BadLine(is_too_long=True):
-                yield TooMuchOutput(MAX_LINE_BYTES)
-            case BadLine() if self._is_prompting:
-                yield OtherUpdate(message.reason, message.text)
+                yield events.TooMuchOutput(MAX_LINE_BYTES)
+            case BadLine():
+                yield (
+                    events.OtherUpdate(message.reason, message.text)
+                    if self._is_prompting
+                    else events.Problem(message.text)
+                )
 
-    def _response_events(self, response: Response) -> Iterator[Event]:
+    def _response_events(self, response: Response) -> Iterator[events.Event]:
         result = _mapping(response.result)
         match response.method:
             case "initialize":
                 if result.get("protocolVersion") != PROTOCOL_VERSION:
                     version = f"version {result.get('protocolVersion')!r:.20} of the protocol, not {PROTOCOL_VERSION}"
-                    yield Failure(f"speaks {version}")
+                    yield events.Failure(f"speaks {version}")
                     return
                 self._capabilities = _mapping(result.get("agentCapabilities"))
                 yield from self._open_session()
@@ -220,25 +210,25 @@ class AcpSession(ProgramSession):
                 self._open_settings.pop(response.id, None)
                 self._await_prompt()
 
-    def _error_events(self, response: Response, error: JsonRpcError) -> Iterator[Event]:
+    def _error_events(self, response: Response, error: JsonRpcError) -> Iterator[events.Event]:
         """Yield the failure that an error means. On a missing login, the program is first told to take its key."""
         method, reason = response.method, error.message[:500]
         is_session = method in ("session/new", "session/load", "session/resume")
         if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:
             self._has_authenticated = True
             self._rpc.request("authenticate", {"methodId": self._rules.authenticate})
-        elif error.code == _AUTH_REQUIRED or method == "authenticate":
-            yield Failure(f"has no login ({reason}): {self._profile.login_hint}", "login")
         elif response.id in self._open_settings:
-            yield Failure(f"{self._open_settings[response.id]} ({reason})", "settings")
+            yield events.Failure(f"{self._open_settings[response.id]} ({reason})", "settings")
+        elif error.code == _AUTH_REQUIRED or method == "authenticate":
+            yield events.Failure(f"has no login ({reason}): {self._profile.login_hint}", "login")
         else:
             details = "" if error.data is None else f" ({as_text(error.data)})"
             is_lost = is_session and method != "session/new"
-            yield Failure(f"refuses {method}: {reason}{details}"[:1000], "session" if is_lost else "error")
+            yield events.Failure(f"refuses {method}: {reason}{details}"[:1000], "session" if is_lost else "error")
 
     # the session
 
-    def _open_session(self) -> Iterator[Event]:
+    def _open_session(self) -> Iterator[events.Event]:
         """Open the session, or continue it: resumed rather than loaded, since a load replays its history."""
         can_resume = _mapping(self._capabilities.get("sessionCapabilities")).get("resume") is not None
         if self._session is None:
@@ -247,17 +237,17 @@ class AcpSession(ProgramSession):
             method = "session/resume" if can_resume else "session/load"
             self._rpc.request(method, {"sessionId": self._session, **self._place})
         else:
-            yield Failure("cannot continue a session", "session")
+            yield events.Failure("cannot continue a session", "session")
 
-    def _session_events(self, method: str, result: Mapping[str, Any]) -> Iterator[Event]:
+    def _session_events(self, method: str, result: Mapping[str, Any]) -> Iterator[events.Event]:
         """Set mode and model, which a session that is loaded may have lost. The prompt is sent after that."""
         if method == "session/new":
             if not isinstance(result.get("sessionId"), str):
-                yield Failure("gave its session no id")
+                yield events.Failure("gave its session no id")
                 return
             self._session = result["sessionId"]
         assert self._session is not None
-        yield SessionOpened(self._session)
+        yield events.SessionOpened(self._session)
         mode, model = self._config.mode or self._profile.mode, self._config.model
         if mode and not self._profile.sets_by_configuration("mode"):
             yield from self._set("mode", mode, result)
@@ -266,7 +256,7 @@ class AcpSession(ProgramSession):
         self._replay_s = _REPLAY_S if method == "session/load" else 0.0
         self._await_prompt()
 
-    def _set(self, name: str, value: str, result: Mapping[str, Any]) -> Iterator[Event]:
+    def _set(self, name: str, value: str, result: Mapping[str, Any]) -> Iterator[events.Event]:
         """Request a setting of the session, as the program offers it. Yield a failure if it has no such value."""
         options = [_mapping(option) for option in _list(result.get("configOptions"))]
         option = next((o for o in options if name in (o.get("category"), o.get("id"))), None)
@@ -281,12 +271,10 @@ class AcpSession(ProgramSession):
         else:
             method, fields = f"session/set_{name}", {key: value}
         problem = f"has no {name} {value!r}; it has {', '.join(map(str, values[:20])) or 'no choice'}"
-        if (
-            values and value not in values and name == "mode"
-        ):  # names of models that it does not list may be known to it
-            yield Failure(problem, "settings")
-            return
-        self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
+        if name == "mode" and values and value not in values:  # a model that is not listed may exist
+            yield events.Failure(problem, "settings")
+        else:
+            self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
 
     def _await_prompt(self) -> None:
         """Have the prompt sent when the settings are made and, after a load, the history is replayed."""
@@ -295,7 +283,7 @@ class AcpSession(ProgramSession):
 
     # updates
 
-    def _update_events(self, params: Mapping[str, Any]) -> Iterator[Event]:
+    def _update_events(self, params: Mapping[str, Any]) -> Iterator[events.Event]:
         if not self._is_prompting:  # a replay
             if self.due != math.inf:
                 self._await_prompt()
@@ -304,22 +292,24 @@ class AcpSession(ProgramSession):
         kind = str(update.get("sessionUpdate"))
         yield from self._usage_events({"update": update})
         if params.get("sessionId") != self._session:
-            yield OtherUpdate(f"{kind} of another session", _dumped(update))
+            yield events.OtherUpdate(f"{kind} of another session", _dumped(update))
             return
         match kind:
             case "agent_message_chunk" | "agent_thought_chunk":
                 if text := _content_text(update.get("content")):
                     message = as_text(update.get("messageId"))
-                    yield AgentText(text, is_chunk=True, is_thought=kind == "agent_thought_chunk", message=message)
+                    yield events.AgentText(
+                        text, is_chunk=True, is_thought=kind == "agent_thought_chunk", message=message
+                    )
             case "tool_call" | "tool_call_update":
                 yield from self._call_events(update)
             case "plan":
                 entries = [_mapping(entry) for entry in _list(update.get("entries"))]
-                yield AgentPlan(tuple((str(e.get("content")), str(e.get("status", "pending"))) for e in entries))
+                yield events.AgentPlan(tuple((str(e.get("content")), str(e.get("status", "pending"))) for e in entries))
             case _ if kind not in _SILENT_UPDATES:
-                yield OtherUpdate(kind, _dumped(update))
+                yield events.OtherUpdate(kind, _dumped(update))
 
-    def _call_events(self, update: Mapping[str, Any]) -> Iterator[Event]:
+    def _call_events(self, update: Mapping[str, Any]) -> Iterator[events.Event]:
         call = self._merged_call(update)
         fields = self._calls[call.id]
         if call.is_hive_tool or fields.get("is_over"):
@@ -328,9 +318,9 @@ class AcpSession(ProgramSession):
         if fields.get("status") in ("completed", "failed"):
             fields["is_over"] = True
             text = _content_texts(fields) or self._outputs.get(call.id) or as_text(fields.get("rawOutput")) or ""
-            yield ProgramCallResult(call.id, text, fields["status"] == "failed")
+            yield events.ProgramCallResult(call.id, text, fields["status"] == "failed")
 
-    def _merged_call(self, update: Mapping[str, Any]) -> ProgramCall:
+    def _merged_call(self, update: Mapping[str, Any]) -> events.ProgramCall:
         """Add an update to its call, of which each update has only what is new."""
         call_id = str(update.get("toolCallId"))
         fields = self._calls.setdefault(call_id, {})
@@ -344,7 +334,7 @@ class AcpSession(ProgramSession):
         is_hive_tool = any(
             name is not None and fnmatchcase(name, pattern)
             for path, name in names.items()
-            if path != "title" or kind not in _ACTING_KINDS  # a command's title is the command
+            if path != "title" or kind == "other"  # the title of a command is the command, of a read the path
             for pattern in self._rules.hive_tools
         )
         tool = next((name for path, name in names.items() if name and path != "title"), kind)
@@ -354,15 +344,15 @@ class AcpSession(ProgramSession):
         arguments = {"title": title, **({"paths": [*paths]} if paths else {})}
         if raw_input and isinstance(raw_input, dict):
             arguments = raw_input
-        return ProgramCall(call_id, tool, arguments, title[:_TITLE_CHARS], kind, paths, is_hive_tool)
+        return events.ProgramCall(call_id, tool, arguments, title[:_TITLE_CHARS], kind, paths, is_hive_tool)
 
-    def _usage_events(self, message: Mapping[str, Any]) -> Iterator[Event]:
+    def _usage_events(self, message: Mapping[str, Any]) -> Iterator[events.Event]:
         for number, rule in enumerate(self._rules.usage):
             usage = rule.usage.read(message)
             if usage.tokens or usage.money:
                 self._usage_messages += 1
                 part = f"{number}" if rule.of != "message" else f"{number}.{self._usage_messages}"
-                yield UsageReport(usage, part, is_cumulative=rule.of == "session")
+                yield events.UsageReport(usage, part, is_cumulative=rule.of == "session")
 
 
 def start_acp(

@@ -9,19 +9,7 @@ from typing import Any
 from hivemind.boundary import Unreadable
 from hivemind.guarded import GuardedCommand
 from hivemind.json_text import read_json
-from hivemind.minds.agents.events import (
-    AgentText,
-    Event,
-    PermissionRequest,
-    Problem,
-    ProgramCall,
-    ProgramCallResult,
-    ProgramExit,
-    SessionOpened,
-    TooMuchOutput,
-    TurnEnd,
-    UsageReport,
-)
+from hivemind.minds.agents import events
 from hivemind.minds.agents.profile import LineRule, Profile, as_text, value_at
 from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession
 
@@ -34,7 +22,7 @@ class LineSession(ProgramSession):
         self._profile = profile
         self._partial_line = bytearray()
 
-    def _events(self, chunk: bytes) -> Iterator[Event]:
+    def _events(self, chunk: bytes) -> Iterator[events.Event]:
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._partial_line += line
@@ -43,15 +31,15 @@ class LineSession(ProgramSession):
             yield from read_line(self._profile, text)
         self._partial_line += rest
         if len(self._partial_line) > MAX_LINE_BYTES:
-            yield TooMuchOutput(MAX_LINE_BYTES)
+            yield events.TooMuchOutput(MAX_LINE_BYTES)
 
-    def _ending(self, status: int | None) -> Iterator[Event]:
+    def _ending(self, status: int | None) -> Iterator[events.Event]:
         if status == 0:
-            yield TurnEnd()
-        yield ProgramExit(status)
+            yield events.TurnEnd()
+        yield events.ProgramExit(status)
 
 
-def read_line(profile: Profile, line: str) -> Iterator[Event]:
+def read_line(profile: Profile, line: str) -> Iterator[events.Event]:
     """Yield the events of a line of output. Lines that are not JSON or match no rule are skipped."""
     try:
         message = read_json(line)
@@ -74,7 +62,7 @@ def _elements(message: dict[str, Any], path: str | None) -> Iterator[dict[str, A
         yield {**message, "one": element}
 
 
-def _rule_events(rule: LineRule, message: Mapping[str, Any], profile: Profile) -> Iterator[Event]:
+def _rule_events(rule: LineRule, message: Mapping[str, Any], profile: Profile) -> Iterator[events.Event]:
     def text_at(path: str | None) -> str | None:
         return as_text(value_at(message, path))
 
@@ -82,22 +70,22 @@ def _rule_events(rule: LineRule, message: Mapping[str, Any], profile: Profile) -
     if tool is not None and profile.hive_tools and fnmatchcase(tool, profile.hive_tools):
         return
     if (session := text_at(rule.session)) is not None:
-        yield SessionOpened(session)
+        yield events.SessionOpened(session)
     if (piece := text_at(rule.piece)) is not None:
-        yield AgentText(piece, is_chunk=True)
+        yield events.AgentText(piece, is_chunk=True)
     if text := text_at(rule.text):
-        yield AgentText(text)
+        yield events.AgentText(text)
     if tool is not None:
         paths = rule.arguments
         values = {key: value_at(message, path) for key, path in paths.items()} if isinstance(paths, dict) else None
         arguments = value_at(message, paths) if isinstance(paths, str) else values
-        yield ProgramCall(call_id, tool, arguments if isinstance(arguments, dict) else {})
+        yield events.ProgramCall(call_id, tool, arguments if isinstance(arguments, dict) else {})
     if (result := text_at(rule.result)) is not None:
-        yield ProgramCallResult(call_id, result, value_at(message, rule.failed) not in (None, False, 0, ""))
+        yield events.ProgramCallResult(call_id, result, value_at(message, rule.failed) not in (None, False, 0, ""))
     if rule.usage is not None:
         usage, part = rule.usage.read(message), text_at(rule.part)
-        yield UsageReport(usage, part, is_cumulative=part is None and profile.usage_of == "session")
+        yield events.UsageReport(usage, part, is_cumulative=part is None and profile.usage_of == "session")
     if (approval := text_at(rule.approval)) is not None:
-        yield PermissionRequest(ProgramCall("", approval))
+        yield events.PermissionRequest(events.ProgramCall("", approval))
     if (problem := text_at(rule.problem)) is not None:
-        yield Problem(problem)
+        yield events.Problem(problem)
