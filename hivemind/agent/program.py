@@ -403,8 +403,8 @@ class _ProgramRun:
         """Record what the proxy of the program's box has refused, as failed calls of `network`."""
         for number, reason in enumerate(self._mind.refusals()):
             call_id = f"network-{number}"
-            self._take(ProgramCall(call_id, "network", {"host": reason.split(" ", 1)[0]}, kind="fetch"))
-            self._take(ProgramCallResult(call_id, f"refused: {reason}", is_failed=True))
+            self._take(events.ProgramCall(call_id, "network", {"host": reason.split(" ", 1)[0]}, kind="fetch"))
+            self._take(events.ProgramCallResult(call_id, f"refused: {reason}", is_failed=True))
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Return a thought that names the session, for the next run to continue it."""

@@ -17,6 +17,7 @@ from hivemind.minds.agents import AgentMind
 from hivemind.sandbox import BoxSettings, check_sandbox
 from tests.agent.conftest import Crew, until_idle
 from tests.agent.test_program import FINISH, PROFILE, coder, home, task
+from tests.agent.test_worktree import Repo
 from tests.messages import lines_of
 
 __all__ = ["coder"]
@@ -45,6 +46,21 @@ def test_a_program_sees_its_task_and_of_the_hive_nothing_else(coder: Crew):
     assert "only for those" not in shown
     assert "hive.yaml" not in shown
     assert (task(coder) / "files" / "made").read_text() == "y\n"
+
+
+def test_of_a_repository_it_sees_its_worktree_and_not_what_the_person_has_checked_out(coder: Crew, tmp_path: Path):
+    repo = Repo(coder.root.parent / "app")
+    repo.commit(boat="a boat\n")
+    (repo.path / ".env").write_text("the persons key\n")
+    coder.configure("roots: [{path: ../app, worktree: true, land: off}]\n")
+    coder.drop(
+        f"x\n!sh cat boat; git log --format=%s; cat {repo.path}/.env {repo.path}/.git/config; echo x > made\n{FINISH}\n"
+    )
+    until_idle(coder.start())
+    assert "a boat" in outputs(coder)
+    assert "the persons key" not in outputs(coder)
+    assert "repositoryformatversion" not in outputs(coder)
+    assert "made" in (task(coder) / "result.md").read_text()
 
 
 def test_what_the_box_refuses_is_in_the_trail(coder: Crew):
