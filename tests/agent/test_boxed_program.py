@@ -39,13 +39,14 @@ def outputs(crew: Crew) -> str:
 def test_a_program_sees_its_task_and_of_the_hive_nothing_else(coder: Crew):
     (coder.root / "rom" / "secret.md").write_text("only for those who are shown it\n")
     coder.drop(
-        f"x\n!sh ls -A {coder.root} {coder.root}/.hive/agents; cat {coder.root}/rom/secret.md\n!sh echo y > made\n{FINISH}\n"
+        f"x\n!sh ls -A {coder.root} {coder.root}/.hive/agents; cat {coder.root}/rom/secret.md\n!sh echo y > made; echo spoiled > ~/../attached.json\n{FINISH}\n"
     )
     until_idle(coder.start())
     shown = outputs(coder)
     assert "only for those" not in shown
     assert "hive.yaml" not in shown
     assert (task(coder) / "files" / "made").read_text() == "y\n"
+    assert "spoiled" not in (home(coder).parent / "attached.json").read_text()
 
 
 def test_of_a_repository_it_sees_its_worktree_and_not_what_the_person_has_checked_out(coder: Crew, tmp_path: Path):

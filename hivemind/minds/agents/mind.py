@@ -103,7 +103,9 @@ class AgentMind:
             last = last_line(errors)
         if answer.failure is not None or not answer.is_over:
             failure = answer.failure or f"gave no answer in {self.config.timeout_s:g} s"
-            raise MindUnavailable(f"{self.name} {failure}: {(answer.problem or last)[:200]}")
+            raise MindUnavailable(
+                f"{self.name} {failure}: {(answer.problem or last or '; '.join(self.refusals()))[:200]}"
+            )
         return answer.texts[-1] if answer.texts else ""
 
     def start(
