@@ -39,7 +39,8 @@ def outputs(crew: Crew) -> str:
 def test_a_program_sees_its_task_and_of_the_hive_nothing_else(coder: Crew):
     (coder.root / "rom" / "secret.md").write_text("only for those who are shown it\n")
     coder.drop(
-        f"x\n!sh ls -A {coder.root} {coder.root}/.hive/agents; cat {coder.root}/rom/secret.md\n!sh echo y > made; echo spoiled > ~/../attached.json\n{FINISH}\n"
+        f"x\n!sh ls -A {coder.root} {coder.root}/.hive/agents; cat {coder.root}/rom/secret.md\n"
+        f"!sh echo y > made; echo spoiled > ~/../attached.json\n{FINISH}\n"
     )
     until_idle(coder.start())
     shown = outputs(coder)
