@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _PROXY_PORT = 3128
 _SHEBANG_BYTES, _MAX_INTERPRETERS = 512, 4
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
-_LOOPBACK_URL = re.compile(r"\bhttps?://(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?(?=[/\"'\s?#]|$)", re.IGNORECASE)
+_LOOPBACK_URL = re.compile(
+    r"\bhttp(s?)://(localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::([0-9]{1,5}))?(?=[/\"'\s?#]|$)", re.IGNORECASE
+)
 _NAME_FILES = ("/etc/hosts", "/etc/nsswitch.conf")
 
 
@@ -40,8 +42,12 @@ class BoxSettings:
 
 def loopback_urls(texts: Iterable[str]) -> list[str]:
     """Return the hosts and ports on loopback that URLs in the texts name."""
-    matches = (match for text in texts for match in _LOOPBACK_URL.finditer(text))
-    return sorted({f"{match[1]}{match[2] or (':443' if match[0][4] in 'sS' else ':80')}" for match in matches})
+    hosts = set[str]()
+    for match in (match for text in texts for match in _LOOPBACK_URL.finditer(text)):
+        port = int(match[3] or (443 if match[1] else 80))
+        if 0 < port < 1 << 16:
+            hosts.add(f"{match[2]}:{port}")
+    return sorted(hosts)
 
 
 class ProgramBox:

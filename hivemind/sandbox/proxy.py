@@ -17,6 +17,7 @@ from base64 import b64encode
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.sandbox.hosts import Hosts, as_address, is_public, split_authority
 
@@ -106,7 +107,8 @@ class _ParentProxy:
         address = as_address(request.host)
         if not text or (address is not None and not is_public(address)) or proxy_bypass(request.authority):
             return None
-        url = urlsplit(text if "://" in text else f"http://{text}")
+        with boundary("address of a proxy", text):
+            url = urlsplit(text if "://" in text else f"http://{text}")
         login = b64encode(f"{unquote(url.username or '')}:{unquote(url.password or '')}".encode()).decode()
         authorization = (f"Proxy-Authorization: Basic {login}",) if url.username else ()
         is_tls = url.scheme == "https"
@@ -210,8 +212,8 @@ class Proxy:
             raise _Refusal(
                 "403 Forbidden", f"{request.authority} is not under network: in the agent's file", is_recorded=True
             )
-        parent = _ParentProxy.of(request)
         try:
+            parent = _ParentProxy.of(request)
             async with asyncio.timeout(_CONNECT_S):
                 if parent is not None:
                     reader, writer = await asyncio.open_connection(parent.host, parent.port, ssl=parent.is_tls or None)
@@ -221,7 +223,7 @@ class Proxy:
                     writer.write(request.head(parent))
                 if parent is not None and request.method == "CONNECT":
                     _check_tunnel(await reader.readuntil(b"\r\n\r\n"))
-        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except (OSError, ValueError, Unreadable, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
             raise _Refusal("502 Bad Gateway", f"{request.authority} cannot be reached: {reason}") from None
         return reader, writer
@@ -247,8 +249,9 @@ class Proxy:
 
 def _request(head: bytes) -> _Request:
     try:
-        return _Request.parse(head)
-    except ValueError:
+        with boundary("request"):
+            return _Request.parse(head)
+    except Unreadable:
         raise _Refusal("400 Bad Request", "this is no request with one meaning, or its body has no length") from None
 
 

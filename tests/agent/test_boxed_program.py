@@ -17,6 +17,7 @@ from hivemind.minds.agents import AgentMind
 from hivemind.sandbox import BoxSettings, check_sandbox
 from tests.agent.conftest import Crew, until_idle
 from tests.agent.test_program import FINISH, PROFILE, coder, home, task
+from tests.agent.test_worktree import Repo
 from tests.messages import lines_of
 
 __all__ = ["coder"]
@@ -38,13 +39,30 @@ def outputs(crew: Crew) -> str:
 def test_a_program_sees_its_task_and_of_the_hive_nothing_else(coder: Crew):
     (coder.root / "rom" / "secret.md").write_text("only for those who are shown it\n")
     coder.drop(
-        f"x\n!sh ls -A {coder.root} {coder.root}/.hive/agents; cat {coder.root}/rom/secret.md\n!sh echo y > made\n{FINISH}\n"
+        f"x\n!sh ls -A {coder.root} {coder.root}/.hive/agents; cat {coder.root}/rom/secret.md\n"
+        f"!sh echo y > made; echo spoiled > ~/../attached.json\n{FINISH}\n"
     )
     until_idle(coder.start())
     shown = outputs(coder)
     assert "only for those" not in shown
     assert "hive.yaml" not in shown
     assert (task(coder) / "files" / "made").read_text() == "y\n"
+    assert "spoiled" not in (home(coder).parent / "attached.json").read_text()
+
+
+def test_of_a_repository_it_sees_its_worktree_and_not_what_the_person_has_checked_out(coder: Crew, tmp_path: Path):
+    repo = Repo(coder.root.parent / "app")
+    repo.commit(boat="a boat\n")
+    (repo.path / ".env").write_text("the persons key\n")
+    coder.configure("roots: [{path: ../app, worktree: true, land: off}]\n")
+    coder.drop(
+        f"x\n!sh cat boat; git log --format=%s; cat {repo.path}/.env {repo.path}/.git/config; echo x > made\n{FINISH}\n"
+    )
+    until_idle(coder.start())
+    assert "a boat" in outputs(coder)
+    assert "the persons key" not in outputs(coder)
+    assert "repositoryformatversion" not in outputs(coder)
+    assert "made" in (task(coder) / "result.md").read_text()
 
 
 def test_what_the_box_refuses_is_in_the_trail(coder: Crew):
@@ -171,6 +189,8 @@ def test_where_bubblewrap_does_not_run_it_is_said_once(coder: Crew, monkeypatch:
             "sandbox: bwrap is not installed here: the program of ada has all your rights"
         ]
         assert overview(hive).unboxed == ("ada",)
+        with pytest.raises(UserError, match="bwrap is not installed here"):
+            open_mind({"agent": "fake"}, root=coder.root, box=BoxSettings("bwrap"))
     finally:
         for cached in (check_sandbox, has_sandbox):
             cached.cache_clear()

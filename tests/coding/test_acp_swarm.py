@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def swarm(tmp_path: Path):
     made.configure(durability="relaxed", settle_ms=20, embedder="none", roots=roots)
     for path in (made.root / "agents").glob("*.yaml"):
         path.unlink()
-    mind = {"acp": [sys.executable, str(PROGRAM), "load", "reexec"]}
+    mind = {"acp": [sys.executable, str(PROGRAM), str(PROGRAM.with_name("fake_agent.py")), "load", "reexec"]}
     (made.root / "agents" / "coder.yaml").write_text(json.dumps({"role": "coder", "mind": mind}))
     yield made
     made.end()
@@ -96,7 +97,13 @@ def test_a_kill_leaves_no_process_and_records_each_call_and_price_once(swarm: Sw
                 if b"acp_agent.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
         case "child":
-            os.kill(int((home(swarm) / "child").read_text()), signal.SIGKILL)
+            number = (home(swarm) / "child").read_text()  # in the box; the last of a process's numbers is that one
+            [child] = [
+                pid
+                for pid in before
+                if re.search(rf"^NSpid:.*\t{number}$", Path(f"/proc/{pid}/status").read_text(), re.M)
+            ]
+            os.kill(child, signal.SIGKILL)
             (home(swarm) / "go").touch()
         case "agent":
             status = json.loads((swarm.root / ".hive" / "agents" / "coder" / "status.json").read_text())

@@ -226,6 +226,29 @@ def test_only_the_first_request_of_a_connection_is_passed_on_and_only_its_own_he
     assert sent == {"Host": place, "x-mine": "1", "Connection": "close"}
 
 
+def test_what_follows_a_plain_request_never_leaves_the_proxy(proxied):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        proxy, received = proxied(place), b""
+
+        def serve() -> None:
+            nonlocal received
+            connection, _ = listener.accept()
+            with connection:
+                while b"abc" not in received:
+                    received += connection.recv(10_000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                connection.shutdown(socket.SHUT_WR)
+                while more := connection.recv(10_000):
+                    received += more
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        ask(proxy, f"POST http://{place}/ HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET /smuggled HTTP/1.1\r\n\r\n")
+        thread.join()
+    assert received.endswith(b"\r\n\r\nabc")
+
+
 def test_a_flood_of_connections_is_served_in_turn(proxied, server: Server):
     proxy = proxied(f"127.0.0.1:{server.port}")
     silent = []

@@ -33,7 +33,7 @@ from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
 from hivemind.minds.meter import Prices
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
-from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, loopback_urls
+from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, check_sandbox, loopback_urls
 
 _VERSION_S = 60
 _LAST_BYTES = 1 << 14
@@ -43,11 +43,13 @@ class AgentMind:
     """The coding agent that an agent of the hive runs for a whole task."""
 
     def __init__(self, config: AgentProgram, *, root: Path | None = None, box: BoxSettings | None = None) -> None:
-        """Load the profile. Raises UserError if the profile, the program or its key is missing."""
+        """Load the profile. Raises UserError if the profile, the program, its key or `sandbox: bwrap` is missing."""
         self._root = None if root is None else root / ".hive"
         self.prices: Prices | None = None
         self.profile = Profile.of(config, root)
         self.box = box or BoxSettings()
+        if self.box.sandbox == "bwrap":
+            check_sandbox()
         if self.box.is_boxed and config.mode is None:
             config = config.model_copy(update={"mode": self.profile.boxed_mode})
         self.config = config
@@ -101,7 +103,9 @@ class AgentMind:
             last = last_line(errors)
         if answer.failure is not None or not answer.is_over:
             failure = answer.failure or f"gave no answer in {self.config.timeout_s:g} s"
-            raise MindUnavailable(f"{self.name} {failure}: {(answer.problem or last)[:200]}")
+            raise MindUnavailable(
+                f"{self.name} {failure}: {(answer.problem or last or '; '.join(self.refusals()))[:200]}"
+            )
         return answer.texts[-1] if answer.texts else ""
 
     def start(

@@ -14,13 +14,14 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
 from hivemind.minds.mind import Usage
+from hivemind.sandbox import Hosts
 
 SHIPPED = ("claude", "codex", "gemini", "opencode", "qwen", "kimi", "goose")
 _INHERITED_VARIABLES = (
@@ -215,6 +216,12 @@ class Profile(StrictModel):
     lines: tuple[LineRule, ...] = ()
     protocol: Literal["lines", "acp"] = "lines"
     acp: AcpRules = AcpRules()
+
+    @field_validator("hosts")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        Hosts.parse(value)
+        return value
 
     @classmethod
     def of(cls, config: AgentProgram, root: Path | None = None) -> Profile:
