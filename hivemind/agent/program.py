@@ -394,8 +394,8 @@ class _ProgramRun:
             self._answer_permission(
                 request, policy == "allow", "" if policy == "allow" else "this agent may not do that"
             )
-        elif desk is None:
-            self._answer_permission(request, False, "nobody is asked about a letter")
+        elif desk is None or not self._program.takes_answers:
+            self._answer_permission(request, False, "nobody can be asked about it")
         elif (grant := desk.look_up(call)) is not None:
             self._answer_permission(request, grant.answer == "allow", grant.reason)
         elif self._asked is not None:

@@ -446,8 +446,8 @@ def test_a_prompt_longer_than_a_pipe_reaches_a_program_that_reads_slowly(coder: 
 
 def test_an_agent_made_with_the_protocols_own_package_works_on_a_task(coder: Crew):
     pytest.importorskip("acp")
-    program = PROGRAM.with_name("sdk_agent.py")
-    coder.agent_file("mind: " + json.dumps({"acp": [sys.executable, str(program)], "mode": "code"}) + "\n")
+    words = [sys.executable, *(str(PROGRAM.with_name(name)) for name in ("sdk_agent.py", "fake_agent.py"))]
+    coder.agent_file("mind: " + json.dumps({"acp": words, "mode": "code"}) + "\n")
     coder.drop("Write notes.txt.\n")
     agent = coder.start()
     until_idle(agent)

@@ -47,7 +47,7 @@ _SILENT_UPDATES = frozenset(
 class AcpSession(ProgramSession):
     """A session with a program that speaks the protocol. The first prompt is sent as soon as the session is open."""
 
-    takes_prompts = True
+    takes_prompts = takes_answers = True
 
     def __init__(
         self,

@@ -25,6 +25,8 @@ class ProgramSession:
 
     takes_prompts = False
     """True if `prompt` can be called after the end of a turn."""
+    takes_answers = False
+    """True if `answer` can allow or reject a call."""
     due = math.inf
     """The time (monotonic) at which `read` has something to do without input."""
 
