@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 in lines, for both roles: bytes become messages, and messages are sent as lines.
 
-A connection does no input and no waiting of its own. Its owner reads bytes, passes them to `feed`, and handles the messages.
+A connection neither reads nor waits. Its owner reads bytes, passes them to `feed`, and handles the messages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Response:
 
 @frozen
 class BadLine:
-    """A line that is no message, or an answer to no request. `is_too_long`: its end was not read yet and is skipped."""
+    """A line without a message, or an answer without a request. `is_too_long`: its end was not read yet and is skipped."""
 
     text: str
     reason: str

@@ -144,7 +144,7 @@ class _Server:
                 return {"sessions": list_sessions(self._hive, params.get("cwd"))}
             case "session/prompt":
                 if session_id not in self._sessions:
-                    raise JsonRpcError(RESOURCE_NOT_FOUND, f"there is no session {session_id!r}; load it first")
+                    raise JsonRpcError(RESOURCE_NOT_FOUND, f"the session {session_id!r} is unknown; load it first")
                 self._sessions[session_id].prompt(request)
                 return None
         raise JsonRpcError(json_rpc.METHOD_NOT_FOUND, f"this agent has no method {request.method}")

@@ -1,4 +1,4 @@
-"""A session of an editor: a thread of tasks, of which the last may be open. A prompt's turn lasts while its task works."""
+"""A session of an editor: a thread of tasks. The last task may be open. A prompt's turn lasts while its task works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_EARLIER = 5  # tasks of the session that a new one names
 
 
 class Session:
-    """One session. `task_id` is the open task that it follows, `prompts` are the prompts whose turn is not over."""
+    """One session. `task_id` is the open task that it follows, `prompts` are the prompts of unfinished turns."""
 
     def __init__(self, hive: Hive, connection: JsonRpc, session_id: str, cwd: str) -> None:
         self.id, self.cwd = session_id, cwd
@@ -134,7 +134,7 @@ class Session:
         self._is_cancelled = False
 
     def refresh(self) -> None:
-        """Send what is new about the followed task, and end the turn if the task is over or needs the person."""
+        """Send the news about the followed task, and end the turn if the task is over or needs the person."""
         if self.task_id is None:
             return
         if self._is_cancelled:
@@ -172,7 +172,7 @@ class Session:
             self._send(update)
 
     def _show_question(self, question: Question | None) -> None:
-        """Ask the person what is new: by the editor's own means during a turn, where there are choices, else in words."""
+        """Ask the person the new question: by the editor's own means during a turn, where there are choices, else in words."""
         if question is not None and self._question is not None and question.key == self._question.key:
             return
         self._withdraw_permission()

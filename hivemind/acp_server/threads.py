@@ -1,4 +1,4 @@
-"""Threads: the tasks of an editor's session, as their records say. There is no other book of sessions."""
+"""Threads: the tasks of an editor's session, as their records say. Sessions are recorded nowhere else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def thread_tasks(hive: Hive, session_id: str) -> list[Task]:
 
 def _marked_tasks(hive: Hive, session_id: str) -> Iterator[str]:
     layout, mark = hive.layout, session_id.encode()
-    # in the order in which tasks move, so that none is missed
+    # in the order in which tasks move, or a moving task could be missed
     for folder in (layout.inbox, layout.active, layout.done, layout.failed, *archived_folders(layout)):
         for record_path in folder.glob(f"*/{RECORD}"):
             with suppress(OSError):

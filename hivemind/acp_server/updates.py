@@ -42,7 +42,7 @@ def message_chunk(
 
 
 class TaskUpdates:
-    """The updates about one task. Each call of `read` yields what is new, and nothing twice."""
+    """The updates about one task. Each call of `read` yields the new ones once."""
 
     def __init__(self, hive: Hive) -> None:
         self._hive = hive

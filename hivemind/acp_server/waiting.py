@@ -1,4 +1,4 @@
-"""What a task waits for, as far as the person in the editor can do something about it."""
+"""The questions for which a task waits, if the person in the editor can answer them."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Question:
 
 
 def question_of(hive: Hive, task: Task) -> Question | None:
-    """Return the question for which an active task waits; None while it needs nothing from the person."""
+    """Return the question for which an active task waits; None while it can work without the person."""
     landing, parked = landing_state(task), task.parked
     if parked is None or landing == "lands":
         return None
     with boundary("task's record", task.id):
         has_addition = any(datetime.fromisoformat(addition.at) > parked.since for addition in task.said)
-    if has_addition:  # its agent goes on with that
+    if has_addition:  # its agent continues with that
         return None
     if landing is not None:
         return _landing_question(hive, task, landing)

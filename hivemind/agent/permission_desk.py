@@ -109,7 +109,7 @@ def describe_call(call: ProgramCall) -> str:
 
 
 def _read_answer(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "task"], str]:
-    """Read an answer. What is neither a clear yes nor a no is a denial, with the text as its reason."""
+    """Read an answer. Any answer but a clear yes is a denial, with the text as its reason."""
     first_line = text.strip().partition("\n")[0].strip().strip("`.!").casefold()
     if first_line in _ALWAYS:
         return "allow", "task", ""

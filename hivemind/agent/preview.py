@@ -69,7 +69,7 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
 
 
 def _next_run(hive: Parts, name: str) -> TaskRun | None:
-    """Return the task that the agent works on, else the next one that waits for it or for anybody."""
+    """Return the task that the agent works on, else the next waiting task that it may claim."""
     summaries = [summary for summary in hive.tasks.list(TaskState.ACTIVE) if summary.owner == name]
     runs = [_run(hive, name, summary.id) for summary in summaries]
     runs = [run for run in runs if run.task.parked is None] or runs

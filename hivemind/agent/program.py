@@ -190,7 +190,7 @@ class _ProgramRun:
         return folders if work is None else {**folders, work.task.files: True, **work.worktrees.sandbox_folders()}
 
     def _watch(self, listener: socket.socket) -> None:
-        """Take the program's events and make its calls until its work is over, or it has to be ended."""
+        """Take the program's events and make its calls until its work is over, or the program must be ended."""
         program, stop_signal, config = self._program, self._runner.stop_signal, self._mind.config
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
         while not self._is_done:
@@ -234,7 +234,7 @@ class _ProgramRun:
             self._ends_at, self._end_reason = ends_at, reason
 
     def _close_turn(self) -> None:
-        """Record what is open at the end of the program's turn, and commit its work."""
+        """Record the open calls and texts at the end of the program's turn, and commit its work."""
         self._record_refusals()
         self._flush_chunks()
         for call in [*self._open_calls.values()]:
@@ -244,7 +244,7 @@ class _ProgramRun:
             note_branches(self._tool_session.hive, self._work)
 
     def _end_turn(self, reason: str) -> None:
-        """Send what is new as the next prompt. Without news, remind a program once that its task is not over."""
+        """Send the news as the next prompt. Without news, remind a program once that its task is not over."""
         if reason != "end_turn" and self._ends_at is None:
             self._note("turn", f"The program ended its turn: {reason}")
         self._is_done = True
@@ -380,7 +380,7 @@ class _ProgramRun:
             self._count_turn()
 
     def _note(self, event: str, text: str) -> None:
-        """Record what is no message: a plan, a thought, an update of an unknown kind."""
+        """Record a plan, a thought or an update of an unknown kind."""
         if not self._is_over:
             self._talk.note({"event": event, "text": text}, durable=False)
 

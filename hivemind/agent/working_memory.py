@@ -122,7 +122,7 @@ class WorkingMemory:
         ]
 
     def search_gap(self) -> str:
-        """Return sentences on what is not searched by meaning, or not at all; "" if everything is."""
+        """Return sentences on the texts that a search by meaning leaves out; "" if it leaves out none."""
         gap = describe_gap(*self._hive.documents.meaning())
         left_out = _LEFT_OUT if self._hive.layout.wrong_quotes.exists() else ""
         return f"{gap} {left_out}".strip()

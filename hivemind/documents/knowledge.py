@@ -249,7 +249,7 @@ class KnowledgeSync:
 
 
 def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
-    """Return True if `hivemind init` has written the file `key`, which nobody has changed. It is no knowledge of the hive,
+    """Return True if `hivemind init` has written the file `key`, which nobody has changed. It does not count as knowledge,
     except in the program's own repository, which is the hive that answers from the manual."""
     names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
     is_template_name = key == names[0] or key.startswith(names[1] + "/")
@@ -362,7 +362,7 @@ class Knowledge:
         return [passage for passage in passages if not any(quote.is_in(passage) for quote in wrong_quotes)][:limit]
 
     def _wrong_quotes(self) -> list[WrongQuote]:
-        """Return the quotes that were called wrong and whose files have not changed since."""
+        """Return the quotes that were called wrong, if their files have not changed since."""
         try:
             wrong_quotes = read_wrong_quotes(self.layout)
         except UserError as error:  # a person's slip must not stop all answers

@@ -1,4 +1,4 @@
-"""The program's own manual, for `hivemind help` and the tool `ask_manual`. It is no part of a hive's knowledge.
+"""The program's own manual, for `hivemind help` and the tool `ask_manual`. A hive's knowledge does not include it.
 
 `manual_vectors.txt` has a model's name and then, for each passage, a digest of its text and its vector.
 `python -m tests.manual` brings it in line with the manual.

@@ -31,7 +31,7 @@ _MIN_WORDS = 8  # a shorter passage may be part of a quote by chance
 
 @frozen
 class WrongQuote:
-    """A quote with the beginning of its file's SHA-256 digest, the task whose result had it, and the person's words."""
+    """A quote with the beginning of its file's SHA-256 digest, the task with the result, and the person's words."""
 
     path: str
     start_line: int
@@ -46,7 +46,7 @@ class WrongQuote:
         return Citation(self.path, self.start_line, self.end_line, self.digest, self.text).place
 
     def is_in(self, passage: Passage) -> bool:
-        """Return True if the passage has lines of the quote, or its words, in whatever file and format."""
+        """Return True if the passage has lines of the quote, or its words, in any file and format."""
         has_lines = self.start_line <= passage.end_line and passage.start_line <= self.end_line
         if has_lines and self.path == passage.path and format_of(self.path) != "pdf":  # a page has many passages
             return True

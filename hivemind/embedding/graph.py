@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 as a graph of onnxruntime's fused operators with 8-bit products, built from the weights of an ONNX file.
 
 The file's own graph multiplies in 32 bits, removes NaN and applies masks, which takes twice the processor time. The graph
-built here computes one text at a time, so that a text's vector depends on no other text.
+built here computes one text at a time, and a text's vector depends on no other text.
 """
 
 from __future__ import annotations

@@ -51,13 +51,13 @@ VERSION = 4
 IDLE_S = 60.0
 _SILENT_S = 60.0  # a client waits so long for a sign of life
 _ALIVE_S = 10.0  # the server's sign of life to a client that waits, while it embeds the texts of others
-_MAX_YIELD_S = 2.0  # background texts wait so long for questions: their agent does nothing else meanwhile
+_MAX_YIELD_S = 2.0  # background texts wait so long for questions: their agent is idle meanwhile
 _START_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _MAX_BYTES = 1 << 26
 _REQUEST_LIMITS = 64, 1 << 20  # texts in a request, characters in a request
 _MAX_WORKERS = 4
-_REMEMBERED = 1_024  # results: of texts that several questions want, or whose client was killed
+_REMEMBERED = 1_024  # results: of texts for several questions, or for a client that was killed
 _FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # one heap for the threads of all clients
 _NICE = 5  # agents have priority
 _CHECK_INTERVAL_S = 1.0
@@ -154,7 +154,7 @@ class SharedEmbedder:
 
     @cached_property
     def background(self) -> SharedEmbedder:
-        """An embedder with the same vectors, whose texts wait for questions."""
+        """An embedder with the same vectors. Its texts wait for questions."""
         return SharedEmbedder(
             self._folder, self._kind, self.name, self.dimension, silent_s=self._silent_s, is_background=True
         )

@@ -28,7 +28,7 @@ def main(path: str, proxy_port: str, listeners: str, *program: str) -> None:
 
 
 def _leave_keyring() -> None:
-    """Begin an empty session keyring: no namespace hides the one that was inherited, which may have the person's keys."""
+    """Begin an empty session keyring: namespaces do not hide the inherited keyring, which may have the person's keys."""
     if (number := _KEYCTL.get(os.uname().machine)) is not None:
         import ctypes
 

@@ -19,20 +19,20 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 @frozen
 class Hosts:
     """Pairs of a name and a port. A name is in lower case, an address in its shortest form, `localhost` is 127.0.0.1, and
-    `*.example.org` stands for the names below example.org."""
+    `*.example.org` means all names below example.org."""
 
     pairs: frozenset[tuple[str, int]]
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> Hosts:
-        """Read entries such as `pypi.org` (ports 443 and 80), `*.example.org:8443`, `127.0.0.1:11434`. Raises ValueError."""
+        """Read entries: `example.org` (ports 443 and 80), `*.example.org:8443`, `127.0.0.1:11434`. Raises ValueError."""
         pairs = set[tuple[str, int]]()
         for entry in entries:
             try:
                 name, port = split_authority(entry)
             except ValueError:
                 raise ValueError(
-                    f"{entry!r} is not a host: write for example pypi.org, *.example.org or 127.0.0.1:11434"
+                    f"{entry!r} is not a host: write for example example.org, *.example.org or 127.0.0.1:11434"
                 ) from None
             pairs |= {(name, number) for number in (_WEB_PORTS if port is None else (port,))}
         return cls(frozenset(pairs))

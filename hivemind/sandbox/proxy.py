@@ -252,7 +252,7 @@ def _request(head: bytes) -> _Request:
         with boundary("request"):
             return _Request.parse(head)
     except Unreadable:
-        raise _Refusal("400 Bad Request", "this is no request with one meaning, or its body has no length") from None
+        raise _Refusal("400 Bad Request", "the request is ambiguous, or its body has no length") from None
 
 
 def _check_tunnel(answer: bytes) -> None:

@@ -62,7 +62,7 @@ class Overview:
     """The state of a hive. `supervisor` is the record of the running supervisor (pid, since) or None. `tasks` counts
     tasks by state; active ones include parked ones. `waiting` and `parked` are pairs of task and reason. `mail_waits`
     pairs an agent with the reason why its unread mail will stay unread. `needs_you` pairs a letter's id with its
-    problem: an unknown address. `unboxed` are the coding agents whose programs have no box. `search` describes how texts
+    problem: an unknown address. `unboxed` are the coding agents without a box. `search` describes how texts
     are searched. `left` pairs a task of an absent member with the time of its return."""
 
     hive: Path

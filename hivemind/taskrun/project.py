@@ -100,7 +100,7 @@ class Project:
 
     def instructions(self, task_text: str, own_files: Collection[str] = ()) -> dict[str, str | None]:
         """Return the project's instructions by path: those of its root, and the nearest ones of each folder that the task
-        names. The text is None for a file that is no text, or too long.
+        names. The text is None for a binary or too long file.
 
         `own_files` are the names of files that the mind reads itself; these are left out.
         """
@@ -129,7 +129,7 @@ class Project:
         return [_skill(path, self._text(path)) for path in paths[:_MAX_SKILLS]]
 
     def _text(self, path: str) -> str | None:
-        """Return the text of a file; None if it is no text or larger than 256 KiB. A link counts as the file of the commit
+        """Return the text of a file; None if it is binary or larger than 256 KiB. A link counts as the file of the commit
         that it names."""
         mode, digest, size = self._files[path]
         if size > _MAX_BYTES:

@@ -101,7 +101,7 @@ class Monitor:
         yield _family("agent_restarts_total", "Processes of an agent that died or were killed.", "agent", restarts)
         ended = {"done": 0, "failed": 0, **{outcome: count for (_, outcome), count in index.counts("tasks").items()}}
         yield _family(
-            "tasks_ended_total", "Tasks that ended, by outcome; one that ends twice counts twice.", "outcome", ended
+            "tasks_ended_total", "Tasks that ended, by outcome; a task that ends twice counts twice.", "outcome", ended
         )
         landings = tuple(
             ({"root": root, "outcome": outcome}, float(count))

@@ -1,6 +1,6 @@
 """The process `metrics` of a swarm: answers `/metrics`, `/healthz` and `/readyz` over HTTP (`hivemind up --metrics PORT`).
 
-It needs no package beside the base ones. On any address but this machine's own, a request must bring the token.
+It needs only the base packages. On any address but this machine's own, a request must bring the token.
 """
 
 from __future__ import annotations
@@ -164,4 +164,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as http.server names it
-        """Write nothing: a monitoring system asks every few seconds."""
+        """Write no log: a monitoring system asks every few seconds."""

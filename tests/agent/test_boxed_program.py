@@ -75,15 +75,15 @@ def test_what_the_box_refuses_is_in_the_trail(coder: Crew):
 
 def test_a_loopback_url_in_env_is_reached_and_said(coder: Crew, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_BASE_URL", "http://127.0.0.1:9/v1")
-    coder.agent_file("mind: {agent: fake, env: [MY_BASE_URL]}\nnetwork: pypi.org\n")
+    coder.agent_file("mind: {agent: fake, env: [MY_BASE_URL]}\nnetwork: example.org\n")
     coder.drop(f"x\n!sh curl -s http://127.0.0.1:9/ || echo status $?\n{FINISH}\n")
     until_idle(coder.start())
     [note] = [line["text"] for line in lines_of(task(coder)) if line.get("event") == "network"]
     assert note == "Its box reaches 127.0.0.1:9: its env or args name it."
-    mind = open_mind({"agent": "fake", "env": ["MY_BASE_URL"]}, root=coder.root, box=BoxSettings(network=("pypi.org",)))
+    mind = open_mind({"agent": "fake", "env": ["MY_BASE_URL"]}, root=coder.root, box=BoxSettings(network=("example.org",)))
     assert isinstance(mind, AgentMind)
     assert mind.network != "open"
-    assert {host for host, _ in mind.network.pairs} == {"127.0.0.1", "pypi.org"}
+    assert {host for host, _ in mind.network.pairs} == {"127.0.0.1", "example.org"}
 
 
 def test_its_commands_through_the_hive_run_in_a_box_too(coder: Crew):

@@ -356,7 +356,7 @@ def test_a_setup_that_fails_is_red_and_runs_again(person: Person) -> None:
     assert (space.home / "setups").read_text() == "x\n" * 3
 
 
-@pytest.mark.parametrize("setup", ["echo getaddrinfo EAI_AGAIN registry.npmjs.org; exit 1", "no-such-program ci"])
+@pytest.mark.parametrize("setup", ["echo getaddrinfo EAI_AGAIN registry.example; exit 1", "no-such-program ci"])
 def test_a_setup_without_network_or_program_is_not_red(person: Person, setup: str) -> None:
     verdict = person.check(person.space("true", setup=setup))
     assert verdict.outcome == "failed_to_run"

@@ -211,7 +211,7 @@ class AcpSession(ProgramSession):
                 self._await_prompt()
 
     def _error_events(self, response: Response, error: JsonRpcError) -> Iterator[events.Event]:
-        """Yield the failure that an error means. On a missing login, the program is first told to take its key."""
+        """Yield the failure that an error means. On a missing login, the program is first asked to use its key."""
         method, reason = response.method, error.message[:500]
         is_session = method in ("session/new", "session/load", "session/resume")
         if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:

@@ -39,7 +39,7 @@ class AgentPlan:
 
 @frozen
 class ProgramCall:
-    """A call of one of the program's own tools, as far as it is known. A later event with the same id replaces it.
+    """A call of one of the program's own tools, with all that is known. A later event with the same id replaces it.
 
     `kind` is the protocol's kind of call (read, edit, execute, fetch …), "" if unknown. `paths` are the files that it touches.
     """
@@ -92,14 +92,14 @@ class OtherUpdate:
 
 @frozen
 class Problem:
-    """The reason that the program gives for an error; it may still go on."""
+    """The program's reason for an error; it may still go on."""
 
     reason: str
 
 
 @frozen
 class TurnEnd:
-    """The program has ended its turn, for a `reason` such as end_turn, cancelled or refusal."""
+    """The program has ended its turn, for a `reason`: end_turn, cancelled, refusal …"""
 
     reason: str = "end_turn"
 

@@ -67,7 +67,7 @@ def command_of(call: ProgramCall) -> str:
 
 
 def _programs(command: str) -> set[str]:
-    """Return the programs of a shell's command line, empty if they cannot be told from its words alone."""
+    """Return the programs of a shell's command line, empty if its words alone do not show them."""
     if any(mark in command for mark in ("$", "`", "\n", "(", ")", "{", "}", "<", ">", "\\")):
         return set()
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)

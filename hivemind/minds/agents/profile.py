@@ -91,7 +91,7 @@ class AgentProgram(StrictModel):
 
 
 class UsagePaths(StrictModel):
-    """The places of usage figures in a message. Each is a path, or a list of paths whose values are added."""
+    """The places of usage figures in a message. Each is a path, or a list of paths with values to add."""
 
     tokens_in: _Paths = []
     tokens_out: _Paths = []
@@ -100,7 +100,7 @@ class UsagePaths(StrictModel):
     money: _Paths = []
 
     def read(self, message: Mapping[str, Any]) -> Usage:
-        """Return the usage in a message. What is no number ≥ 0 counts as 0."""
+        """Return the usage in a message. Only numbers ≥ 0 count."""
 
         def total(paths: _Paths) -> float:
             values = [value_at(message, path) for path in ([paths] if isinstance(paths, str) else paths)]
@@ -190,7 +190,7 @@ class Profile(StrictModel):
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
     before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
     `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
-    over the runs of a session. `protocol` is the one that serves it best. `reads` are the files of instructions and the folders
+    over the runs of a session. `protocol` serves it best. `reads` are the files of instructions and the folders
     of skills that it reads itself.
     """
 

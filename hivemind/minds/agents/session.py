@@ -1,4 +1,4 @@
-"""A coding agent's running program: its output as events, whatever its protocol."""
+"""A coding agent's running program: its output as events, in any protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProgramSession:
     takes_answers = False
     """True if `answer` can allow or reject a call."""
     due = math.inf
-    """The time (monotonic) at which `read` has something to do without input."""
+    """The time (monotonic) of the next `read` without input."""
 
     def __init__(self, command: GuardedCommand, *, exit_s: float = EXIT_S) -> None:
         """Read the program's output. After that has ended, the program has `exit_s` seconds to exit."""
