@@ -32,7 +32,7 @@ class Hosts:
                 name, port = split_authority(entry)
             except ValueError:
                 raise ValueError(
-                    f"{entry!r} is not a host: write for example example.org, *.example.org or 127.0.0.1:11434"
+                    f"{entry!r} is not a host: write it like example.org, *.example.org or 127.0.0.1:11434"
                 ) from None
             pairs |= {(name, number) for number in (_WEB_PORTS if port is None else (port,))}
         return cls(frozenset(pairs))

@@ -340,7 +340,7 @@ def test_hosts_are_names_with_ports_and_wildcards_stand_for_names_below():
     "entry", ["", "*", "*.", "https://example.org", "example.org/simple", "a b", "x:0", "x:99999", "a..b", "10.0.0.0/8"]
 )
 def test_an_entry_that_is_no_host_is_refused_in_words(entry: str):
-    with pytest.raises(ValueError, match=r"is not a host: write for example pypi\.org"):
+    with pytest.raises(ValueError, match=r"is not a host: write it like example"):
         Hosts.parse([entry])
 
 
