@@ -384,11 +384,11 @@ class Docmem(DatabaseOwner):
             with self.database.read() as sql:
                 units = Units(sql, self._engine.stemmer, text, keys=keys, below=below)
                 _, best_units = self._engine.search_words(units, query, _EMBEDDED_FIRST)
-            # new or tagged passages come first
-            first_units = {*best_units[:_EMBEDDED_FIRST], *best_units[-_EMBEDDED_FIRST:]}
+                # new or tagged passages come first
+                first_keys = units.keys_of({*best_units[:_EMBEDDED_FIRST], *best_units[-_EMBEDDED_FIRST:]})
             try:
-                self._embed(len(first_units), only_keys=first_units)
-                self._embed(_EMBEDDED_FIRST - len(first_units))  # few matches by words: others may match by meaning
+                self._embed(len(first_keys), only_keys=first_keys)
+                self._embed(_EMBEDDED_FIRST - len(first_keys))  # few matches by words: others may match by meaning
             except EmbedderUnavailable as error:
                 _log.warning("documents: searched with existing vectors only: %s", error)
         return query

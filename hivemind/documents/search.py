@@ -12,7 +12,7 @@ from typing import Any
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
-from hivemind.documents.passages import Passage, PassagePart, read_parts
+from hivemind.documents.passages import Passage, PassagePart, read_parts, vector_keys
 from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
@@ -60,9 +60,9 @@ class Units:
         within = "TRUE" if keys is None else " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
         self._bounds = [bound for key in keys or () for bound in (key, key + "/", key + "0")]
         self._units = (
-            "SELECT n.id, coalesce(h.seq, n.seq) FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
+            "SELECT n.id, n.seq, coalesce(h.seq, n.seq) FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
             " LEFT JOIN places p ON p.node_id = n.id LEFT JOIN files f ON f.id = p.file_id"
-            " LEFT JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
+            " LEFT JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads = 1"
             " LEFT JOIN nodes h ON h.id = q.node_id"
             f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within}) ORDER BY j.key"
         )
@@ -89,27 +89,30 @@ class Units:
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         stems = set(self._stems(words))
         unindexed = [seq for seq, node_stems in self._unindexed_stems.items() if not stems.isdisjoint(node_stems)]
-        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], tagged=True))
+        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], tagged=True).values())
         if not words:
             return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
         for row_limit in (2 * limit, -1):  # all rows only if `keys` or `below` exclude most of the best
             seqs = [seq for (seq,) in self._sql.execute(best, (or_query([*words, *self._phrases]), row_limit))]
-            indexed = dict.fromkeys(self._units_of(seqs))
+            indexed = dict.fromkeys(self._units_of(seqs).values())
             if len(indexed) >= limit or len(seqs) != row_limit:
                 break
         return list(units | dict.fromkeys(list(indexed)[:limit]))
 
-    def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> list[int]:
+    def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> dict[int, int]:
         """Return the units of the nodes that `keys` and `below` admit, in the order of `seqs`; headings only if `tagged`."""
         rows = self._sql.execute(self._units, (json.dumps(seqs), tagged, *self._bounds)).fetchall()
         if self._below is not None:
-            ancestries = tree.ancestries(self._sql, [node_id for node_id, _ in rows])
+            ancestries = tree.ancestries(self._sql, [node_id for node_id, *_ in rows])
             rows = [row for row in rows if any(node.id == self._below for node in ancestries[row[0]])]
-        return [unit for _, unit in rows]
+        return {seq: unit for _, seq, unit in rows}
 
-    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        return set(self._units_of(ids))
+    def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
+        return self._units_of(keys)
+
+    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
+        return dict.fromkeys(ids) | vector_keys(self._sql, ids)
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         units = list(ids)
@@ -167,11 +170,7 @@ def find_passages(
     passages = []
     for hit in hits:
         part = source.parts[hit.id]
-        near = (
-            None
-            if hit.part_similarity is None
-            else 1 - (1 - hit.part_similarity.position) * len(part.embedded_text) / max(1, len(part.plain_text))
-        )
+        near = None if hit.part_similarity is None else hit.part_similarity.position
         quote = quote_span(part.text, terms, engine.stemmer, near)
         passages.append(part.to_passage(round(hit.score, 6), hit.why, hit.confidence, quote))
     return passages

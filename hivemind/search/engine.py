@@ -39,8 +39,11 @@ class CandidateSource(Protocol):
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         """Return the ids of the best full-text matches, best first. `words` consist of letters and digits; may be empty."""
 
-    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        """Return the ids of items that exist and that this search may find."""
+    def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
+        """Return, by the key of a vector, the id of its item, for items that this search may find."""
+
+    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
+        """Return the keys of the items' vectors, in reading order, each with its item's id."""
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
         """Load the items with these ids, except items that this search may not find."""
@@ -142,10 +145,13 @@ class Engine:
         fetch_limit = limit
         while True:
             neighbours = self.vectors.nearest(sql, query.model, query.vectors.vector, fetch_limit, source.groups)
-            searchable_ids = set(source.filter_ids([item_id for item_id, _ in neighbours]))
-            searchable = [pair for pair in neighbours if pair[0] in searchable_ids]
+            ids = source.ids_of([key for key, _ in neighbours])
+            searchable = dict[int, float]()
+            for key, cosine in neighbours:
+                if key in ids:
+                    searchable.setdefault(ids[key], cosine)  # the item's nearest vector
             if len(searchable) >= limit or len(neighbours) < fetch_limit:
-                return searchable[:limit]
+                return [*searchable.items()][:limit]
             fetch_limit *= 8
 
     def coverage(self, query: str, text: str) -> float:
@@ -166,9 +172,10 @@ class Engine:
         readings = read_items(items, [term.stem for term in query.terms], self.stemmer)
         cosines, part_similarities = dict(known_cosines), dict[int, PartSimilarity]()
         if query.vectors is not None:
-            ids = [item.id for item in items]
-            cosines |= self.vectors.cosines(sql, query.model, query.vectors.vector, {*ids} - known_cosines.keys())
-            part_similarities = compare_parts(sql, query.model, query.vectors, ids)
+            ids_by_key = source.keys_of([item.id for item in items])
+            for key, cosine in self.vectors.cosines(sql, query.model, query.vectors.vector, ids_by_key).items():
+                cosines[ids_by_key[key]] = max(cosine, cosines.get(ids_by_key[key], -1.0))
+            part_similarities = compare_parts(sql, query.model, query.vectors, ids_by_key)
         word_matches = match_items(query, items, readings, weights)
         positions = {item.address: position for position, item in enumerate(items)}
         candidates = []
