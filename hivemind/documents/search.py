@@ -18,6 +18,7 @@ from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
 from hivemind.search import Confidence, Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import context_fields
+from hivemind.search.languages import language_of
 from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import Stemmer, count_rows, or_query, significant_words, words_of
@@ -33,6 +34,17 @@ MIN_COVERED = 0.4
 """A passage answers if it covers at least this share of the question's words (rare words count more), …"""
 MIN_COSINE = 0.35
 """… or if its vector, or the vector of one of its sentences, has at least this cosine to the question."""
+
+
+def question_language(sql: sqlite3.Connection, text: str) -> str:
+    """Return the language of a question: by its stop words or, without any, that of the documents."""
+    if language := language_of(text):
+        return language
+    rows = sql.execute("SELECT text FROM nodes WHERE token_count > 20 LIMIT ?", (_SAMPLED_NODES,))
+    return language_of(" ".join(text for (text,) in rows), "english")
+
+
+_SAMPLED_NODES = 50  # texts by which the language of the documents is told
 
 
 class Units:
@@ -79,7 +91,7 @@ class Units:
 
     def count_items(self, word: str, bound: int) -> int:
         [stem] = self._stems([word])
-        return count_rows(self._sql, word, bound) + sum(
+        return count_rows(self._sql, self._stems.pattern(word), bound) + sum(
             stem in node_stems for node_stems in self._unindexed_stems.values()
         )
 
@@ -93,8 +105,9 @@ class Units:
         if not words:
             return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
+        pattern = " OR ".join([*map(self._stems.pattern, words), *(f'"{phrase}"' for phrase in self._phrases)])
         for row_limit in (2 * limit, -1):  # all rows only if `keys` or `below` exclude most of the best
-            seqs = [seq for (seq,) in self._sql.execute(best, (or_query([*words, *self._phrases]), row_limit))]
+            seqs = [seq for (seq,) in self._sql.execute(best, (pattern, row_limit))]
             indexed = dict.fromkeys(self._units_of(seqs).values())
             if len(indexed) >= limit or len(seqs) != row_limit:
                 break
@@ -162,7 +175,8 @@ def find_passages(
     engine: Engine, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
 ) -> list[Passage]:
     """Return the passages of the files at or below `keys` that answer best, best first; equal scores by path and line."""
-    source = Units(sql, engine.stemmer, query.text, keys=keys)
+    stemmer = engine.stemmer_of(query.language)
+    source = Units(sql, stemmer, query.text, keys=keys)
     hits, parsed_query = engine.search(
         sql, source, query, limit, candidate_filter=lambda _, candidates: [*map(_passage_answers, candidates)]
     )
@@ -171,7 +185,7 @@ def find_passages(
     for hit in hits:
         part = source.parts[hit.id]
         near = None if hit.part_similarity is None else hit.part_similarity.position
-        quote = quote_span(part.text, terms, engine.stemmer, near)
+        quote = quote_span(part.text, terms, stemmer, near)
         passages.append(part.to_passage(round(hit.score, 6), hit.why, hit.confidence, quote))
     return passages
 
@@ -247,7 +261,7 @@ def score_units(
 ) -> list[ScoredUnit]:
     """Return the units that answer best, best first; units with a tag of the query come first."""
     tags = tags_in(query.text)
-    source = Units(sql, engine.stemmer, query.text, below=below)
+    source = Units(sql, engine.stemmer_of(query.language), query.text, below=below)
     has_words = not tags or any(word not in tags for word in significant_words(without_tags(query.text)))
 
     def answers(candidate: Candidate) -> bool:

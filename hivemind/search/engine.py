@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from hivemind.embedding import VectorTable
@@ -11,6 +12,7 @@ from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.search.answers import Confidence, confidence_of
 from hivemind.search.item import Item, read_items
+from hivemind.search.languages import SnowballStemmer
 from hivemind.search.parts import PartSimilarity, compare_parts
 from hivemind.search.query import Query, add_terms, rarest_words
 from hivemind.search.ranking import Candidate, Weights, match_items, rank
@@ -101,6 +103,9 @@ class Engine:
         self.vectors: VectorStore = vectors or VectorTable()
         self.weights = weights or Weights()
         self.stemmer = Stemmer()
+        self.stemmer_of = lru_cache(1)(
+            lambda language: SnowballStemmer(language) if language != "english" else self.stemmer
+        )
         self._candidates, self._candidates_read = candidates, candidates_read
 
     def search(
@@ -136,7 +141,7 @@ class Engine:
 
     def search_words(self, source: CandidateSource, query: Query, limit: int) -> tuple[Query, Sequence[int]]:
         """Return the query with its terms added, and the ids of the items that match best by words, best first."""
-        parsed_query = add_terms(query, self.stemmer, source.total, source.count_items)
+        parsed_query = add_terms(query, self.stemmer_of(query.language), source.total, source.count_items)
         return parsed_query, source.find_by_words(rarest_words(parsed_query.terms, limit, source.total), limit)
 
     def nearest(self, sql: Sql, source: CandidateSource, query: Query, limit: int) -> list[tuple[int, float]]:
@@ -169,7 +174,7 @@ class Engine:
         weights: Weights,
     ) -> list[Candidate]:
         items = _with_neighbours(source, source.items(sorted(ids)))
-        readings = read_items(items, [term.stem for term in query.terms], self.stemmer)
+        readings = read_items(items, [term.stem for term in query.terms], self.stemmer_of(query.language))
         cosines, part_similarities = dict(known_cosines), dict[int, PartSimilarity]()
         if query.vectors is not None:
             ids_by_key = source.keys_of([item.id for item in items])

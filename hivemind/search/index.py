@@ -262,7 +262,7 @@ class _IndexSource:
         ).fetchone()
 
     def count_items(self, word: str, bound: int) -> int:
-        return count_rows(self._sql, word, bound, *self._keys)
+        return count_rows(self._sql, or_query([word]), bound, *self._keys)
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         rows = self._sql.execute(
