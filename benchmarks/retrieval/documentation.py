@@ -266,7 +266,7 @@ class Outcome:
         if not quotes:
             return cls(bool(question.answers), rank, "none", 0.0)
         first = quotes[0].confidence
-        return cls(bool(question.answers), rank, "none" if first.level == "weak" else first.level, first.value)
+        return cls(bool(question.answers), rank, "none" if first.is_refusal else first.level, first.value)
 
 
 def _auroc(pairs: Sequence[tuple[float, bool]]) -> float:

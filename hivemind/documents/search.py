@@ -25,8 +25,8 @@ from hivemind.search.words import Stemmer, count_rows, or_query, significant_wor
 from hivemind.words import truncate
 
 WEIGHTS = Weights(
-    meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
-    written=0.5, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
+    meaning=1.0, sentence=0.6, late=1.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.3,
+    written=0.2, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
 """The weights of features for documents, chosen on the tuning half of the questions in benchmarks/retrieval."""
 
@@ -186,7 +186,8 @@ def find_passages(
         part = source.parts[hit.id]
         near = None if hit.part_similarity is None else hit.part_similarity.position
         quote = quote_span(part.text, terms, stemmer, near)
-        passages.append(part.to_passage(round(hit.score, 6), hit.why, hit.confidence, quote))
+        confidence = engine.rate_quote(parsed_query, hit, part.text[slice(*quote)], part.titles)
+        passages.append(part.to_passage(round(hit.score, 6), hit.why, confidence, quote))
     return passages
 
 

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from hivemind.embedding import VectorTable
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
-from hivemind.search.answers import Confidence, confidence_of
+from hivemind.search.answers import Confidence, Evidence, confidence_of
 from hivemind.search.item import Item, read_items
 from hivemind.search.languages import SnowballStemmer
 from hivemind.search.parts import PartSimilarity, compare_parts
 from hivemind.search.query import Query, add_terms, rarest_words
-from hivemind.search.ranking import Candidate, Weights, match_items, rank
+from hivemind.search.ranking import Candidate, RankedCandidate, Weights, match_items, rank
 from hivemind.search.words import Stemmer, significant_words, words_of
 
 _CANDIDATES = 200  # from the full-text index, and as many from the vectors
@@ -74,7 +74,7 @@ class SearchHit:
     """An item found by a search.
 
     `score` orders the hits of one search. `similarity` is the cosine to the query, 0 without a vector. `why` explains the
-    hit in words. `part_similarity` is None if the item has no parts.
+    hit in words. `part_similarity` is None if the item has no parts. `evidence` is None without late interaction.
     """
 
     item: Item
@@ -82,7 +82,12 @@ class SearchHit:
     similarity: float
     confidence: Confidence
     why: str
-    part_similarity: PartSimilarity | None
+    candidate: Candidate
+    evidence: Evidence | None
+
+    @property
+    def part_similarity(self) -> PartSimilarity | None:
+        return self.candidate.part_similarity
 
     @property
     def id(self) -> int:
@@ -130,11 +135,12 @@ class Engine:
         ids = _fuse_rankings([word_ids, list(cosines_by_id)], max(self._candidates_read, 2 * limit))
         candidates = self._read_candidates(sql, source, parsed_query, ids, cosines_by_id, weights)
         ranking = rank(parsed_query, candidates, weights)
+        evidence_of = _evidence_finder(candidates, ranking) if weights.late else lambda _: None
         is_accepted = candidate_filter(parsed_query, candidates)
         ranking = [ranked_candidate for ranked_candidate in ranking if is_accepted[ranked_candidate.position]]
         return (
             self._hit(
-                ranked_candidate.score, candidates[ranked_candidate.position], ranked_candidate.explain, parsed_query
+                ranked_candidate, candidates[ranked_candidate.position], parsed_query, evidence_of(ranked_candidate)
             )
             for ranked_candidate in ranking[:limit]
         ), parsed_query
@@ -192,8 +198,8 @@ class Engine:
             )
         return candidates
 
-    def _hit(self, score: float, candidate: Candidate, explain: Callable[[Candidate], str], query: Query) -> SearchHit:
-        explanation = explain(candidate)
+    def _hit(self, ranked: RankedCandidate, candidate: Candidate, query: Query, evidence: Evidence | None) -> SearchHit:
+        explanation = ranked.explain(candidate)
         if query.words_only_reason is not None:
             explanation += f"; by words only: {query.words_only_reason}"
         elif query.vectors is not None and candidate.cosine is None:
@@ -202,7 +208,51 @@ class Engine:
         confidence = confidence_of(
             query, candidate.match.words_by_field, candidate.match.coverage, candidate.cosine, candidate.part_similarity
         )
-        return SearchHit(candidate.item, score, similarity, confidence, explanation, candidate.part_similarity)
+        return SearchHit(candidate.item, ranked.score, similarity, confidence, explanation, candidate, evidence)
+
+    def rate_quote(self, query: Query, hit: SearchHit, quote: str, titles: Sequence[str]) -> Confidence:
+        """Return the confidence that a hit answers, judged by its quote and the titles above it."""
+        stems = set(self.stemmer_of(query.language)(words_of("\n".join((quote, *titles)))))
+        covered_count = sum(term.stem in stems for term in query.question_terms)
+        match = hit.candidate.match
+        return confidence_of(
+            query,
+            match.words_by_field,
+            match.coverage,
+            hit.candidate.cosine,
+            hit.part_similarity,
+            hit.evidence,
+            (quote, covered_count),
+        )
+
+
+def _evidence_finder(
+    candidates: Sequence[Candidate], ranking: Sequence[RankedCandidate]
+) -> Callable[[RankedCandidate], Evidence | None]:
+    """Return a function that compares a candidate with the others: None if it has no parts for late interaction."""
+    by_words = sorted(range(len(candidates)), key=lambda position: -candidates[position].match.score)
+    by_meaning = sorted(range(len(candidates)), key=lambda position: -candidates[position].best_cosine)
+
+    def find_evidence(ranked: RankedCandidate) -> Evidence | None:
+        own = candidates[ranked.position]
+        own_similarity = _late_similarity(own)
+        if own_similarity is None:
+            return None
+        others = [other for other in ranking if other is not ranked]
+        rivals = [other for other in others if candidates[other.position].session != own.session] or others
+        similarities = [_late_similarity(candidates[rival.position]) or 0.0 for rival in rivals]
+        return Evidence(
+            own_similarity - max(similarities, default=own_similarity),
+            ranked.score - max((rival.score for rival in rivals), default=ranked.score),
+            by_words.index(ranked.position) + 1,
+            by_meaning.index(ranked.position) + 1,
+        )
+
+    return find_evidence
+
+
+def _late_similarity(candidate: Candidate) -> float | None:
+    return None if candidate.part_similarity is None else candidate.part_similarity.word_similarity
 
 
 def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -> list[Item]:

@@ -138,7 +138,7 @@ def _answer_text(quotes: Sequence[Quote], *, includes_evidence: bool = False) ->
         return NOTHING_FOUND
     best = quotes[0]
     lines = [f"Confidence: {best.confidence.level}. The first quote {best.confidence.reason}."]
-    if best.is_weak:
+    if best.confidence.is_refusal:
         lines = [f"{NO_ANSWER} ({best.confidence.reason}):"]
     lines += [_quote_text(quote) for quote in quotes if includes_evidence or quote.is_weak or quote.remembered]
     return "\n\n".join(lines)
