@@ -13,16 +13,16 @@ from typing import Any
 from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
 from hivemind.documents.passages import Passage, PassagePart, read_parts, vector_keys
+from hivemind.documents.progress import sampled_language
 from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
 from hivemind.search import Confidence, Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import context_fields
-from hivemind.search.languages import language_of
 from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import Stemmer, count_rows, or_query, significant_words, words_of
-from hivemind.words import truncate
+from hivemind.words import is_unspaced, language_of, truncate
 
 WEIGHTS = Weights(
     meaning=1.0, sentence=0.6, late=1.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.3,
@@ -38,13 +38,7 @@ MIN_COSINE = 0.35
 
 def question_language(sql: sqlite3.Connection, text: str) -> str:
     """Return the language of a question: by its stop words or, without any, that of the documents."""
-    if language := language_of(text):
-        return language
-    rows = sql.execute("SELECT text FROM nodes WHERE token_count > 20 LIMIT ?", (_SAMPLED_NODES,))
-    return language_of(" ".join(text for (text,) in rows), "english")
-
-
-_SAMPLED_NODES = 50  # texts by which the language of the documents is told
+    return language_of(text) or sampled_language(sql) or "english"
 
 
 class Units:
@@ -90,6 +84,8 @@ class Units:
         self.nodes = dict[int, Node]()
 
     def count_items(self, word: str, bound: int) -> int:
+        if is_unspaced(word):
+            return len(self._find_pairs([word], bound + 1))
         [stem] = self._stems([word])
         return count_rows(self._sql, self._stems.pattern(word), bound) + sum(
             stem in node_stems for node_stems in self._unindexed_stems.values()
@@ -105,13 +101,25 @@ class Units:
         if not words:
             return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
-        pattern = " OR ".join([*map(self._stems.pattern, words), *(f'"{phrase}"' for phrase in self._phrases)])
+        pairs = [word for word in words if is_unspaced(word)]
+        units |= dict.fromkeys(self._units_of(self._find_pairs(pairs, limit)).values()) if pairs else {}
+        patterns = [self._stems.pattern(word) for word in words if word not in pairs]
+        if not (pattern := " OR ".join([*patterns, *(f'"{phrase}"' for phrase in self._phrases)])):
+            return list(units)
         for row_limit in (2 * limit, -1):  # all rows only if `keys` or `below` exclude most of the best
             seqs = [seq for (seq,) in self._sql.execute(best, (pattern, row_limit))]
             indexed = dict.fromkeys(self._units_of(seqs).values())
             if len(indexed) >= limit or len(seqs) != row_limit:
                 break
         return list(units | dict.fromkeys(list(indexed)[:limit]))
+
+    def _find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
+        """Return the nodes with most of the pairs of characters. The texts themselves are searched: no index has pairs."""
+        statement = (
+            "SELECT n.seq FROM nodes n CROSS JOIN json_each(?) j WHERE instr(n.text, j.value)"
+            " GROUP BY n.seq ORDER BY count(*) DESC, n.seq LIMIT ?"
+        )
+        return [seq for (seq,) in self._sql.execute(statement, (json.dumps(pairs), limit))]
 
     def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> dict[int, int]:
         """Return the units of the nodes that `keys` and `below` admit, in the order of `seqs`; headings only if `tagged`."""

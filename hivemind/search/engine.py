@@ -12,10 +12,10 @@ from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.search.answers import Confidence, Evidence, confidence_of
 from hivemind.search.item import Item, read_items
-from hivemind.search.languages import SnowballStemmer
 from hivemind.search.parts import PartSimilarity, compare_parts
 from hivemind.search.query import Query, add_terms, rarest_words
 from hivemind.search.ranking import Candidate, RankedCandidate, Weights, match_items, rank
+from hivemind.search.snowball import SnowballStemmer
 from hivemind.search.words import Stemmer, significant_words, words_of
 
 _CANDIDATES = 200  # from the full-text index, and as many from the vectors

@@ -13,7 +13,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding import TextVectors
 from hivemind.frozen import frozen
 from hivemind.search.words import MAX_TERMS, Stemmer, rarity, significant_words, words_of
-from hivemind.words import GENERIC_WORDS, STOP_WORDS
+from hivemind.words import GENERIC_WORDS, STOP_WORDS, is_unspaced
 
 _MONTHS = tuple("january february march april may june july august september october november december".split())  # noqa: SIM905
 _MONTH = {name: number for number, name in enumerate(_MONTHS, 1)}
@@ -195,6 +195,8 @@ def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[
         if stem in terms:
             continue
         item_count = count_items(word, bound)
+        if not item_count and is_unspaced(word):
+            continue  # a pair across two words, or of a word that only asks
         weight = rarity(item_count or 2, max(total, 100)) * (_GENERIC_WEIGHT if word in GENERIC_WORDS else 1.0)
         if not item_count and word not in GENERIC_WORDS:
             weight *= _NAME_WEIGHT if word in written_names else _UNKNOWN_WEIGHT

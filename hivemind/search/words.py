@@ -7,9 +7,10 @@ import re
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 from hivemind.fs.database import Connection
-from hivemind.words import STOP_WORDS
+from hivemind.words import STOP_WORDS, UNSPACED, is_unspaced
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """The tokenizer of the full-text indexes of all stores."""
@@ -23,10 +24,17 @@ _K1, _B = 1.2, 0.75  # saturation and length normalisation, the usual values
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in order, in lower case."""
+    """Return the words of a text in order, in lower case; of Chinese and Japanese, the pairs of characters."""
     if text.isascii():
         return text.translate(_ASCII).split()
-    return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
+    words = [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
+    return [part for word in words for part in _pairs(word)] if UNSPACED.search(text) else words
+
+
+def _pairs(word: str) -> list[str]:
+    """Split a word of a script without spaces into its overlapping pairs of characters; return other words as they are."""
+    runs = [run for run in UNSPACED.split(word) if run]
+    return [pair for run in runs for pair in ([a + b for a, b in pairwise(run)] if is_unspaced(run) else ()) or [run]]
 
 
 def significant_words(query: str, limit: int = MAX_TERMS, stop_words: Collection[str] = STOP_WORDS) -> list[str]:
