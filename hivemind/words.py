@@ -1,8 +1,13 @@
-"""Stop words, generic words of questions, and functions that put durations and values into words."""
+"""Stop words (a text's language is told by them), generic words of questions, and durations and values in words."""
 
 from __future__ import annotations
 
+import re
+
 _MAX_CHARS = 60
+_TEXT_WORDS = 2_000  # words of a long text by which its language is told
+_WORD = re.compile(r"[^\W_]+")
+UNSPACED = re.compile(r"([\u3005\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)")
 
 
 def duration(seconds: float) -> str:
@@ -63,3 +68,42 @@ GENERIC_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a list of words, not of literals
 )
 """Words that occur in questions about any subject and have a low weight in search."""
+
+_STOP_WORDS = {
+    "english": "the of and to is in that it for with as are this be on not you how what which does do when can why where my i",
+    "german": "der die und das ist nicht ein eine den dem mit von zu im für auf sich wie ich kann man was welche wo warum mein"
+    " ohne meine wird werden bei oder aus als einen einer eines des mir mich heißt ob",
+    "french": "le la les des et est un une du que qui dans pour sur pas ne je comment quel quelle quels quelles où pourquoi mon"
+    " ma mes avec puis-je faut il elle sont aux au ce cette ou par",
+    "spanish": "el la los las de y es un una que en para por con no se cómo qué cuál cuáles dónde cuándo mi mis del al lo su"
+    " está son como puedo hay",
+    "italian": "il lo la gli le di e è un una che in per con non si come quale quali dove quando perché mio mia del della dei"
+    " sono posso nel alla da",
+    "portuguese": "o os as de e é um uma que em para por com não se como qual quais onde quando meu minha do da dos das no na"
+    " está são posso ao",
+    "dutch": "de het een en van niet dat die in op te voor met hoe wat welke waar wanneer mijn ik kan er aan zijn wordt of"
+    " naar bij om als",
+    "swedish": "och att det är en ett inte som på av för med hur vad vilken vilket var när min mitt jag kan den om till från",
+    "danish": "og at det er en et ikke som på af med hvordan hvad hvilken hvilket hvor hvornår min mit jeg kan den om til fra",
+    "norwegian": "og å det er en et ikke som på av for med hvordan hva hvilken hvilket hvor når min mitt jeg kan den om til fra",
+    "finnish": "ja on ei se että joka mikä miten missä milloin miksi minun voinko voi kuin tai ovat mutta kun tämä",
+    "hungarian": "az és egy hogy nem van mi hogyan melyik hol mikor miért meg de ha vagy ez lehet",
+    "polish": "w na z się nie jest że jak co który która które gdzie kiedy dlaczego mój moja czy mogę dla po od",
+    "romanian": "și de la un o este nu în cu pe care ce cum unde când pentru din sunt mai sau al ale să pot",
+    "russian": "и в на не с что как это по из у от для к а но где когда почему какой какая какие мой моя ли или я можно",
+}
+STOP_WORDS_OF = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
+
+
+def language_of(text: str, default: str = "") -> str:
+    """Return the language whose stop words occur most often in a text, or `default` if no language leads."""
+    words = [word.casefold() for word in _WORD.findall(text)[:_TEXT_WORDS]]
+    counts = {name: sum(word in stop_words for word in words) for name, stop_words in STOP_WORDS_OF.items()}
+    highest = max(counts.values())
+    leading = [name for name, count in counts.items() if count == highest > 0] or [default]
+    return default if default in leading else leading[0]  # English comes first
+
+
+def is_unspaced(word: str) -> bool:
+    """Return True for a word that begins in Chinese or Japanese, which have no spaces between words."""
+    return UNSPACED.match(word) is not None

@@ -7,23 +7,26 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import random
 import re
 import shutil
 import tempfile
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.retrieval.kept import Kept
+from hivemind.agent.candidates import PER_QUESTION
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.passages import PassagePart, read_parts
 from hivemind.embedding import Embedder, FineEmbedder, embed_packed, open_embedder
 from hivemind.layout import Layout
-from hivemind.search import merge_hits
+from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.search.words import Stemmer, bm25_scores, rarity, significant_words, words_of
 
 __all__ = ["SYSTEMS", "Question", "Tree", "build", "main", "questions", "show"]
@@ -32,12 +35,17 @@ _FOLDERS = {
     "handbook": ("pages", [""], ".md"),
     "redis": ("", ["commands", "docs"], ".md"),
     "scrapy": ("docs", [""], ".rst"),
+    "borg": ("", [""], ".html"),
+    "debian-reference-de": ("", [""], ".html"),
+    "npm": ("", [""], ".md"),
+    "vim": ("", [""], ".txt"),
 }
 _K = 60  # of reciprocal rank fusion, as is usual
 _DEPTH = 10
 _DRAWN = 4_000  # samples of a bootstrap
+_Z = 1.645  # of Wilson's interval: its lower end is exceeded with 95 %, both ends hold 90 %
 _TARGET = re.compile(r"\]\([^)]*\)")
-_WORD = re.compile(r"[a-z0-9]+")
+_WORDS = {"questions.jsonl": re.compile(r"[a-z0-9]+"), "shipped.jsonl": re.compile(r"[^\W_]+")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +57,17 @@ class Question:
     half: str
     text: str
     answers: tuple[tuple[str, int, str], ...]
+    source: str
 
     def is_right_file(self, path: str) -> bool:
         return any(path == file for file, _, _ in self.answers)
 
     def is_answered_by(self, path: str, text: str) -> bool:
         """Whether a text from a file (relative as in the questions) has the words that answer."""
-        words = _WORD.findall(_TARGET.sub("]", text).lower())
+        if self.source == "shipped.jsonl":
+            words = _WORDS[self.source].findall(unicodedata.normalize("NFKC", text).casefold())
+        else:
+            words = _WORDS[self.source].findall(_TARGET.sub("]", text).lower())
         return any(path == file and wanted in _prints(words, many) for file, many, wanted in self.answers)
 
 
@@ -67,10 +79,11 @@ def _prints(words: Sequence[str], many: int) -> set[str]:
 def questions(half: str | None = None) -> list[Question]:
     """The questions of a half ("tune", "held"), or all."""
     found = []
-    for line in (Path(__file__).parent / "questions.jsonl").read_text().splitlines():
-        told = json.loads(line)
-        answers = tuple((os.path.normpath(one["file"]), one["words"], one["print"]) for one in told["answers"])
-        found.append(Question(told["tree"], told["kind"], told["half"], told["question"], answers))
+    for source in _WORDS:
+        for line in (Path(__file__).parent / source).read_text().splitlines():
+            told = json.loads(line)
+            answers = tuple((os.path.normpath(one["file"]), one["words"], one["print"]) for one in told["answers"])
+            found.append(Question(told["tree"], told["kind"], told["half"], told["question"], answers, source))
     return [one for one in found if half in (None, one.half)]
 
 
@@ -140,9 +153,10 @@ def _copy(source: Path, below: Sequence[str], suffix: str, target: Path) -> int:
     return len(files)
 
 
-def build(data: Path, folder: Path, embedder: Embedder) -> dict[str, Tree]:
-    """All trees; what a folder has already is used again."""
-    return {name: Tree(name, data / name, folder, embedder) for name in _FOLDERS}
+def build(data: Path, folder: Path, embedder: Embedder, names: Collection[str] = ()) -> dict[str, Tree]:
+    """The trees that `data` has (of these names, if there are any); what a folder has already is used again."""
+    present = [name for name in _FOLDERS if (data / name).is_dir() and (not names or name in names)]
+    return {name: Tree(name, data / name, folder, embedder) for name in present}
 
 
 def _fused(tree: Tree, question: str) -> list[tuple[str, str]]:
@@ -157,18 +171,28 @@ def _passages(tree: Tree, question: str) -> list[tuple[str, str]]:
     return [(tree.relative(one.path), one.text) for one in tree.knowledge.search(question, limit=_DEPTH)]
 
 
+def answer(tree: Tree, question: str) -> list[Quote]:
+    """The quotes of the product's answer, best first."""
+    entries = [
+        {
+            "content": passage.cite().text,
+            "metadata": {
+                "answers": {question: round(passage.confidence.value, 2)},
+                "why": passage.confidence.reason,
+                "citation": asdict(passage.cite()),
+            },
+        }
+        for passage in tree.knowledge.search(question, limit=PER_QUESTION)
+    ]
+    return quotes_for(question, entries)
+
+
 def _quotes(tree: Tree, question: str) -> list[tuple[str, str]]:
-    passages = merge_hits(
-        [tree.knowledge.search(question, limit=_DEPTH)],
-        _DEPTH,
-        confidence=lambda passage: passage.confidence,
-        text=lambda passage: passage.cite().text,
-        origin=lambda passage: passage.path,
-    )
-    return [(tree.relative(passage.path), passage.cite().text) for passage in passages]
+    return [(tree.relative(quote.path), quote.text) for quote in answer(tree, question)]
 
 
-SYSTEMS: dict[str, Callable[[Tree, str], list[tuple[str, str]]]] = {
+Search = Callable[[Tree, str], list[tuple[str, str]]]
+SYSTEMS: dict[str, Search] = {
     "BM25": lambda tree, question: tree.first(tree.by_words(question)),
     "MiniLM": lambda tree, question: tree.first(tree.by_meaning(question)),
     "both, by reciprocal rank": _fused,
@@ -177,68 +201,72 @@ SYSTEMS: dict[str, Callable[[Tree, str], list[tuple[str, str]]]] = {
 }
 
 
-def show(trees: Mapping[str, Tree], half: str) -> None:
+def show(trees: Mapping[str, Tree], half: str, systems: Mapping[str, Search] = SYSTEMS) -> None:
     """Print the tables of one half."""
-    asked = questions(half)
+    asked = [one for one in questions(half) if one.tree in trees]
     answerable = [one for one in asked if one.answers]
     print(f"\n{half}: {len(answerable)} questions with an answer, {len(asked) - len(answerable)} without\n")
-    print("| | hit@1 | hit@3 | hit@10 | right file@3 | hit@3 beside BM25 |\n|---|---|---|---|---|---|")
+    print("| | hit@1 | hit@3 | hit@10 | right file@3 |\n|---|---|---|---|---|")
     ranks: dict[str, list[int]] = {}
-    for name, search in SYSTEMS.items():
+    for name, search in systems.items():
         found = [search(trees[one.tree], one.text) for one in answerable]
         ranks[name] = [_rank(one, own) for one, own in zip(answerable, found, strict=True)]
         files = [
             any(one.is_right_file(path) for path, _ in own[:3]) for one, own in zip(answerable, found, strict=True)
         ]
         rows = [[rank < most for rank in ranks[name]] for most in (1, 3, _DEPTH)] + [files]
-        better = [int(mine < 3) - int(its < 3) for mine, its in zip(ranks[name], ranks["BM25"], strict=True)]
-        print(f"| {name} | {' | '.join(map(_interval, rows))} | {_interval(better)} |", flush=True)
-    _show_kinds(answerable, ranks)
-    _show_refusals(trees, asked)
+        print(f"| {name} | {' | '.join(map(_interval, rows))} |", flush=True)
+    show_answers(trees, asked)
 
 
 def _rank(question: Question, found: Sequence[tuple[str, str]]) -> int:
     return next((at for at, (path, text) in enumerate(found) if question.is_answered_by(path, text)), _DEPTH)
 
 
-def _show_kinds(asked: Sequence[Question], ranks: Mapping[str, Sequence[int]]) -> None:
-    kinds = sorted({one.kind for one in asked})
-    print(f"\n| hit@3 by kind (how many) | {' | '.join(kinds)} |\n|{'---|' * (len(kinds) + 1)}")
-    for name, own in ranks.items():
-        cells = []
-        for kind in kinds:
-            mine = [rank < 3 for rank, one in zip(own, asked, strict=True) if one.kind == kind]
-            cells.append(f"{100 * sum(mine) / len(mine):.0f} ({len(mine)})")
-        print(f"| {name} | {' | '.join(cells)} |")
-
-
-def _show_refusals(trees: Mapping[str, Tree], asked: Sequence[Question]) -> None:
+def show_answers(trees: Mapping[str, Tree], asked: Sequence[Question]) -> None:
+    """Print what the product answers: for each tree and for all, what is right, refused and promised."""
     print(
-        "\n| refusals | AUROC | unanswerable refused | answerable refused | sure, and right in three | likely | weak |"
+        "\n| answers | right first | within three | refused wrongly | refused | refused or weak | AUROC |"
+        " sure, right | of the answerable sure | likely, right | likely or better | weak, right |\n" + "|---" * 12 + "|"
     )
-    print("|---|---|---|---|---|---|---|")
-    for name, embedder in (("words alone", False), ("words and meaning", True)):  # that is how the trees stay
-        for tree in trees.values():
-            tree.docmem.meanings.embedder = tree.embedder if embedder else None
-        answers = [trees[one.tree].knowledge.search(one.text, limit=3) for one in asked]
-        trust = [max((one.confidence.value for one in own), default=0.0) for own in answers]
-        right = [
-            any(one.is_answered_by(trees[one.tree].relative(hit.path), hit.text) for hit in own)
-            for one, own in zip(asked, answers, strict=True)
-        ]
-        levels = [
-            max((hit.confidence for hit in own), key=lambda c: c.value).level if own else "weak" for own in answers
-        ]
+    outcomes = {one: Outcome.of(trees[one.tree], one) for one in asked}
+    for name in (*trees, "all"):
+        own = [outcome for one, outcome in outcomes.items() if name in (one.tree, "all")]
+        there, absent = [one for one in own if one.is_answerable], [one for one in own if not one.is_answerable]
+        levels = [[one for one in own if one.level == level] for level in ("sure", "likely", "weak")]
         cells = [
-            f"{sum(own for own, level in zip(right, levels, strict=True) if level == wanted)} of {levels.count(wanted)}"
-            for wanted in ("sure", "likely", "weak")
+            _wilson([one.rank < 1 for one in there]),
+            _wilson([one.rank < 3 for one in there]),
+            _wilson([one.level == "none" for one in there]),
+            _wilson([one.level == "none" for one in absent]),
+            _wilson([one.level in ("none", "weak") for one in absent]),
+            _auroc_interval([(one.value, one.is_answerable) for one in own]),
+            _wilson([one.rank < 1 for one in levels[0]]),
+            _wilson([one.level == "sure" for one in there]),
+            _wilson([one.rank < 1 for one in levels[1]]),
+            _wilson([one.level in ("sure", "likely") for one in there]),
+            _wilson([one.rank < 1 for one in levels[2]]),
         ]
-        refused = [
-            [value < 1 for value, one in zip(trust, asked, strict=True) if bool(one.answers) is there]
-            for there in (False, True)
-        ]
-        pairs = list(zip(trust, (bool(one.answers) for one in asked), strict=True))
-        print(f"| {name} | {_auroc_interval(pairs)} | {' | '.join(map(_interval, refused))} | {' | '.join(cells)} |")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the product answers to a question: the rank of the first right quote, and the first quote's confidence."""
+
+    is_answerable: bool
+    rank: int
+    level: str
+    value: float
+
+    @classmethod
+    def of(cls, tree: Tree, question: Question) -> Outcome:
+        quotes = answer(tree, question.text)
+        rank = _rank(question, [(tree.relative(quote.path), quote.text) for quote in quotes])
+        if not quotes:
+            return cls(bool(question.answers), rank, "none", 0.0)
+        first = quotes[0].confidence
+        return cls(bool(question.answers), rank, "none" if first.is_refusal else first.level, first.value)
 
 
 def _auroc(pairs: Sequence[tuple[float, bool]]) -> float:
@@ -262,10 +290,25 @@ def _interval(values: Sequence[float]) -> str:
     return f"{100 * sum(values) / len(values):.1f} [{low:.0f}, {high:.0f}]"
 
 
+def _wilson(values: Sequence[bool]) -> str:
+    """The share in per cent, with Wilson's interval of 90 % and how many there are."""
+    if not values:
+        return "–"
+    many, share = len(values), sum(values) / len(values)
+    middle, half = share + _Z**2 / (2 * many), _Z * math.sqrt(share * (1 - share) / many + (_Z / (2 * many)) ** 2)
+    low, high = ((middle + sign * half) / (1 + _Z**2 / many) for sign in (-1, 1))
+    return f"{100 * share:.0f} [{100 * low:.0f}, {100 * high:.0f}] of {many}"
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval documentation", description=__doc__)
-    parser.add_argument("data", type=Path, help="a folder with a checkout of each repository: handbook, redis, scrapy")
+    parser.add_argument(
+        "data", type=Path, help="a folder with the folder of each tree; trees that are missing are left out"
+    )
     parser.add_argument("--hives", type=Path, help="where the indexed trees are kept for the next run")
+    parser.add_argument("--half", choices=("tune", "held"), default="tune")
+    parser.add_argument("--trees", nargs="*", default=[], help="only these trees")
+    parser.add_argument("--answers", action="store_true", help="only what the product answers, without comparisons")
     given = parser.parse_args(arguments)
     kept = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
     embedder: Embedder | None = open_embedder("minilm")
@@ -276,9 +319,9 @@ def main(arguments: Sequence[str]) -> None:
             given.data,
             given.hives or Path(folder),
             Kept(embedder, kept) if kept and isinstance(embedder, FineEmbedder) else embedder,
+            given.trees,
         )
         print("| tree | files | passages |\n|---|---|---|")
         for name, tree in trees.items():
             print(f"| {name} | {tree.files} | {len(tree.parts)} |")
-        for half in ("tune", "held"):
-            show(trees, half)
+        show(trees, given.half, {} if given.answers else SYSTEMS)

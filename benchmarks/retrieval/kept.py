@@ -22,10 +22,10 @@ class Kept:
         """The vectors, from the file where they are there."""
         return [unpack(one.vector) for one in self.embed_finely(texts)]
 
-    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[TextVectors]:
+    def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
         """The vectors with the parts, likewise."""
         digests = [
-            hashlib.sha256(f"{self.name}\0{asked}\0{text}".encode("utf-8", "replace")).digest() for text in texts
+            hashlib.sha256(f"{self.name}\0{is_query}\0{text}".encode("utf-8", "replace")).digest() for text in texts
         ]
         known = {}
         for digest in digests:
@@ -33,7 +33,7 @@ class Kept:
             if row is not None:
                 known[digest] = TextVectors(*row)
         missing = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in known}
-        fresh = embed_finely(self._embedder, list(missing.values()), is_query=asked)
+        fresh = embed_finely(self._embedder, list(missing.values()), is_query=is_query)
         rows = [(digest, *one) for digest, one in zip(missing, fresh, strict=True)]
         self._sql.executemany("INSERT OR IGNORE INTO meanings VALUES (?, ?, ?)", rows)
         known |= dict(zip(missing, fresh, strict=True))

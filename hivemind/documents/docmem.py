@@ -34,7 +34,16 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import count_embedded
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, DocumentHit, Units, find_hits, find_notes, find_passages, score_units
+from hivemind.documents.search import (
+    WEIGHTS,
+    DocumentHit,
+    Units,
+    find_hits,
+    find_notes,
+    find_passages,
+    question_language,
+    score_units,
+)
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import NodeListing, NodeSource, show, source_of
@@ -378,19 +387,20 @@ class Docmem(DatabaseOwner):
         `asked` inside a transaction: an embedder may be slow.
         """
         query = self.meanings.build_query(check_text(text, "a query"))
+        with self.database.read() as sql:
+            query = replace(query, language=question_language(sql, text))
         if query.words_only_reason is not None:
             _log.warning("documents: searched by words only: %s", query.words_only_reason)
         if query.vectors is not None:
             with self.database.read() as sql:
-                units = Units(sql, self._engine.stemmer, text, keys=keys, below=below)
+                units = Units(sql, self._engine.stemmer_of(query.language), text, keys=keys, below=below)
                 _, best_units = self._engine.search_words(units, query, _EMBEDDED_FIRST)
-            # new or tagged passages come first
-            first_units = {*best_units[:_EMBEDDED_FIRST], *best_units[-_EMBEDDED_FIRST:]}
+                # new or tagged passages come first
+                first_keys = units.keys_of({*best_units[:_EMBEDDED_FIRST], *best_units[-_EMBEDDED_FIRST:]})
             try:
-                self._embed(len(first_units), only_keys=first_units)
-                self._embed(
-                    _EMBEDDED_FIRST - len(first_units), is_awaited=True
-                )  # few matches by words: others may match by meaning
+                self._embed(len(first_keys), only_keys=first_keys)
+                # few matches by words: others may match by meaning
+                self._embed(_EMBEDDED_FIRST - len(first_keys), is_awaited=True)
             except EmbedderUnavailable as error:
                 _log.warning("documents: searched with existing vectors only: %s", error)
         return query

@@ -115,7 +115,7 @@ def store_document(
     if known_file is None or known_file.root_id is None:
         root_id, node_ids = import_outline(edit, outline, context)
         number = _save(edit.sql, path, is_synced, stamp, {**columns, "root_id": root_id})
-        write_places(edit.sql, number, root_id, outline, node_ids)
+        write_places(edit.sql, number, root_id, outline, node_ids, {})
         edit.label(root_id, [*classification.tags, classification.name])
         index(edit.sql)
         return root_id, "imported"

@@ -253,7 +253,7 @@ class _Document:
 
 def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     """Update the document below `root_id` to the outline. The root keeps its text and context."""
-    document = _read(edit.sql, root_id, file_id)
+    document, old_paragraphs = _read(edit.sql, root_id, file_id), _paragraphs(edit.sql, file_id)
     contexts = section_contexts(outline)
     matches = _match_outline(document, outline, contexts)
     new_ids = iter(edit.free_ids(matches.count(None)))
@@ -269,7 +269,7 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     _write_layout(edit, document, layout, orphans, drafts)
     removed_ids = [node_id for node_id in document.imported_ids if node_id not in drafts]
     edit.remove(removed_ids)
-    write_places(edit.sql, file_id, root_id, outline, ids)
+    write_places(edit.sql, file_id, root_id, outline, ids, old_paragraphs)
     for node_id in sorted(orphans):
         _log.info(
             "documents: node %s stays at the nearest heading: the text that it is about was removed from the file",
@@ -389,35 +389,42 @@ def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> It
 
 
 def write_places(
-    sql: sqlite3.Connection, file_id: int, root_id: str, outline: Outline, node_ids: Sequence[str]
+    sql: sqlite3.Connection,
+    file_id: int,
+    root_id: str,
+    outline: Outline,
+    node_ids: Sequence[str],
+    old_paragraphs: Mapping[str, Sequence[str]],
 ) -> None:
-    """Record each node's place in its file and the text up to the next node; delete the vectors of changed passages."""
-    old_compositions = _compositions(sql, file_id)
+    """Record each node's place in its file and the text up to the next node; delete the vectors of changed paragraphs."""
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
     pages = outline.lines() if outline.format == "pdf" else []  # a passage must not span two pages
-    passages = group_passages(
+    passages, roles = group_passages(
         outline.text, outline.pieces, outline.tokens, {at for at in range(1, len(pages)) if pages[at] != pages[at - 1]}
     )
     rows: list[tuple[object, ...]] = [(root_id, file_id, 0, 0, "root", 1, 1, next(gaps), 0)]
-    columns = zip(node_ids, outline.pieces, passages, outline.lines(), gaps, strict=True)
-    for at, (node_id, piece, passage, lines, gap) in enumerate(columns, 1):
-        is_lead = piece.kind != "heading" and (at == 1 or passage != passages[at - 2])
-        rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, int(is_lead)))
+    columns = zip(node_ids, outline.pieces, passages, outline.lines(), gaps, roles, strict=True)
+    for at, (node_id, piece, passage, lines, gap, role) in enumerate(columns, 1):
+        rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, role))
     sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    new_compositions = _compositions(sql, file_id)
-    changed_leads = [(lead,) for lead, members in old_compositions.items() if new_compositions.get(lead) != members]
+    new_paragraphs = _paragraphs(sql, file_id)
+    changed_leads = [(lead,) for lead, members in old_paragraphs.items() if new_paragraphs.get(lead) != members]
     sql.executemany("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", changed_leads)
 
 
-def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:
-    """Return the node ids of each passage of a file, keyed by the id of the passage's first node."""
-    members_by_passage: dict[int, list[str]] = {}
-    for passage, node_id in sql.execute(
-        "SELECT passage, node_id FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,)
+def _paragraphs(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:
+    """Return each paragraph of a file, keyed by the id of its first node: the ids and texts of its nodes."""
+    paragraphs: dict[str, list[str]] = {}
+    first = ""
+    for node_id, text, role in sql.execute(
+        "SELECT p.node_id, n.text, p.leads FROM places p JOIN nodes n ON n.id = p.node_id"
+        " WHERE p.file_id = ? AND p.number > 0 AND p.kind <> 'heading' ORDER BY p.number",
+        (file_id,),
     ):
-        members_by_passage.setdefault(passage, []).append(node_id)
-    return {members[0]: members for members in members_by_passage.values()}
+        first = node_id if role else first
+        paragraphs.setdefault(first, []).extend((node_id, text))
+    return paragraphs
 
 
 @frozen

@@ -8,7 +8,8 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from hivemind.documents import tree
@@ -21,12 +22,14 @@ from hivemind.search import Backlog, Confidence, Item
 
 
 def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
-    """Return, by node number (`seq`), the text to embed: the passage with titles, or the text of a node without a file."""
-    parts = read_parts(sql, seqs)
-    rows = sql.execute(
-        "SELECT seq, text FROM nodes WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (json.dumps(seqs),)
-    )
-    return {seq: parts[seq].embedded_text if seq in parts else text for seq, text in rows}
+    """Return, by node number (`seq`), the text to embed: the paragraph that the node begins, or the node without a file."""
+    rows = sql.execute(_PARAGRAPHS, (json.dumps(seqs),)).fetchall()
+    texts = {}
+    for seq, members in groupby(rows, key=itemgetter(0)):
+        _, node_texts, gaps, classes = zip(*members, strict=True)
+        text = "".join(map(str.__add__, node_texts[:-1], gaps)) + node_texts[-1]
+        texts[seq] = plain_text(text, classes[0])
+    return texts
 
 
 BACKLOG = Backlog(  # without groups: a node keeps its vector when it moves to another document
@@ -36,7 +39,9 @@ BACKLOG = Backlog(  # without groups: a node keeps its vector when it moves to a
 
 
 _MIN_TOKENS, _MAX_TOKENS = 160, 260  # a passage of at least 160 tokens is complete; none may exceed 260
-
+_MIN_PARAGRAPH, _MAX_PARAGRAPH = 40, 160  # the same for a paragraph, which has a vector of its own
+LEADS, LEADS_PARAGRAPH = 1, 2
+"""The role of the first node of a passage, and of the first node of a further paragraph."""
 
 NO_CONFIDENCE = Confidence(0.0, "")
 Lines = tuple[int, int]
@@ -86,28 +91,39 @@ def line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lin
     return min(place[0] for place in covered), max(place[1] for place in covered)
 
 
-def group_passages(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]) -> list[int]:
-    """Group consecutive pieces into passages of about 200 tokens; return each piece's passage number.
+def group_passages(
+    text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]
+) -> tuple[list[int], list[int]]:
+    """Group consecutive pieces into passages of about 200 tokens, and those of a passage into paragraphs.
 
-    A heading or front matter is a passage of its own. A piece after a colon joins the previous passage if it fits. A new
-    passage begins at each position in `breaks`.
+    Return each piece's passage number, and its role: `LEADS` if it begins a passage, `LEADS_PARAGRAPH` if it begins a
+    further paragraph, else 0. A heading or front matter is a passage of its own. A piece after a term or a colon joins the
+    previous one if it fits. A new passage begins at each position in `breaks`.
     """
-    numbers: list[int] = []
-    number = size = 0
+    numbers, roles = list[int](), list[int]()
+    number = size = paragraph_size = 0
     for at, piece in enumerate(pieces):
         before = pieces[at - 1] if at else None
-        continues = (
-            before is not None
-            and at not in breaks
-            and not {piece.kind, before.kind} & {"heading", "frontmatter"}
-            and size + tokens[at] <= _MAX_TOKENS
-            and (size < _MIN_TOKENS or text[before.start : before.end].rstrip("*_ ").endswith(":"))
+        is_announced = before is not None and (
+            before.kind == "term" or text[before.start : before.end].rstrip("*_ ").endswith(":")
         )
-        if not continues:
-            number, size = number + 1, 0
+        if (
+            before is None
+            or at in breaks
+            or {piece.kind, before.kind} & {"heading", "frontmatter"}
+            or size + tokens[at] > _MAX_TOKENS
+            or (size >= _MIN_TOKENS and not is_announced)
+        ):
+            number, size, role = number + 1, 0, 0 if piece.kind == "heading" else LEADS
+        elif paragraph_size + tokens[at] > _MAX_PARAGRAPH or (paragraph_size >= _MIN_PARAGRAPH and not is_announced):
+            role = LEADS_PARAGRAPH
+        else:
+            role = 0
+        paragraph_size = tokens[at] + (0 if role else paragraph_size)
         numbers.append(number)
+        roles.append(role)
         size += tokens[at]
-    return numbers
+    return numbers, roles
 
 
 _FRONT_MATTER_WEIGHT = 0.5  # a document's body mostly repeats its front matter in more detail
@@ -163,18 +179,6 @@ class PassagePart:
         return _text(self.members)
 
     @property
-    def plain_text(self) -> str:
-        """Return the text, without markup if it is prose: link addresses are many tokens without meaning."""
-        if self.file.document_class == "code":
-            return self.text
-        return _MARKUP.sub(lambda match: match[1] or match[2] or "", self.text)
-
-    @property
-    def embedded_text(self) -> str:
-        """Return the text to embed: the nearest three titles and the plain text."""
-        return f"{' > '.join(self.titles[-3:])}\n{self.plain_text}"
-
-    @property
     def item(self) -> Item:
         """Return the passage as an item for the search engine."""
         prose = self.file.document_class != "code"
@@ -220,6 +224,11 @@ class PassagePart:
         return above + first, above + last
 
 
+def plain_text(text: str, document_class: str | None) -> str:
+    """Return a text without markup if it is prose: link addresses are many tokens without meaning."""
+    return text if document_class in (None, "code") else _MARKUP.sub(lambda match: match[1] or match[2] or "", text)
+
+
 def _text(members: Sequence[_Member]) -> str:
     return "".join(member.text + member.gap for member in members[:-1]) + (members[-1].text if members else "")
 
@@ -229,12 +238,26 @@ SELECT h.seq, q.file_id, q.passage, (
         SELECT kind FROM places b WHERE b.file_id = q.file_id AND b.passage = q.passage - 1 AND b.number = q.number - 1
     ), (
         SELECT n.seq FROM places b JOIN nodes n ON n.id = b.node_id
-        WHERE b.file_id = q.file_id AND b.passage < q.passage AND b.leads ORDER BY b.passage DESC LIMIT 1
+        WHERE b.file_id = q.file_id AND b.passage < q.passage AND b.leads = 1 ORDER BY b.passage DESC LIMIT 1
     ), (
         SELECT n.seq FROM places b JOIN nodes n ON n.id = b.node_id
-        WHERE b.file_id = q.file_id AND b.passage > q.passage AND b.leads ORDER BY b.passage LIMIT 1
+        WHERE b.file_id = q.file_id AND b.passage > q.passage AND b.leads = 1 ORDER BY b.passage LIMIT 1
     )
-FROM json_each(?) j CROSS JOIN nodes h ON h.seq = j.value CROSS JOIN places q ON q.node_id = h.id WHERE q.leads
+FROM json_each(?) j CROSS JOIN nodes h ON h.seq = j.value CROSS JOIN places q ON q.node_id = h.id WHERE q.leads = 1
+"""
+_PARAGRAPHS = """
+SELECT j.value, n.text, coalesce(p.gap, ''), f.class
+FROM json_each(?) j CROSS JOIN nodes h ON h.seq = j.value LEFT JOIN places q ON q.node_id = h.id
+LEFT JOIN places p ON p.file_id = q.file_id AND p.passage = q.passage AND p.number >= q.number AND p.number < coalesce((
+    SELECT min(e.number) FROM places e
+    WHERE e.file_id = q.file_id AND e.passage = q.passage AND e.number > q.number AND e.leads
+), p.number + 1)
+LEFT JOIN files f ON f.id = q.file_id CROSS JOIN nodes n ON n.id = coalesce(p.node_id, h.id) ORDER BY j.value, p.number
+"""
+_VECTORS = """
+SELECT e.seq, h.seq FROM json_each(?) j CROSS JOIN nodes h ON h.seq = j.value JOIN places q ON q.node_id = h.id
+JOIN places p ON p.file_id = q.file_id AND p.passage = q.passage AND p.leads JOIN nodes e ON e.id = p.node_id
+ORDER BY j.key, p.number
 """
 _MEMBERS = """
 SELECT j.key, n.id, n.parent_id, n.text, p.gap, p.kind, p.start_line, p.end_line
@@ -282,10 +305,15 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
     return parts
 
 
+def vector_keys(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, int]:
+    """Return the numbers of the nodes that begin the paragraphs of passages, in reading order, each with its passage's lead."""
+    return dict(sql.execute(_VECTORS, (json.dumps(list(leads)),)).fetchall())
+
+
 def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
     """Return the text of the node's passage, or the node's own text if it has no file."""
     lead = sql.execute(
-        "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
+        "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads = 1"
         " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",
         (node_id,),
     ).fetchone()

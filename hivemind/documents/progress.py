@@ -9,6 +9,7 @@ from contextlib import closing
 from hivemind.embedding import Embedder
 from hivemind.errors import UserError
 from hivemind.fs.database import Database, Schema
+from hivemind.words import is_unspaced, language_of
 
 VERSION = 6
 """The schema version of documents.db."""
@@ -17,6 +18,7 @@ EMBEDDABLE = (
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
 """SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
+_SAMPLED_NODES = 50  # texts by which the language of the documents is told
 _PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 
 
@@ -27,13 +29,23 @@ class _ReadOnlySchema(Schema):
         raise self.error("has no tables yet", location=path)
 
 
-def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tuple[int, int]:
-    """Return the counts of `count_embedded` for an existing database file. Raises UserError if it cannot be read."""
+def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tuple[int, int, bool]:
+    """Return the counts of `count_embedded` for an existing database file, and whether its language is known.
+
+    Raises UserError if the database cannot be read.
+    """
     schema = _ReadOnlySchema(
         name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=()
     )
     with closing(Database(path, schema)) as database, database.read() as sql:
-        return count_embedded(sql, embedder)
+        return *count_embedded(sql, embedder), bool(sampled_language(sql))
+
+
+def sampled_language(sql: sqlite3.Connection) -> str:
+    """Return the language of most documents, "" if it is not known. English stands for none, and for scripts without spaces."""
+    rows = sql.execute("SELECT text FROM nodes WHERE token_count > 20 LIMIT ?", (_SAMPLED_NODES,)).fetchall()
+    text = " ".join(text for (text,) in rows)
+    return language_of(text) or ("english" if not rows or any(map(is_unspaced, text)) else "")
 
 
 def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:

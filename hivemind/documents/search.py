@@ -12,7 +12,8 @@ from typing import Any
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
-from hivemind.documents.passages import Passage, PassagePart, read_parts
+from hivemind.documents.passages import Passage, PassagePart, read_parts, vector_keys
+from hivemind.documents.progress import sampled_language
 from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
@@ -21,11 +22,11 @@ from hivemind.search.item import context_fields
 from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import Stemmer, count_rows, or_query, significant_words, words_of
-from hivemind.words import truncate
+from hivemind.words import is_unspaced, language_of, truncate
 
 WEIGHTS = Weights(
-    meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
-    written=0.5, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
+    meaning=1.0, sentence=0.6, late=1.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.3,
+    written=0.2, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
 """The weights of features for documents, chosen on the tuning half of the questions in benchmarks/retrieval."""
 
@@ -33,6 +34,11 @@ MIN_COVERED = 0.4
 """A passage answers if it covers at least this share of the question's words (rare words count more), …"""
 MIN_COSINE = 0.35
 """… or if its vector, or the vector of one of its sentences, has at least this cosine to the question."""
+
+
+def question_language(sql: sqlite3.Connection, text: str) -> str:
+    """Return the language of a question: by its stop words or, without any, that of the documents."""
+    return language_of(text) or sampled_language(sql) or "english"
 
 
 class Units:
@@ -60,9 +66,9 @@ class Units:
         within = "TRUE" if keys is None else " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
         self._bounds = [bound for key in keys or () for bound in (key, key + "/", key + "0")]
         self._units = (
-            "SELECT n.id, coalesce(h.seq, n.seq) FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
+            "SELECT n.id, n.seq, coalesce(h.seq, n.seq) FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
             " LEFT JOIN places p ON p.node_id = n.id LEFT JOIN files f ON f.id = p.file_id"
-            " LEFT JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
+            " LEFT JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads = 1"
             " LEFT JOIN nodes h ON h.id = q.node_id"
             f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within}) ORDER BY j.key"
         )
@@ -78,8 +84,10 @@ class Units:
         self.nodes = dict[int, Node]()
 
     def count_items(self, word: str, bound: int) -> int:
+        if is_unspaced(word):
+            return len(self._find_pairs([word], bound + 1))
         [stem] = self._stems([word])
-        return count_rows(self._sql, word, bound) + sum(
+        return count_rows(self._sql, self._stems.pattern(word), bound) + sum(
             stem in node_stems for node_stems in self._unindexed_stems.values()
         )
 
@@ -89,27 +97,43 @@ class Units:
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         stems = set(self._stems(words))
         unindexed = [seq for seq, node_stems in self._unindexed_stems.items() if not stems.isdisjoint(node_stems)]
-        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], tagged=True))
+        units = dict.fromkeys(self._units_of([*unindexed, *self._tagged_seqs], tagged=True).values())
         if not words:
             return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
+        pairs = [word for word in words if is_unspaced(word)]
+        units |= dict.fromkeys(self._units_of(self._find_pairs(pairs, limit)).values()) if pairs else {}
+        patterns = [self._stems.pattern(word) for word in words if word not in pairs]
+        if not (pattern := " OR ".join([*patterns, *(f'"{phrase}"' for phrase in self._phrases)])):
+            return list(units)
         for row_limit in (2 * limit, -1):  # all rows only if `keys` or `below` exclude most of the best
-            seqs = [seq for (seq,) in self._sql.execute(best, (or_query([*words, *self._phrases]), row_limit))]
-            indexed = dict.fromkeys(self._units_of(seqs))
+            seqs = [seq for (seq,) in self._sql.execute(best, (pattern, row_limit))]
+            indexed = dict.fromkeys(self._units_of(seqs).values())
             if len(indexed) >= limit or len(seqs) != row_limit:
                 break
         return list(units | dict.fromkeys(list(indexed)[:limit]))
 
-    def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> list[int]:
+    def _find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
+        """Return the nodes with most of the pairs of characters. The texts themselves are searched: no index has pairs."""
+        statement = (
+            "SELECT n.seq FROM nodes n CROSS JOIN json_each(?) j WHERE instr(n.text, j.value)"
+            " GROUP BY n.seq ORDER BY count(*) DESC, n.seq LIMIT ?"
+        )
+        return [seq for (seq,) in self._sql.execute(statement, (json.dumps(pairs), limit))]
+
+    def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> dict[int, int]:
         """Return the units of the nodes that `keys` and `below` admit, in the order of `seqs`; headings only if `tagged`."""
         rows = self._sql.execute(self._units, (json.dumps(seqs), tagged, *self._bounds)).fetchall()
         if self._below is not None:
-            ancestries = tree.ancestries(self._sql, [node_id for node_id, _ in rows])
+            ancestries = tree.ancestries(self._sql, [node_id for node_id, *_ in rows])
             rows = [row for row in rows if any(node.id == self._below for node in ancestries[row[0]])]
-        return [unit for _, unit in rows]
+        return {seq: unit for _, seq, unit in rows}
 
-    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        return set(self._units_of(ids))
+    def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
+        return self._units_of(keys)
+
+    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
+        return dict.fromkeys(ids) | vector_keys(self._sql, ids)
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         units = list(ids)
@@ -159,7 +183,8 @@ def find_passages(
     engine: Engine, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
 ) -> list[Passage]:
     """Return the passages of the files at or below `keys` that answer best, best first; equal scores by path and line."""
-    source = Units(sql, engine.stemmer, query.text, keys=keys)
+    stemmer = engine.stemmer_of(query.language)
+    source = Units(sql, stemmer, query.text, keys=keys)
     hits, parsed_query = engine.search(
         sql, source, query, limit, candidate_filter=lambda _, candidates: [*map(_passage_answers, candidates)]
     )
@@ -167,13 +192,10 @@ def find_passages(
     passages = []
     for hit in hits:
         part = source.parts[hit.id]
-        near = (
-            None
-            if hit.part_similarity is None
-            else 1 - (1 - hit.part_similarity.position) * len(part.embedded_text) / max(1, len(part.plain_text))
-        )
-        quote = quote_span(part.text, terms, engine.stemmer, near)
-        passages.append(part.to_passage(round(hit.score, 6), hit.why, hit.confidence, quote))
+        near = None if hit.part_similarity is None else hit.part_similarity.position
+        quote = quote_span(part.text, terms, stemmer, near)
+        confidence = engine.rate_quote(parsed_query, hit, part.text[slice(*quote)], part.titles)
+        passages.append(part.to_passage(round(hit.score, 6), hit.why, confidence, quote))
     return passages
 
 
@@ -248,7 +270,7 @@ def score_units(
 ) -> list[ScoredUnit]:
     """Return the units that answer best, best first; units with a tag of the query come first."""
     tags = tags_in(query.text)
-    source = Units(sql, engine.stemmer, query.text, below=below)
+    source = Units(sql, engine.stemmer_of(query.language), query.text, below=below)
     has_words = not tags or any(word not in tags for word in significant_words(without_tags(query.text)))
 
     def answers(candidate: Candidate) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from itertools import islice
 from typing import Any, Literal
@@ -162,8 +162,11 @@ class _MemorySource:
         condition = self._condition, self._parameters
         return self._words.find_entries(self._sql, words, self._request.spaces, condition, limit) if words else []
 
-    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        return {seq for (seq,) in self._rows("e.seq", "e.seq", ids)}
+    def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
+        return {seq: seq for (seq,) in self._rows("e.seq", "e.seq", keys)}
+
+    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
+        return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         rows = list(self._rows(_COLUMNS, "e.seq", ids))

@@ -5,6 +5,7 @@ This module never reads a store.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
@@ -16,14 +17,27 @@ from hivemind.search.words import words_of
 
 Level = Literal["sure", "likely", "weak"]
 
-# Chosen on the `tune` half of benchmarks/retrieval/questions.jsonl (docs/retrieval.md, *Refusals*).
-_ANSWER_THRESHOLD = (
-    1.07  # a hit is "weak" if cosine + nearest sentence's cosine + _WORD_WEIGHT × (coverage + known share) is lower
-)
-_ANSWER_THRESHOLD_BY_WORDS = 0.36  # for coverage × (1 + known share) / 2, which is used without vectors
+# Without late interaction (memories, graphs). A hit is "weak" if cosine + nearest sentence's cosine + _WORD_WEIGHT ×
+# (coverage + known share) is below _ANSWER_THRESHOLD, …
+_ANSWER_THRESHOLD, _WORD_WEIGHT = 1.07, 0.3
+_ANSWER_THRESHOLD_BY_WORDS = 0.36  # … or, without vectors, coverage × (1 + known share) / 2 below this
 _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
-_WORD_WEIGHT = 0.3
-_SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit
+# With late interaction, the value is the sum of these. Chosen on the tuning halves (docs/retrieval.md, *Confidence*).
+_BASE = 0.3
+_LATE_LEAD = 2.2  # × lead over the best hit of another file, in the similarity of the question's words to the parts
+_SCORE_LEAD = 0.15  # × the same lead in the score
+_NEAREST_PART = 0.4  # × cosine of the nearest part
+_AGREEMENT = 0.08  # × (1 / place by words + 1 / place by meaning)
+_COVERED_WORD, _MAX_COVERED = 0.08, 5  # for each word of the question that the quote or its titles have
+_NUMBER = 0.2  # if a number is asked for: added if the quote has one, otherwise subtracted
+_SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit, …
+_REFUSAL_THRESHOLD = 0.65  # … and below this the answer is that nothing answers
+_NUMBER_ASKED = re.compile(
+    r"\b(?:how (?:many|much|long|often|big|large|old|far|fast|high)|maximum|minimum|default|number|port|size|percent|minutes"
+    r"|seconds|days|version|length|date|wie (?:viele?n?|lange|oft|groß|hoch|alt)|höchstens|mindestens|anzahl|takt|bytes"
+    r"|sekunden|minuten|tage|combien|cuánt[oa]s?|quant[oaie]|hoeveel)\b",
+    re.IGNORECASE,
+)
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
 _HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
 _DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates, …
@@ -46,6 +60,26 @@ class Confidence:
             return "weak"
         return "sure" if self.value >= _SURE_THRESHOLD else "likely"
 
+    @property
+    def is_refusal(self) -> bool:
+        """Return True if the hit is so weak that the answer is: nothing here answers this."""
+        return self.value < _REFUSAL_THRESHOLD
+
+
+@frozen
+class Evidence:
+    """What a search knows of a hit, from which its confidence follows.
+
+    `late_lead` and `score_lead` are the distances to the best hit of another file (or, in a single file, to the best
+    other hit), negative if that one is ahead.
+    `word_place` and `meaning_place` count from 1, by words alone and by the best cosine alone.
+    """
+
+    late_lead: float
+    score_lead: float
+    word_place: int
+    meaning_place: int
+
 
 def confidence_of(
     query: Query,
@@ -53,8 +87,13 @@ def confidence_of(
     coverage: float,
     cosine: float | None,
     part_similarity: PartSimilarity | None,
+    evidence: Evidence | None = None,
+    quote: tuple[str, int] | None = None,
 ) -> Confidence:
-    """Rate a hit by the share of the query's words that it contains (`coverage`), by its cosine and its nearest part."""
+    """Rate a hit by the share of the query's words that it contains (`coverage`), by its cosine and its nearest part.
+
+    With `evidence`, rate it by that and by its `quote`: the text, and how many words of the question are in it.
+    """
     question_weight = query.question_weight
     known_share = (
         sum(term.weight for term in query.question_terms if term.item_count) / question_weight
@@ -63,12 +102,24 @@ def confidence_of(
     )
     if cosine is None:
         value = min(coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
-    else:
+    elif evidence is None or quote is None or part_similarity is None:
         value = (
             cosine
             + (cosine if part_similarity is None else part_similarity.cosine)
             + _WORD_WEIGHT * (coverage + known_share)
         ) / _ANSWER_THRESHOLD
+    else:
+        text, covered_count = quote
+        asks_number = _NUMBER_ASKED.search(query.text) is not None
+        value = (
+            _BASE
+            + _LATE_LEAD * evidence.late_lead
+            + _SCORE_LEAD * evidence.score_lead
+            + _NEAREST_PART * part_similarity.cosine
+            + _AGREEMENT * (1 / evidence.word_place + 1 / evidence.meaning_place)
+            + _COVERED_WORD * min(covered_count, _MAX_COVERED)
+            + _NUMBER * asks_number * (1 if re.search(r"\d", text) else -1)
+        )
     return Confidence(
         value,
         "; ".join(

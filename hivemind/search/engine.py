@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from hivemind.embedding import VectorTable
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
-from hivemind.search.answers import Confidence, confidence_of
+from hivemind.search.answers import Confidence, Evidence, confidence_of
 from hivemind.search.item import Item, read_items
 from hivemind.search.parts import PartSimilarity, compare_parts
 from hivemind.search.query import Query, add_terms, rarest_words
-from hivemind.search.ranking import Candidate, Weights, match_items, rank
+from hivemind.search.ranking import Candidate, RankedCandidate, Weights, match_items, rank
+from hivemind.search.snowball import SnowballStemmer
 from hivemind.search.words import Stemmer, significant_words, words_of
 
 _CANDIDATES = 200  # from the full-text index, and as many from the vectors
@@ -39,8 +41,11 @@ class CandidateSource(Protocol):
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         """Return the ids of the best full-text matches, best first. `words` consist of letters and digits; may be empty."""
 
-    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        """Return the ids of items that exist and that this search may find."""
+    def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
+        """Return, by the key of a vector, the id of its item, for items that this search may find."""
+
+    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
+        """Return the keys of the items' vectors, in reading order, each with its item's id."""
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
         """Load the items with these ids, except items that this search may not find."""
@@ -69,7 +74,7 @@ class SearchHit:
     """An item found by a search.
 
     `score` orders the hits of one search. `similarity` is the cosine to the query, 0 without a vector. `why` explains the
-    hit in words. `part_similarity` is None if the item has no parts.
+    hit in words. `part_similarity` is None if the item has no parts. `evidence` is None without late interaction.
     """
 
     item: Item
@@ -77,7 +82,12 @@ class SearchHit:
     similarity: float
     confidence: Confidence
     why: str
-    part_similarity: PartSimilarity | None
+    candidate: Candidate
+    evidence: Evidence | None
+
+    @property
+    def part_similarity(self) -> PartSimilarity | None:
+        return self.candidate.part_similarity
 
     @property
     def id(self) -> int:
@@ -98,6 +108,9 @@ class Engine:
         self.vectors: VectorStore = vectors or VectorTable()
         self.weights = weights or Weights()
         self.stemmer = Stemmer()
+        self.stemmer_of = lru_cache(1)(
+            lambda language: SnowballStemmer(language) if language != "english" else self.stemmer
+        )
         self._candidates, self._candidates_read = candidates, candidates_read
 
     def search(
@@ -122,18 +135,19 @@ class Engine:
         ids = _fuse_rankings([word_ids, list(cosines_by_id)], max(self._candidates_read, 2 * limit))
         candidates = self._read_candidates(sql, source, parsed_query, ids, cosines_by_id, weights)
         ranking = rank(parsed_query, candidates, weights)
+        evidence_of = _evidence_finder(candidates, ranking) if weights.late else lambda _: None
         is_accepted = candidate_filter(parsed_query, candidates)
         ranking = [ranked_candidate for ranked_candidate in ranking if is_accepted[ranked_candidate.position]]
         return (
             self._hit(
-                ranked_candidate.score, candidates[ranked_candidate.position], ranked_candidate.explain, parsed_query
+                ranked_candidate, candidates[ranked_candidate.position], parsed_query, evidence_of(ranked_candidate)
             )
             for ranked_candidate in ranking[:limit]
         ), parsed_query
 
     def search_words(self, source: CandidateSource, query: Query, limit: int) -> tuple[Query, Sequence[int]]:
         """Return the query with its terms added, and the ids of the items that match best by words, best first."""
-        parsed_query = add_terms(query, self.stemmer, source.total, source.count_items)
+        parsed_query = add_terms(query, self.stemmer_of(query.language), source.total, source.count_items)
         return parsed_query, source.find_by_words(rarest_words(parsed_query.terms, limit, source.total), limit)
 
     def nearest(self, sql: Sql, source: CandidateSource, query: Query, limit: int) -> list[tuple[int, float]]:
@@ -142,10 +156,13 @@ class Engine:
         fetch_limit = limit
         while True:
             neighbours = self.vectors.nearest(sql, query.model, query.vectors.vector, fetch_limit, source.groups)
-            searchable_ids = set(source.filter_ids([item_id for item_id, _ in neighbours]))
-            searchable = [pair for pair in neighbours if pair[0] in searchable_ids]
+            ids = source.ids_of([key for key, _ in neighbours])
+            searchable = dict[int, float]()
+            for key, cosine in neighbours:
+                if key in ids:
+                    searchable.setdefault(ids[key], cosine)  # the item's nearest vector
             if len(searchable) >= limit or len(neighbours) < fetch_limit:
-                return searchable[:limit]
+                return [*searchable.items()][:limit]
             fetch_limit *= 8
 
     def coverage(self, query: str, text: str) -> float:
@@ -163,12 +180,13 @@ class Engine:
         weights: Weights,
     ) -> list[Candidate]:
         items = _with_neighbours(source, source.items(sorted(ids)))
-        readings = read_items(items, [term.stem for term in query.terms], self.stemmer)
+        readings = read_items(items, [term.stem for term in query.terms], self.stemmer_of(query.language))
         cosines, part_similarities = dict(known_cosines), dict[int, PartSimilarity]()
         if query.vectors is not None:
-            ids = [item.id for item in items]
-            cosines |= self.vectors.cosines(sql, query.model, query.vectors.vector, {*ids} - known_cosines.keys())
-            part_similarities = compare_parts(sql, query.model, query.vectors, ids)
+            ids_by_key = source.keys_of([item.id for item in items])
+            for key, cosine in self.vectors.cosines(sql, query.model, query.vectors.vector, ids_by_key).items():
+                cosines[ids_by_key[key]] = max(cosine, cosines.get(ids_by_key[key], -1.0))
+            part_similarities = compare_parts(sql, query.model, query.vectors, ids_by_key)
         word_matches = match_items(query, items, readings, weights)
         positions = {item.address: position for position, item in enumerate(items)}
         candidates = []
@@ -180,8 +198,8 @@ class Engine:
             )
         return candidates
 
-    def _hit(self, score: float, candidate: Candidate, explain: Callable[[Candidate], str], query: Query) -> SearchHit:
-        explanation = explain(candidate)
+    def _hit(self, ranked: RankedCandidate, candidate: Candidate, query: Query, evidence: Evidence | None) -> SearchHit:
+        explanation = ranked.explain(candidate)
         if query.words_only_reason is not None:
             explanation += f"; by words only: {query.words_only_reason}"
         elif query.vectors is not None and candidate.cosine is None:
@@ -190,7 +208,51 @@ class Engine:
         confidence = confidence_of(
             query, candidate.match.words_by_field, candidate.match.coverage, candidate.cosine, candidate.part_similarity
         )
-        return SearchHit(candidate.item, score, similarity, confidence, explanation, candidate.part_similarity)
+        return SearchHit(candidate.item, ranked.score, similarity, confidence, explanation, candidate, evidence)
+
+    def rate_quote(self, query: Query, hit: SearchHit, quote: str, titles: Sequence[str]) -> Confidence:
+        """Return the confidence that a hit answers, judged by its quote and the titles above it."""
+        stems = set(self.stemmer_of(query.language)(words_of("\n".join((quote, *titles)))))
+        covered_count = sum(term.stem in stems for term in query.question_terms)
+        match = hit.candidate.match
+        return confidence_of(
+            query,
+            match.words_by_field,
+            match.coverage,
+            hit.candidate.cosine,
+            hit.part_similarity,
+            hit.evidence,
+            (quote, covered_count),
+        )
+
+
+def _evidence_finder(
+    candidates: Sequence[Candidate], ranking: Sequence[RankedCandidate]
+) -> Callable[[RankedCandidate], Evidence | None]:
+    """Return a function that compares a candidate with the others: None if it has no parts for late interaction."""
+    by_words = sorted(range(len(candidates)), key=lambda position: -candidates[position].match.score)
+    by_meaning = sorted(range(len(candidates)), key=lambda position: -candidates[position].best_cosine)
+
+    def find_evidence(ranked: RankedCandidate) -> Evidence | None:
+        own = candidates[ranked.position]
+        own_similarity = _late_similarity(own)
+        if own_similarity is None:
+            return None
+        others = [other for other in ranking if other is not ranked]
+        rivals = [other for other in others if candidates[other.position].session != own.session] or others
+        similarities = [_late_similarity(candidates[rival.position]) or 0.0 for rival in rivals]
+        return Evidence(
+            own_similarity - max(similarities, default=own_similarity),
+            ranked.score - max((rival.score for rival in rivals), default=ranked.score),
+            by_words.index(ranked.position) + 1,
+            by_meaning.index(ranked.position) + 1,
+        )
+
+    return find_evidence
+
+
+def _late_similarity(candidate: Candidate) -> float | None:
+    return None if candidate.part_similarity is None else candidate.part_similarity.word_similarity
 
 
 def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -> list[Item]:

@@ -262,7 +262,7 @@ class _IndexSource:
         ).fetchone()
 
     def count_items(self, word: str, bound: int) -> int:
-        return count_rows(self._sql, word, bound, *self._keys)
+        return count_rows(self._sql, or_query([word]), bound, *self._keys)
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         rows = self._sql.execute(
@@ -271,8 +271,11 @@ class _IndexSource:
         )
         return [key for (key,) in rows]
 
-    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
-        return [key for key in ids if self._keys[0] <= key <= self._keys[1]]
+    def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
+        return {key: key for key in keys if self._keys[0] <= key <= self._keys[1]}
+
+    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
+        return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         rows = self._sql.execute(

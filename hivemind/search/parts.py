@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -116,12 +116,22 @@ class PartSimilarity(NamedTuple):
     word_similarity: float | None
 
 
-def compare_parts(sql: Sql, model: str, query_vectors: TextVectors, seqs: Collection[int]) -> dict[int, PartSimilarity]:
-    """Return, by `seq`, the similarity of each item's parts to the query; leave out items without parts of the model."""
+def compare_parts(
+    sql: Sql, model: str, query_vectors: TextVectors, ids_by_key: Mapping[int, int]
+) -> dict[int, PartSimilarity]:
+    """Return, by id, the similarity of each item's parts to the query; leave out items without parts of the model.
+
+    `ids_by_key` has the keys of the items' vectors in reading order, each with its item's id.
+    """
     dimension = len(query_vectors.vector) // 4
     width = dimension // 8 if query_vectors.parts else dimension
     statement = "SELECT seq, vectors FROM parts WHERE model = ? AND length(vectors) % ? = 0 AND seq IN KEYS"
-    rows: list[tuple[int, bytes]] = list(select_by_keys(sql, statement, seqs, [model, width]))
+    vectors_by_key: dict[int, bytes] = dict(select_by_keys(sql, statement, ids_by_key, [model, width]))
+    vectors_by_id: dict[int, bytes] = {}
+    for key, item_id in ids_by_key.items():
+        if key in vectors_by_key:
+            vectors_by_id[item_id] = vectors_by_id.get(item_id, b"") + vectors_by_key[key]
+    rows = [*vectors_by_id.items()]
     numpy = numpy_or_none()
     if not rows or numpy is None:
         return {}

@@ -13,7 +13,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding import TextVectors
 from hivemind.frozen import frozen
 from hivemind.search.words import MAX_TERMS, Stemmer, rarity, significant_words, words_of
-from hivemind.words import GENERIC_WORDS, STOP_WORDS
+from hivemind.words import GENERIC_WORDS, STOP_WORDS, is_unspaced
 
 _MONTHS = tuple("january february march april may june july august september october november december".split())  # noqa: SIM905
 _MONTH = {name: number for number, name in enumerate(_MONTHS, 1)}
@@ -158,7 +158,8 @@ class Query:
 
     `participants` are the words of speakers' names, in lower case: they raise the scores of these speakers' items and
     are not searched for. `vectors` are computed by the embedding model `model`; without vectors the search uses words
-    only, and `words_only_reason` says why. `context` is text around the question; its words count half.
+    only, and `words_only_reason` says why. `context` is text around the question; its words count half. `language`
+    decides which words are forms of one word.
     """
 
     text: str
@@ -169,6 +170,7 @@ class Query:
     terms: tuple[Term, ...] = ()
     answer_kind: ExpectedKind = field(default_factory=lambda: expected_kind(""))
     context: str = ""
+    language: str = "english"
 
     @property
     def question_terms(self) -> tuple[Term, ...]:
@@ -184,15 +186,17 @@ def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[
     """Return the query with its terms added. `count_items(word, bound)` counts which of the `total` items contain a word."""
     plain = query.text.replace("’", "'")
     written_names = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
-    words = significant_words(without_names(plain, query.participants), _MAX_WORDS)
+    words = significant_words(without_names(plain, query.participants), _MAX_WORDS, stemmer.stop_words)
     question_length = len(words)
-    words += significant_words(query.context.replace("’", "'"))
+    words += significant_words(query.context.replace("’", "'"), stop_words=stemmer.stop_words)
     bound = max(_MIN_BOUND, int(total * _COMMON_SHARE))
     terms: dict[str, Term] = {}
     for position, (word, stem) in enumerate(zip(words, stemmer(words), strict=True)):
         if stem in terms:
             continue
         item_count = count_items(word, bound)
+        if not item_count and is_unspaced(word):
+            continue  # a pair across two words, or of a word that only asks
         weight = rarity(item_count or 2, max(total, 100)) * (_GENERIC_WEIGHT if word in GENERIC_WORDS else 1.0)
         if not item_count and word not in GENERIC_WORDS:
             weight *= _NAME_WEIGHT if word in written_names else _UNKNOWN_WEIGHT

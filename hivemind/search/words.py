@@ -7,9 +7,10 @@ import re
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 from hivemind.fs.database import Connection
-from hivemind.words import STOP_WORDS
+from hivemind.words import STOP_WORDS, UNSPACED, is_unspaced
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """The tokenizer of the full-text indexes of all stores."""
@@ -23,16 +24,23 @@ _K1, _B = 1.2, 0.75  # saturation and length normalisation, the usual values
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in order, in lower case."""
+    """Return the words of a text in order, in lower case; of Chinese and Japanese, the pairs of characters."""
     if text.isascii():
         return text.translate(_ASCII).split()
-    return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
+    words = [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
+    return [part for word in words for part in _pairs(word)] if UNSPACED.search(text) else words
 
 
-def significant_words(query: str, limit: int = MAX_TERMS) -> list[str]:
+def _pairs(word: str) -> list[str]:
+    """Split a word of a script without spaces into its overlapping pairs of characters; return other words as they are."""
+    runs = [run for run in UNSPACED.split(word) if run]
+    return [pair for run in runs for pair in ([a + b for a, b in pairwise(run)] if is_unspaced(run) else ()) or [run]]
+
+
+def significant_words(query: str, limit: int = MAX_TERMS, stop_words: Collection[str] = STOP_WORDS) -> list[str]:
     """Return the distinct words of a query, without stop words unless it has only stop words."""
     words = list(dict.fromkeys(words_of(query)))
-    return ([word for word in words if word not in STOP_WORDS] or words)[:limit]
+    return ([word for word in words if word not in stop_words] or words)[:limit]
 
 
 def or_query(words: Sequence[str]) -> str:
@@ -40,14 +48,16 @@ def or_query(words: Sequence[str]) -> str:
     return " OR ".join(f'"{word}"' for word in words)
 
 
-def count_rows(sql: sqlite3.Connection, word: str, bound: int, first: int = 0, last: int = _MAX_ROWID) -> int:
-    """Count the rows from `first` to `last` of the full-text index `words` that contain a word; stop at `bound` + 1."""
+def count_rows(sql: sqlite3.Connection, pattern: str, bound: int, first: int = 0, last: int = _MAX_ROWID) -> int:
+    """Count the rows from `first` to `last` of the full-text index `words` that match; stop at `bound` + 1."""
     statement = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
-    return int(sql.execute(statement, (or_query([word]), first, last, bound + 1)).fetchone()[0])
+    return int(sql.execute(statement, (pattern, first, last, bound + 1)).fetchone()[0])
 
 
 class Stemmer:
     """A stemmer that uses SQLite's own tokenizer, through a full-text index in memory, and caches the stems."""
+
+    stop_words: Collection[str] = STOP_WORDS
 
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
@@ -79,6 +89,10 @@ class Stemmer:
         prefixes = tuple(stem[:-1] or stem for stem in stems)
         candidates = [word for word in words if word.startswith(prefixes) or not word.isascii()]
         return {word: stem for word, stem in zip(candidates, self(candidates), strict=True) if stem in stems}
+
+    def pattern(self, word: str) -> str:
+        """Return a full-text query for the forms of a word."""
+        return or_query([word])
 
     def _learn(self, words: Sequence[str]) -> None:
         self._sql.execute("BEGIN")

@@ -213,16 +213,19 @@ def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
 
 
 def _embedding_progress(hive: Parts, embedder: Embedder) -> str:
-    """Describe the progress of embedding the documents. Return "" if it is complete."""
+    """Describe the progress of embedding the documents, if it is not complete, and a language whose words are not known."""
     if not hive.layout.documents_db.exists():
         return ""
     from hivemind.documents import describe_progress, read_progress
 
     try:
-        embedded, total = read_progress(hive.layout.documents_db, embedder)
+        embedded, total, knows_language = read_progress(hive.layout.documents_db, embedder)
     except UserError:  # damaged, or of another version: `doctor` and searches report it
         return ""
-    return "" if embedded >= total else f"; {describe_progress(embedded, total)}"
+    progress = "" if embedded >= total else f"; {describe_progress(embedded, total)}"
+    return progress + (
+        "" if knows_language else "; words are found only as written: the documents' language is not known"
+    )
 
 
 def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentOverview, ...]:

@@ -129,7 +129,7 @@ def _pending(hive: Hive) -> int:
     try:
         if hive.embedder is None or not hive.layout.documents_db.exists():
             return 0
-        embedded, total = read_progress(hive.layout.documents_db, hive.embedder)
+        embedded, total, _ = read_progress(hive.layout.documents_db, hive.embedder)
     except (EmbedderUnavailable, UserError):  # `status` and `doctor` say why
         return 0
     return total - embedded

@@ -95,7 +95,7 @@ def test_who_only_counts_what_has_a_meaning_loads_nothing_that_searches(path: Pa
     found = subprocess.run(
         [sys.executable, "-c", code, os.fspath(path)], check=True, timeout=60, capture_output=True, text=True
     )
-    assert (found.stdout.split(), known, total) == (["4", "5"], 4, 5)
+    assert (found.stdout.split()[:2], found.stdout.split()[3:], known, total) == (["4", "5"], [], 4, 5)
 
 
 def test_a_number_that_is_used_again_has_the_new_nodes_meaning(path: Path) -> None:
@@ -291,8 +291,8 @@ def test_what_is_embedded_of_a_passage_has_no_markup_and_its_quote_has(layout: L
         docmem.embed_pending()
         assert isinstance(docmem.meanings.embedder, Counting)
         assert sorted(docmem.meanings.embedder.asked) == [
-            "Owls\nOwls hunt at night, never by day: see owls.",
-            "Swifts\nThey sleep in flight, always.",
+            "Owls hunt at night, never by day: see owls.",
+            "They sleep in flight, always.",
         ]
         assert knowledge.search("When do owls hunt?", 1)[0].cite().text == told
 

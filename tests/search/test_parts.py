@@ -70,7 +70,9 @@ def test_the_nearest_sentence_counts(tmp_path: Path) -> None:
         query = embed_question(HashingEmbedder(), "the cello was out of tune")
         with store.database.read() as sql:
             seqs = [seq for (seq,) in sql.execute("SELECT seq FROM entries ORDER BY seq")]
-            (seq, near), *others = compare_parts(sql, HashingEmbedder().name, query, seqs).items()
+            (seq, near), *others = compare_parts(
+                sql, HashingEmbedder().name, query, dict(zip(seqs, seqs, strict=True))
+            ).items()
         assert (seq, near.position, near.word_similarity, others) == (seqs[0], 0.75, None, [])
         assert near.cosine == pytest.approx(1.0, abs=0.01)
 
@@ -105,7 +107,7 @@ def test_each_word_that_is_asked_is_compared_with_those_of_an_item() -> None:
         sql.execute(PARTS[0])
         for at, meaning in enumerate(embed_texts(Letters(), texts)):
             store_parts(sql, at, "letters", meaning.parts)
-        near = compare_parts(sql, "letters", embed_question(Letters(), "a z"), range(4))
+        near = compare_parts(sql, "letters", embed_question(Letters(), "a z"), {key: key for key in range(4)})
     one_of_two = (1 + 1 - 4 / 32) / 2  # the other word differs from each in two dimensions
     assert [near[at].word_similarity for at in range(4)] == pytest.approx([one_of_two] * 4)
     assert [near[at].position for at in range(4)] == [pytest.approx(at) for at in (1 / 6, 5 / 6, 0.5, 0.5)]

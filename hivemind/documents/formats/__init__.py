@@ -7,6 +7,6 @@ from hivemind.documents.formats.reading import EXTRACTED_FORMATS, decode_text, f
 
 __all__ = ["EXTRACTED_FORMATS", "VERSION", "Outline", "Piece", "decode_text", "format_of", "read_bytes", "read_outline"]
 
-VERSION = 6
+VERSION = 7
 """The version of all importers. Raise it when an importer splits files differently: the next sync then reads all files
 again; nodes keep their ids."""

@@ -16,7 +16,7 @@ from hivemind.documents.formats.extracted import Extract, ExtractPart, join_part
 from hivemind.documents.formats.outline import Headings
 
 _LEAVES = {
-    "p": "paragraph", "li": "item", "dt": "item", "dd": "item", "pre": "code", "table": "table", "blockquote": "quote",
+    "p": "paragraph", "li": "item", "dt": "term", "dd": "item", "pre": "code", "table": "table", "blockquote": "quote",
     "figcaption": "paragraph", "caption": "paragraph", "summary": "paragraph", "title": "title",
     **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "heading"),
 }  # fmt: skip

@@ -203,18 +203,3 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
         ends.append(end)
         last = end
     yield from sentence_runs(body, ends, count)
-
-
-def split_paragraphs(text: str) -> list[Piece]:
-    """Return the paragraphs of a text, all at depth 1."""
-    source = LineReader(text)
-    paragraphs, at = [], 0
-    while at < len(source):
-        if source.is_blank(at):
-            at += 1
-            continue
-        first = at
-        while at < len(source) and not source.is_blank(at):
-            at += 1
-        paragraphs.append(source.piece("paragraph", 1, first, at))
-    return paragraphs

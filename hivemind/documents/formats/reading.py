@@ -17,7 +17,8 @@ from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats.extracted import Extract, pdf
 from hivemind.documents.formats.html import html
 from hivemind.documents.formats.markdown import markdown
-from hivemind.documents.formats.outline import Outline, Piece, split_long, split_paragraphs
+from hivemind.documents.formats.outline import Outline, Piece, split_long
+from hivemind.documents.formats.plain import plain
 from hivemind.documents.formats.restructured import restructured
 from hivemind.documents.node import DocmemError
 from hivemind.errors import UserError
@@ -131,7 +132,7 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
         format_name = "markdown"  # a text file written as Markdown
     if format_name != "markdown":
         parsers = {"restructured": restructured, "python": python, "code": source_code}
-        pieces = parsers.get(format_name, split_paragraphs)(text)
+        pieces = parsers.get(format_name, plain)(text)
         return _outline(path, text, format_name, _title({}, pieces, stem), (), pieces, None, count)
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)

@@ -142,7 +142,7 @@ def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence:
     if not quotes:
         return f"{_NOTHING_NEAR} {search_gap}" if search_gap else NOTHING_FOUND
     best = quotes[0]
-    if best.is_weak:
+    if best.confidence.is_refusal:
         verdict = f"{_NOTHING_NEAR} {search_gap}" if search_gap else NO_ANSWER
         lines = [f"{verdict} The closest passages may help ({best.confidence.reason}):"]
     else:
