@@ -133,7 +133,7 @@ class Units:
         return self._units_of(keys)
 
     def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        return dict.fromkeys(ids) | vector_keys(self._sql, ids)
+        return {**{id_: id_ for id_ in ids}, **vector_keys(self._sql, ids)}
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         units = list(ids)

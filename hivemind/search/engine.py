@@ -192,9 +192,9 @@ class Engine:
         candidates = []
         for item, reading, match in zip(items, readings, word_matches, strict=True):
             neighbour_positions = [None if address is None else positions.get(address) for address in item.neighbours]
-            cosine, part_similarity = cosines.get(item.id), part_similarities.get(item.id)
+            similarity, part_similarity = cosines.get(item.id), part_similarities.get(item.id)
             candidates.append(
-                Candidate(item, reading, match, cosine, part_similarity, neighbour_positions[0], neighbour_positions[1])
+                Candidate(item, reading, match, similarity, part_similarity, neighbour_positions[0], neighbour_positions[1])
             )
         return candidates
 
