@@ -25,8 +25,8 @@ from hivemind.search.words import Stemmer, count_rows, or_query, significant_wor
 from hivemind.words import is_unspaced, language_of, truncate
 
 WEIGHTS = Weights(
-    meaning=1.0, sentence=0.6, late=1.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.3,
-    written=0.2, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
+    meaning=1.0, sentence=0.6, late=1.0, covered=0.6, together=0.35, lead=0.6, full_heading=0.5, neighbour=0.1, session=0.3,
+    written=0.5, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
 """The weights of features for documents, chosen on the tuning half of the questions in benchmarks/retrieval."""
 

@@ -194,7 +194,9 @@ class Engine:
             neighbour_positions = [None if address is None else positions.get(address) for address in item.neighbours]
             similarity, part_similarity = cosines.get(item.id), part_similarities.get(item.id)
             candidates.append(
-                Candidate(item, reading, match, similarity, part_similarity, neighbour_positions[0], neighbour_positions[1])
+                Candidate(
+                    item, reading, match, similarity, part_similarity, neighbour_positions[0], neighbour_positions[1]
+                )
             )
         return candidates
 

@@ -181,6 +181,11 @@ class Query:
     def question_weight(self) -> float:
         return sum(term.weight for term in self.question_terms)
 
+    def share_of(self, words: Collection[str]) -> float:
+        """Return the share (0 to 1) of the question's weight that these words have."""
+        weight = sum(term.weight for term in self.question_terms if term.word in words)
+        return weight / self.question_weight if weight else 0.0
+
 
 def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[[str, int], int]) -> Query:
     """Return the query with its terms added. `count_items(word, bound)` counts which of the `total` items contain a word."""

@@ -14,7 +14,7 @@ from hivemind.frozen import frozen
 from hivemind.search.item import Item, Reading
 from hivemind.search.parts import PartSimilarity
 from hivemind.search.query import Query, has_name, has_time, in_first_person
-from hivemind.search.words import bm25_scores
+from hivemind.search.words import bm25_scores, words_of
 
 _K1, _B = 1.2, 0.75  # BM25: saturation and length normalisation
 _MIN_SESSIONS = 2  # sessions can be compared only if there are two
@@ -38,6 +38,7 @@ class Weights:
     covered: float = 0.0  # share of the words' score that is multiplied by the coverage
     together: float = 0.0  # two words that are adjacent as in the query
     lead: float = 0.0  # the first text below a heading, for each matched word of the heading
+    full_heading: float = 0.0  # the first text below a heading that has all words of the query
     neighbour: float = 0.3  # the previous and next items' cosines
     answer: float = 0.2  # additional weight of the previous item if it is a question
     said_before: float = 0.8  # words that only the previous item contains
@@ -48,7 +49,7 @@ class Weights:
     date: float = 0.4  # the item is from a month or year of the query
     day: float = 0.2  # … and from about the query's day
     time: float = 0.1  # the item contains a time, and the query asks when
-    written: float = 0.0  # the item contains an identifier exactly as in the query
+    written: float = 0.0  # the item contains an identifier exactly as in the query, × its share of the query's words
     name: float = 0.1  # the item contains a name, and the query asks who, where or which
     asking: float = -0.1  # the item ends with a question
 
@@ -259,8 +260,14 @@ def _features(query: Query, candidate: Candidate, weights: Weights) -> list[tupl
     if weights.written and answer_kind.identifiers:
         searchable_text = "\n".join((candidate.item.text, candidate.item.example, candidate.item.heading)).casefold()
         features += [
-            (f"{name} as written", weights.written) for name in answer_kind.identifiers if name in searchable_text
+            (f"{name} as written", weights.written * query.share_of(words_of(name)))
+            for name in answer_kind.identifiers
+            if name in searchable_text
         ]
+    if weights.full_heading and candidate.item.is_lead and len(query.question_terms) > 1:
+        positions = candidate.reading.positions
+        if all("heading" in positions.get(term.stem, ()) for term in query.question_terms):
+            features.append(("a heading with all words", weights.full_heading))
     if candidate.reading.is_question:
         features.append(("that it is a question", weights.asking))
     return features

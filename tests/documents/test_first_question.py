@@ -80,6 +80,6 @@ class _Asked(HashingEmbedder):
     """Embeds questions, and refuses every passage."""
 
     def embed(self, texts: list[str]) -> list[list[float]]:
-        if any("\n" in text for text in texts):
+        if not _NEWS.keys() >= set(texts):
             raise RuntimeError("busy")
         return [list(vector) for vector in super().embed(texts)]
