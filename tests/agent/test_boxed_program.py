@@ -80,7 +80,9 @@ def test_a_loopback_url_in_env_is_reached_and_said(coder: Crew, monkeypatch: pyt
     until_idle(coder.start())
     [note] = [line["text"] for line in lines_of(task(coder)) if line.get("event") == "network"]
     assert note == "Its box reaches 127.0.0.1:9: its env or args name it."
-    mind = open_mind({"agent": "fake", "env": ["MY_BASE_URL"]}, root=coder.root, box=BoxSettings(network=("example.org",)))
+    mind = open_mind(
+        {"agent": "fake", "env": ["MY_BASE_URL"]}, root=coder.root, box=BoxSettings(network=("example.org",))
+    )
     assert isinstance(mind, AgentMind)
     assert mind.network != "open"
     assert {host for host, _ in mind.network.pairs} == {"127.0.0.1", "example.org"}
