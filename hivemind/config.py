@@ -259,7 +259,7 @@ class AgentConfig(StrictModel):
 
     @property
     def has_boxed_commands(self) -> bool:
-        """True if the agent's commands run in a box: with `auto` those of coding agents, whose programs could leave it by them."""
+        """True if the agent's commands run in a box: with `auto` those of coding agents, which could leave it by them."""
         return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
 
     @field_validator("role")
