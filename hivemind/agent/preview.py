@@ -74,7 +74,8 @@ def _next_run(hive: Parts, name: str) -> TaskRun | None:
     runs = [_run(hive, name, summary.id) for summary in summaries]
     runs = [run for run in runs if run.task.parked is None] or runs
     if not runs:
-        waiting = [_run(hive, name, summary.id) for summary in hive.tasks.list(TaskState.INBOX)]
+        readable = [summary.id for summary in hive.tasks.list(TaskState.INBOX) if summary.problem is None]
+        waiting = [_run(hive, name, task_id) for task_id in readable]
         role = hive.agents[name].role
         runs = [run for run in waiting if run.task.assignee in (None, name) and run.task.role in (None, role)]
     return min(runs, key=lambda run: (run.task.priority, run.task.id), default=None)

@@ -46,7 +46,7 @@ from hivemind.tools.tool import for_mind
 _GRACE_S = 30.0  # for a program to exit after its turn
 _LOOK_S = 1.0  # bounds the delay until a cancelled task is noticed
 _CALL_S = 10.0  # for the rest of a call to arrive
-_CANCEL_S = 3.0  # for a program to report its usage after its turn was cancelled
+_CANCEL_S = 10.0  # for a program to report its usage after its turn was cancelled
 _MAX_FAILED_STARTS, _MAX_SILENT_RUNS = 3, 10  # in a row
 _MAX_REQUEST_BYTES = 8 << 20
 _MAX_UPDATES, _UPDATE_CHARS = 200, 2000

@@ -184,7 +184,7 @@ def context(
 
     arguments:
       AGENT  the agent
-      TASK   a task (default: the one that it works on, else the next one that waits)
+      TASK  a task (default: the task that it works on, else the next waiting one)
       --why  explain the selection, block by block
       --format  text (default), or svg: a picture of how the budget is used
       --output FILE  write the picture to this file, replacing it

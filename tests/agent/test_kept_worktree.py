@@ -63,10 +63,10 @@ def _examined(crew: Crew) -> list:
 # when it is made
 
 
-def test_a_task_that_touches_no_repository_makes_no_folder_and_no_branch_and_runs_no_git(crew, repo, monkeypatch):
+def test_a_task_that_touches_no_repository_makes_no_folder_and_no_branch_and_changes_nothing_by_git(crew, repo):
     (crew.root / "knowledge/oars.md").write_text("oars\n")
     crew.drop("---\nsteps: [{title: Look}]\n---\nWhat are oars?\n")
-    monkeypatch.setattr("hivemind.taskrun.git.run_git", lambda *words: pytest.fail(f"git ran: {words}"))
+    before = sorted((path, path.stat().st_mtime_ns) for path in (repo.path / ".git").rglob("*"))
     ada = crew.start(lambda turn: Thought())
     does(
         ada,
@@ -77,7 +77,7 @@ def test_a_task_that_touches_no_repository_makes_no_folder_and_no_branch_and_run
     does(ada, ("read_file", {"path": "note"}), *FINISH)
     assert (crew.root / "tasks/done/t/files/note").exists()
     assert not (crew.root / "worktrees").exists()
-    assert repo.branches() == ["main"]
+    assert sorted((path, path.stat().st_mtime_ns) for path in (repo.path / ".git").rglob("*")) == before
 
 
 @pytest.mark.parametrize("call", [("read_file", {"path": "boat"}), ("list_files", {}), ("search_files", {"pattern": "boat"}),

@@ -210,6 +210,7 @@ def test_a_closed_disk_is_one_line(process: Command, hive: Path) -> None:
 def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> None:
     helps = {" ".join(one.words): run(*one.words, "--help").out for one in declared_commands()}
     own_format = {
+        "acp",
         "agent run",
         "doc export",
         "mcp",

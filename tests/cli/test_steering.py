@@ -29,7 +29,7 @@ _CHANGING = """
     | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
     | graph branch create | graph branch merge | doc import | doc note | doc summarize | doc restore
     | doc delete | doc index | memory remember | memory forget | memory reindex
-    | memory copy | mcp | completion | web | top
+    | memory copy | acp | mcp | completion | web | top
 """
 LOOKING = {
     command.strip(): arguments.split()
@@ -45,7 +45,7 @@ LOOKING = {
         *doc tree | *doc tree of : FILE | *doc show : FILE | *doc show of : NODE | *doc expand : FILE | *doc find : evil
         *doc export : FILE | *memory search : evil
         *memory list : --namespace shared/hive | *memory show --namespace shared/hive : KEY
-        memory status | doctor | tool list | tool show : doc_find
+        help : lease | memory status | doctor | tool list | tool show : doc_find
         tool call : doc_find query=evil
     """.strip().split("\n")
     for command, _, arguments in (one.partition(":") for one in line.split("|"))
