@@ -146,10 +146,10 @@ def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence:
         verdict = f"{_NOTHING_NEAR} {search_gap}" if search_gap else NO_ANSWER
         lines = [f"{verdict} The closest passages may help ({best.confidence.reason}):"]
     else:
-        weak_places = [quote.citation.place for quote in quotes if quote.is_weak and quote.citation]
+        weak_places = [quote.citation.place for quote in quotes[1:] if quote.is_weak and quote.citation]
         lines = [
             f"Confidence: {best.confidence.level}. The first quote {best.confidence.reason}."
-            + (f" Weak: {', '.join(weak_places)}." if weak_places else "")
+            + (f" Weak: {', '.join(weak_places)}." if weak_places and not best.is_weak else "")
             + (f" {search_gap}" if search_gap else "")
         ]
     lines += [_quote_text(quote) for quote in quotes if includes_evidence or best.is_weak or quote.remembered]
