@@ -326,6 +326,7 @@ class HiveConfig(StrictModel):
     prices: dict[str, PriceConfig] = {}
     budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig.model_construct()
     agents: dict[str, Any] = {}
+    minds: dict[str, dict[str, Any]] = {}
 
     @property
     def durable(self) -> bool:
@@ -484,6 +485,11 @@ def check_agent_name(text: object) -> str:
     return name
 
 
+def _program_name(mind: dict[str, Any]) -> str:
+    """Return the name under which `minds:` has the defaults of a coding agent."""
+    return str(mind.get("agent") or mind.get("acp") or "")
+
+
 def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> dict[str, AgentConfig]:
     try:
         name = check_agent_name(path.stem)
@@ -492,6 +498,8 @@ def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> di
     settings = parse(_read(path), path)
     config_alone = validate(AgentConfig, settings)
     config = AgentConfig.model_validate({**hive.agents, **settings.values}) if hive.agents else config_alone
+    if isinstance(config.mind, dict) and (defaults := hive.minds.get(_program_name(config.mind))):
+        config = config.model_copy(update={"mind": {**defaults, **config.mind}})
     names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
     if duplicate := next((candidate for candidate in names if candidate in used_names), None):
         raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")
