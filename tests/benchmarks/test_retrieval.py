@@ -58,7 +58,7 @@ def test_the_questions_over_documentation_are_asked_in_every_way(
     monkeypatch.setattr(sys, "argv", ["retrieval", "documentation", str(tmp_path / "trees")])
     retrieval.main()
     printed = capsys.readouterr().out
-    assert printed.count("| hivemind, quotes | 0.0 [0, 0] | 0.0 [0, 0] |") == 2
+    assert printed.count("| hivemind, quotes | 0.0 [0, 0] | 0.0 [0, 0] |") == 1, "of the half that was asked for alone"
     assert "| redis | 2 | 2 |" in printed
 
 
