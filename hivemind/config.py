@@ -485,9 +485,12 @@ def check_agent_name(text: object) -> str:
     return name
 
 
-def _program_name(mind: dict[str, Any]) -> str:
-    """Return the name under which `minds:` has the defaults of a coding agent."""
-    return str(mind.get("agent") or mind.get("acp") or "")
+def _program_mind(mind: str | dict[str, Any]) -> dict[str, Any]:
+    """Return the value of `mind:` for a coding agent as a mapping, also of `agent:NAME`; {} for any other mind."""
+    if isinstance(mind, str):
+        kind, _, name = map(str.strip, mind.partition(":"))
+        mind = {kind: name}
+    return mind if "agent" in mind or "acp" in mind else {}
 
 
 def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> dict[str, AgentConfig]:
@@ -498,8 +501,8 @@ def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> di
     settings = parse(_read(path), path)
     config_alone = validate(AgentConfig, settings)
     config = AgentConfig.model_validate({**hive.agents, **settings.values}) if hive.agents else config_alone
-    if isinstance(config.mind, dict) and (defaults := hive.minds.get(_program_name(config.mind))):
-        config = config.model_copy(update={"mind": {**defaults, **config.mind}})
+    if (mind := _program_mind(config.mind)) and (defaults := hive.minds.get(str(mind.get("agent") or mind.get("acp")))):
+        config = config.model_copy(update={"mind": {**defaults, **mind}})
     names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
     if duplicate := next((candidate for candidate in names if candidate in used_names), None):
         raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")

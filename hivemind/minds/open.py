@@ -77,7 +77,7 @@ def own_instructions(name: str | Mapping[str, Any], root: Path) -> tuple[str, ..
         return ()
     from hivemind.minds.agents import Profile, program_config
 
-    return Profile.of(program_config(argument), root).reads
+    return Profile.of(program_config(argument if isinstance(argument, dict) else {kind: argument}), root).reads
 
 
 def _program_arguments(argument: object) -> list[str]:

@@ -115,10 +115,17 @@ def test_roots_that_are_gone_and_rom_that_cannot_be_read_stop_nobody(crew: Crew,
 def test_a_coding_agent_has_the_defaults_of_hive_yaml_by_its_name_and_its_own_file_counts_more(tmp_path: Path) -> None:
     hive = Hive.init(tmp_path)
     (tmp_path / "hive.yaml").write_text("minds: {claude: {model: big, env: [MY_KEY]}, qwen: {model: small}}\n")
-    minds = {"a": "{agent: claude}", "b": "{acp: claude, model: own}", "c": "{agent: codex}", "d": "extractive"}
+    minds = {
+        "a": "{agent: claude}",
+        "b": "{acp: claude, model: own}",
+        "c": "{agent: codex}",
+        "d": "extractive",
+        "e": "agent:claude",
+    }
     for name, mind in minds.items():
         (tmp_path / f"agents/{name}.yaml").write_text(f"mind: {mind}\n")
     agents = Hive.open(hive.layout.root).agents
     assert agents["a"].mind == {"agent": "claude", "model": "big", "env": ["MY_KEY"]}
     assert agents["b"].mind == {"acp": "claude", "model": "own", "env": ["MY_KEY"]}
+    assert agents["e"].mind == agents["a"].mind
     assert (agents["c"].mind, agents["d"].mind) == ({"agent": "codex"}, "extractive")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from hivemind.agent.opening import system_message
 from hivemind.agent.preview import preview_context
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
+from hivemind.minds.open import own_instructions
 from hivemind.taskrun.project import skills_of
 from hivemind.tokens import count_tokens
 from hivemind.tools import TOOLSETS
@@ -304,3 +306,8 @@ def test_a_page_of_the_design_has_the_whole_system_message() -> None:
         tools = {name for names in TOOLSETS.values() for name in names or ()}
         for line in system_message("NAME", config, tools, ()).splitlines():
             assert line.startswith("#") or line.removeprefix("* ") in page
+
+
+@pytest.mark.parametrize("mind", ["agent:claude", {"agent": "claude"}, {"acp": "claude"}])
+def test_a_coding_agent_reads_its_own_files_however_its_mind_is_written(mind: Any, tmp_path: Path) -> None:
+    assert "CLAUDE.md" in own_instructions(mind, tmp_path)
