@@ -242,10 +242,18 @@ class AgentConfig(StrictModel):
         return self.mind == "mcp"
 
     @property
+    def program(self) -> dict[str, Any]:
+        """The value of `mind:` as a mapping if it is a coding agent that the hive runs, also of `agent:NAME`; else {}."""
+        mind = self.mind
+        if isinstance(mind, str):
+            kind, _, name = map(str.strip, mind.partition(":"))
+            mind = {kind: name}
+        return mind if "agent" in mind or "acp" in mind else {}
+
+    @property
     def runs_program(self) -> bool:
-        """True for `mind: {agent: …}` and `mind: {acp: …}`: the mind is a coding agent that the hive runs."""
-        kinds = self.mind if isinstance(self.mind, dict) else (self.mind.split(":")[0].strip(),)
-        return "agent" in kinds or "acp" in kinds
+        """True if the mind is a coding agent that the hive runs."""
+        return bool(self.program)
 
     @property
     def box(self) -> BoxSettings:
@@ -485,14 +493,6 @@ def check_agent_name(text: object) -> str:
     return name
 
 
-def _program_mind(mind: str | dict[str, Any]) -> dict[str, Any]:
-    """Return the value of `mind:` for a coding agent as a mapping, also of `agent:NAME`; {} for any other mind."""
-    if isinstance(mind, str):
-        kind, _, name = map(str.strip, mind.partition(":"))
-        mind = {kind: name}
-    return mind if "agent" in mind or "acp" in mind else {}
-
-
 def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> dict[str, AgentConfig]:
     try:
         name = check_agent_name(path.stem)
@@ -501,8 +501,9 @@ def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> di
     settings = parse(_read(path), path)
     config_alone = validate(AgentConfig, settings)
     config = AgentConfig.model_validate({**hive.agents, **settings.values}) if hive.agents else config_alone
-    if (mind := _program_mind(config.mind)) and (defaults := hive.minds.get(str(mind.get("agent") or mind.get("acp")))):
-        config = config.model_copy(update={"mind": {**defaults, **mind}})
+    program = config.program
+    if program and (defaults := hive.minds.get(str(program.get("agent") or program.get("acp")))):
+        config = config.model_copy(update={"mind": {**defaults, **program}})
     names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
     if duplicate := next((candidate for candidate in names if candidate in used_names), None):
         raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")

@@ -19,19 +19,19 @@ from hivemind.tools import Session
 from hivemind.tools.steps import ask_person
 
 _RECORD = "permissions"
-_SHOWN_CHARS = 2_000
-_ALLOWED = ("once", "allow", "allowed", "yes", "ok", "y", "approved")
+_MAX_CHARS = 2_000
+_YES = ("once", "allow", "allowed", "yes", "ok", "y", "approved")
 _ALWAYS = ("always", "allow always")
 
 
 @frozen
 class Grant:
     """The operator's answer about a call: allowed or denied, `once` (then it is `used`) or for the whole `task`; empty while the
-    question is open. `asked` counts the questions about the call."""
+    question is open. `number` counts the questions about the call."""
 
     key: str
-    shown: str
-    asked: int = 1
+    description: str
+    number: int = 1
     answer: Literal["", "allow", "deny", "used"] = ""
     lasts: Literal["once", "task"] = "once"
     reason: str = ""
@@ -58,13 +58,13 @@ class PermissionDesk:
 
     def ask(self, call: ProgramCall) -> Grant:
         """Ask the operator about a call, once. Return the open question."""
-        key, shown = call_key(call), describe_call(call)
+        key, description = call_key(call), describe_call(call)
         earlier = self._grants.get(key)
         if earlier is not None and not earlier.answer:
             return earlier
-        grant = Grant(key, shown, 1 if earlier is None else earlier.asked + 1)
+        grant = Grant(key, description, 1 if earlier is None else earlier.number + 1)
         question = (
-            f"{self._session.agent} wants to do this:\n\n{shown[:_SHOWN_CHARS]}\n\n"
+            f"{self._session.agent} wants to do this:\n\n{description[:_MAX_CHARS]}\n\n"
             "Answer `once`, `always` or `deny` with the reason; `always` holds for this task."
         )
         self._work.waits.begin(self._wait_name(grant), {"human": question}, datetime.now(UTC))
@@ -73,27 +73,27 @@ class PermissionDesk:
         return grant
 
     def take_answers(self) -> list[Grant]:
-        """Read the answers that have come. Return what was answered."""
-        answered = []
+        """Read the answers that have come. Return their grants."""
+        grants = []
         for grant in [*self._grants.values()]:
             wait = self._work.waits.get(self._wait_name(grant))
             if grant.answer or wait is None or wait.answer is None:
                 continue
             reply = self._session.hive.mail.read(self._session.agent, wait.answer, mark=False).answer
             answer, lasts, reason = _read_answer(reply)
-            answered.append(replace(grant, answer=answer, lasts=lasts, reason=reason))
-            self._keep(answered[-1])
-        return answered
+            grants.append(replace(grant, answer=answer, lasts=lasts, reason=reason))
+            self._keep(grants[-1])
+        return grants
 
     def parking(self, grant: Grant) -> Parking:
         """Return the parking of the task until the operator answers."""
         wait = self._work.waits.get(self._wait_name(grant))
         message_id = None if wait is None else wait.message_id
-        how = f"(answer with: hivemind mail reply human {message_id} once|always|'deny REASON')"
-        return Parking(f"asks for permission: {' '.join(grant.shown.split())[:200]} {how}", asks=message_id)
+        hint = f"(answer with: hivemind mail reply human {message_id} once|always|'deny REASON')"
+        return Parking(f"asks for permission: {' '.join(grant.description.split())[:200]} {hint}", asks=message_id)
 
     def _wait_name(self, grant: Grant) -> str:
-        return f"{self._work.task.id}.permission.{grant.key}.{grant.asked}"
+        return f"{self._work.task.id}.permission.{grant.key}.{grant.number}"
 
     def _keep(self, grant: Grant) -> None:
         self._grants[grant.key] = grant
@@ -113,7 +113,7 @@ def _read_answer(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "
     first_line = text.strip().partition("\n")[0].strip().strip("`.!").casefold()
     if first_line in _ALWAYS:
         return "allow", "task", ""
-    if first_line in _ALLOWED:
+    if first_line in _YES:
         return "allow", "once", ""
     word, _, reason = text.strip().partition(" ")
     is_plain_denial = word.strip(":,.").casefold() in ("deny", "denied", "no", "reject", "rejected")

@@ -45,14 +45,15 @@ class Preview:
 
 
 def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:
-    """Build the opening of the agent's next epoch from the files on disk, read-only: for a task, by default the one that it
-    works on, else the next one that waits.
+    """Build the opening of the agent's next epoch from the files on disk, read-only: for a task, by default the task
+    that it works on, else the next one that waits.
 
     Raises UserError if there is no such task.
     """
     config = hive.agents[name]
     memory = WorkingMemory(hive, name, read_only=True)
-    run = _next_run(hive, name) if task_id is None else _run(hive, name, task_id)
+    next_id = _next_task(hive, name) if task_id is None else task_id
+    run = None if next_id is None else _run(hive, name, next_id)
     focus = Focus("rest") if run is None else focus_on(run, reads=True)
     task = None if run is None else run.task
     talk = Conversation((), lambda *_: None, name)
@@ -68,22 +69,21 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
     return Preview(messages, selected, None if run is None else focus.target, tokens, window.max_tokens)
 
 
-def _next_run(hive: Parts, name: str) -> TaskRun | None:
+def _next_task(hive: Parts, name: str) -> str | None:
     """Return the task that the agent works on, else the next waiting task that it may claim."""
-    summaries = [summary for summary in hive.tasks.list(TaskState.ACTIVE) if summary.owner == name]
-    runs = [_run(hive, name, summary.id) for summary in summaries]
-    runs = [run for run in runs if run.task.parked is None] or runs
-    if not runs:
-        readable = [summary.id for summary in hive.tasks.list(TaskState.INBOX) if summary.problem is None]
-        waiting = [_run(hive, name, task_id) for task_id in readable]
-        role = hive.agents[name].role
-        runs = [run for run in waiting if run.task.assignee in (None, name) and run.task.role in (None, role)]
-    return min(runs, key=lambda run: (run.task.priority, run.task.id), default=None)
+    own_tasks = [task for task in hive.tasks.list(TaskState.ACTIVE) if task.owner == name]
+    candidates = [task for task in own_tasks if task.parked is None] or own_tasks
+    if not candidates:
+        waiting_tasks = [task for task in hive.tasks.list(TaskState.INBOX) if task.problem is None]
+        names, roles = (None, name), (None, hive.agents[name].role)
+        candidates = [task for task in waiting_tasks if task.assignee in names and task.role in roles]
+    first = min(candidates, key=lambda task: (task.priority, task.id), default=None)
+    return None if first is None else first.id
 
 
 def _run(hive: Parts, name: str, task_id: str) -> TaskRun:
-    """Return a task, one that waits in the folder that it will have."""
+    """Return the run of a task. A waiting task has the folder that it will have."""
     task = hive.tasks.get(task_id)
-    return TaskRun(
-        hive, replace(task, path=hive.layout.active / task.id) if task.state is TaskState.INBOX else task, name
-    )
+    if task.state is TaskState.INBOX:
+        task = replace(task, path=hive.layout.active / task.id)
+    return TaskRun(hive, task, name)

@@ -119,8 +119,8 @@ class _ProgramRun:
         self._update_count = 0
         self._problem = ""
         self._desk = None if self._work is None else PermissionDesk(session, self._work)
-        self._asked: tuple[events.PermissionRequest, Grant, float] | None = (
-            None  # the last until when the program waits
+        self._question: tuple[events.PermissionRequest, Grant, float] | None = (
+            None  # with the end of the program's wait
         )
         self._verdicts: list[str] = []  # for the next result or prompt
         self._failure: str | None = None  # the reason why the program could not go on
@@ -137,7 +137,7 @@ class _ProgramRun:
         config = self._mind.config
         for grant in self._desk.take_answers() if self._desk is not None else ():
             verdict = "allows" if grant.answer == "allow" else "does not allow"
-            text = f"The operator {verdict} what you asked for: {grant.shown}\n{grant.reason}".strip()
+            text = f"The operator {verdict} what you asked for: {grant.description}\n{grant.reason}".strip()
             self._talk.add_news(f"{text}\nGo on.", cause="permission")
         unheard_messages = _unheard_messages(self._talk)
         prompt = "\n\n".join(map(self._text_of, unheard_messages)) or _GO_ON
@@ -280,8 +280,8 @@ class _ProgramRun:
         elif self._failure is not None:
             reason = f"{name} {self._failure}: {self._problem or error}".rstrip(": ")
             runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
-            most = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
-            if runner.failed_starts < most or work is None:
+            limit = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
+            if runner.failed_starts < limit or work is None:
                 raise MindUnavailable(reason)
             self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
         elif self._verdicts:
@@ -391,38 +391,37 @@ class _ProgramRun:
         is_boxed = self._mind.box.is_boxed
         policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands, is_boxed=is_boxed)
         if policy != "ask":
-            self._answer_permission(
-                request, policy == "allow", "" if policy == "allow" else "this agent may not do that"
-            )
+            self._answer_permission(request, policy == "allow", "this agent may not do that")
         elif desk is None or not self._program.takes_answers:
             self._answer_permission(request, False, "nobody can be asked about it")
         elif (grant := desk.look_up(call)) is not None:
             self._answer_permission(request, grant.answer == "allow", grant.reason)
-        elif self._asked is not None:
+        elif self._question is not None:
             self._answer_permission(request, False, "another question to the operator is open; ask for it after that")
         else:
-            self._asked = request, desk.ask(call), time.monotonic() + self._mind.config.ask_s
+            self._question = request, desk.ask(call), time.monotonic() + self._mind.config.ask_s
 
-    def _answer_permission(self, request: events.PermissionRequest, is_allowed: bool, reason: str) -> None:
-        shown = describe_call(request.call)[:_UPDATE_CHARS]
+    def _answer_permission(self, request: events.PermissionRequest, is_allowed: bool, denial: str) -> None:
+        """Answer a request. A denial is recorded with its reason, which is in the next result or prompt."""
         if not is_allowed:
-            self._note("denied", f"{shown}: {reason}")
-            self._verdicts.append(f"Not allowed: {shown}. {reason[:1].upper()}{reason[1:]}")
+            description = describe_call(request.call)[:_UPDATE_CHARS]
+            self._note("denied", f"{description}: {denial}")
+            self._verdicts.append(f"Not allowed: {description}. {denial[:1].upper()}{denial[1:]}")
         if not self._program.answer(request, is_allowed=is_allowed):
             action = (request.call.title or request.call.tool)[:200]
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
 
     def _look_for_permission(self) -> None:
         """Pass on the operator's answer to an open question. Without one in time, let the task wait for it."""
-        if self._asked is None or self._desk is None or self._work is None or self._parking is not None:
+        if self._question is None or self._desk is None or self._work is None or self._parking is not None:
             return
-        request, grant, until = self._asked
+        request, grant, until = self._question
         self._runner.hear(self._work)
         if any(answer.key == grant.key for answer in self._desk.take_answers()):
-            self._asked = None
+            self._question = None
             self._decide(request)
         elif time.monotonic() >= until:
-            self._parking, self._asked = self._desk.parking(grant), None
+            self._parking, self._question = self._desk.parking(grant), None
             self._end(None, 0.0)
 
     def _record_call(self, call: events.ProgramCall, result: events.ProgramCallResult) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hivemind.coordination import JournalState
-from hivemind.fs import Doorbell, HeldLock
+from hivemind.fs import Doorbell, Lock
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.lander import Lander
 from hivemind.landing.reverts import claim_tasks, resume_claims
 from hivemind.layout import LANDING
-from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name
+from hivemind.presence.identity import check_hive_exists
 from hivemind.presence.parts import Parts
+from hivemind.presence.service import run_service
 from hivemind.presence.status import StatusFile
 
 _BEAT_S = 1.0
@@ -35,42 +33,25 @@ def run_landing(
     hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False
 ) -> int:
     """Run the lander of a hive until SIGTERM, the end of `lifeline`, or until `is_done`. Return the exit status."""
-    try:
-        lock = lock_name(hive.layout, LANDING)
-    except HeldLock as error:
-        sys.stderr.write(f"hivemind: {error}\n")
-        return 2
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    handlers = {
-        number: signal.signal(number, lambda *_: os.write(writer, b"\0")) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    folder = hive.layout.agent_state(LANDING)
-    folder.mkdir(parents=True, exist_ok=True)
-    status, lander = StatusFile(folder, LANDING), Lander(hive)
-    ends = [reader, *([] if lifeline is None else [lifeline])]
-    try:
-        resume_claims(hive)
-        with Doorbell(hive.layout.doorbells, LANDING) as bell:
-            while not wait_for_input(ends, 0):
-                check_hive_exists(lock, hive.layout)
-                status.beat()
-                claim_tasks(hive)
-                lander.step()
-                status.update(state="working" if lander.is_busy else "idle", task=" ".join(lander.checked_ids) or None)
-                if is_done(lander):
-                    break
-                timeout = min(lander.remaining_s, _BEAT_S if lander.is_busy else hive.config.hang_after / 3)
-                wait_for_input([*ends, bell, *lander.processes], timeout)
-                bell.wait(0)
-    except HiveGone as gone:
-        sys.stderr.write(f"hivemind: {gone}\n")
-        return 2
-    finally:
-        lander.close()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        os.close(reader)
-        os.close(writer)
-        lock.release()
-    return 0
+
+    def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
+        lander = Lander(hive)
+        try:
+            resume_claims(hive)
+            with Doorbell(hive.layout.doorbells, LANDING) as bell:
+                while not wait_for_input(ends, 0):
+                    check_hive_exists(lock, hive.layout)
+                    status.beat()
+                    claim_tasks(hive)
+                    lander.step()
+                    state = "working" if lander.is_busy else "idle"
+                    status.update(state=state, task=" ".join(lander.checked_ids) or None)
+                    if is_done(lander):
+                        break
+                    timeout = min(lander.remaining_s, _BEAT_S if lander.is_busy else hive.config.hang_after / 3)
+                    wait_for_input([*ends, bell, *lander.processes], timeout)
+                    bell.wait(0)
+        finally:
+            lander.close()
+
+    return run_service(hive, LANDING, lifeline, serve)

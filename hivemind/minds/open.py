@@ -11,6 +11,7 @@ from hivemind.minds.mind import Mind
 from hivemind.minds.patience import Patience
 from hivemind.sandbox import BoxSettings
 
+_PROGRAM_KINDS = ("agent", "acp")
 _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
     "extractive", "scripted: FILE", "command: [program, args…]",
@@ -45,11 +46,10 @@ def open_mind(
         from hivemind.minds.scripted import ScriptedMind
 
         return ScriptedMind.load((root or Path()) / argument)
-    if kind in ("agent", "acp") and argument is not None:
+    if kind in _PROGRAM_KINDS and argument is not None:
         from hivemind.minds.agents import AgentMind, program_config
 
-        config = program_config(argument if isinstance(argument, dict) else {kind: argument})
-        return AgentMind(config, root=root, box=box)
+        return AgentMind(program_config(argument), root=root, box=box)
     if kind == "command" and (program := _program_arguments(argument)):
         from hivemind.minds.command import CommandMind
 
@@ -73,11 +73,11 @@ def warm_mind(name: str | Mapping[str, Any]) -> None:
 def own_instructions(name: str | Mapping[str, Any], root: Path) -> tuple[str, ...]:
     """Return the instruction files and skill folders that a coding agent reads itself; () for any other mind."""
     kind, argument = _split_name(name)
-    if kind not in ("agent", "acp") or argument is None:
+    if kind not in _PROGRAM_KINDS or argument is None:
         return ()
     from hivemind.minds.agents import Profile, program_config
 
-    return Profile.of(program_config(argument if isinstance(argument, dict) else {kind: argument}), root).reads
+    return Profile.of(program_config(argument), root).reads
 
 
 def _program_arguments(argument: object) -> list[str]:
@@ -90,11 +90,14 @@ def _program_arguments(argument: object) -> list[str]:
 
 
 def _split_name(name: object) -> tuple[str, Any]:
-    """Split the value of `mind:` into kind and argument. The kind is empty if the value is malformed."""
+    """Split the value of `mind:` into kind and argument. The kind is empty if the value is malformed. The argument of a coding
+    agent is the whole mapping, which other keys may be in."""
     if isinstance(name, str):
-        kind, colon, argument = name.partition(":")
-        return kind.strip(), argument.strip() if colon else None
-    for kind in ("agent", "acp"):
+        kind, colon, argument = (part.strip() for part in name.partition(":"))
+        if colon and kind in _PROGRAM_KINDS:
+            return kind, {kind: argument}
+        return kind, argument if colon else None
+    for kind in _PROGRAM_KINDS:
         if isinstance(name, Mapping) and kind in name:
             return kind, dict(name)
     if isinstance(name, Mapping) and len(name) == 1:

@@ -142,20 +142,21 @@ def search_now(hive: Parts) -> str:
     except EmbedderUnavailable as error:
         return f"full text only: {error}"
     if embedder is not None:
-        return f"words and meaning ({embedder.name}){_embedding_progress(hive, embedder)}"
+        return f"words and meaning ({embedder.name}){_describe_embedding(hive, embedder)}"
     setting = os.environ.get("HIVEMIND_EMBEDDER") or hive.config.embedder
     return "full text only" if setting == "none" else f"full-text search only: {INSTALL}"
 
 
 def search_gap(hive: Parts) -> str:
     """Return a sentence on the documents that are not searched by meaning, or ""."""
-    from hivemind.documents import describe_gap, read_progress
+    from hivemind.documents import describe_gap
 
     try:
-        is_made = hive.layout.documents_db.exists()
-        return describe_gap(*read_progress(hive.layout.documents_db, hive.embedder)[:2]) if is_made else ""
+        embedder = hive.embedder
     except UserError:  # `status` says why
         return ""
+    embedded, total, _ = embedding_progress(hive, embedder)
+    return describe_gap(embedded, total)
 
 
 def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
@@ -212,16 +213,23 @@ def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
         yield f"{foreign} task{'s' if foreign > 1 else ''} of other hives here"
 
 
-def _embedding_progress(hive: Parts, embedder: Embedder) -> str:
-    """Describe the progress of embedding the documents, if it is not complete, and a language whose words are not known."""
-    if not hive.layout.documents_db.exists():
-        return ""
-    from hivemind.documents import describe_progress, read_progress
+def embedding_progress(hive: Parts, embedder: Embedder | None) -> tuple[int, int, bool]:
+    """Return the number of embedded passages, of all passages, and whether the language of the documents is known."""
+    from hivemind.documents import read_progress
 
     try:
-        embedded, total, knows_language = read_progress(hive.layout.documents_db, embedder)
+        if hive.layout.documents_db.exists():
+            return read_progress(hive.layout.documents_db, embedder)
     except UserError:  # damaged, or of another version: `doctor` and searches report it
-        return ""
+        pass
+    return 0, 0, True
+
+
+def _describe_embedding(hive: Parts, embedder: Embedder) -> str:
+    """Describe the progress of embedding the documents, if it is not complete, and a language whose words are not known."""
+    from hivemind.documents import describe_progress
+
+    embedded, total, knows_language = embedding_progress(hive, embedder)
     progress = "" if embedded >= total else f"; {describe_progress(embedded, total)}"
     return progress + (
         "" if knows_language else "; words are found only as written: the documents' language is not known"

@@ -268,12 +268,17 @@ class Worktree:
             argv = sandbox_command(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
         with TemporaryFile() as errors:
             with GuardedCommand(argv, folder=self.path, environment=environment, stderr=errors) as process:
-                timer = threading.Timer(limit_s or _COMMIT_S, process.terminate)
+                has_expired = threading.Event()
+
+                def expire() -> None:
+                    has_expired.set()
+                    process.terminate()
+
+                timer = threading.Timer(limit_s or _COMMIT_S, expire)
                 timer.start()
                 try:
                     yield process.output
                     status = process.wait()
-                    timed_out = not timer.is_alive()
                 finally:
                     timer.cancel()
             errors.seek(0)
@@ -287,7 +292,7 @@ class Worktree:
             )
             raise MergeUnderWay(f"{message} ({reason.strip()[-40:]})", location=self.path, remedy=remedy)
         if status:
-            reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if timed_out else reason
+            reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if has_expired.is_set() else reason
             raise problem_of("in the worktree", reason, status, self.path)
 
 

@@ -94,7 +94,7 @@ class _PageApp:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._site = Site(root)
-        self._monitor = Monitor(self._site.hive, self._site.index, self._site.watch.snapshot)
+        self._monitor = Monitor(self._site)
         self._render = PageRenderer()
         self._action_lock = threading.Lock()  # one action at a time; pages do not wait for it
         self._outcomes: OrderedDict[str, tuple[bytes, ActionOutcome]] = OrderedDict()

@@ -6,18 +6,18 @@ swarm starts again.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from hivemind import __version__
-from hivemind.documents import read_progress
 from hivemind.embedding import EmbedderUnavailable
-from hivemind.errors import HivemindError, UserError
+from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
-from hivemind.web.index import PageIndex
+from hivemind.swarm.overview import embedding_progress
+from hivemind.web.site import Site
 from hivemind.web.snapshot import Snapshot
 
 MONITOR_PATHS = ("/metrics", "/healthz", "/readyz")
@@ -47,22 +47,20 @@ class MetricFamily:
 
 
 class Monitor:
-    """Answers a monitoring system about one hive. `snapshot` returns the hive's present state, and brings the index up to date.
-    Thread-safe: one answer at a time is put together."""
+    """Answers a monitoring system about the hive of a site. Thread-safe: one answer at a time is put together."""
 
-    def __init__(self, hive: Hive, index: PageIndex, snapshot: Callable[[], Snapshot]) -> None:
-        self._hive, self._index, self._snapshot = hive, index, snapshot
-        self._mutex = threading.Lock()
+    def __init__(self, site: Site) -> None:
+        self._site = site
 
     def answer(self, path: str) -> tuple[int, str, str]:
         """Return status, media type and text for one of `MONITOR_PATHS`."""
         try:
-            with self._mutex:
+            with self._site.mutex:
                 if path == "/metrics":
                     return 200, CONTENT_TYPE, self.metrics()
-                problems = [] if path == "/healthz" else list(_readiness_problems(self._snapshot()))
+                problems = [] if path == "/healthz" else list(_readiness_problems(self._site.watch.snapshot()))
                 if path == "/healthz":
-                    self._hive.journal.view(lambda _: None)
+                    self._site.hive.journal.view(lambda _: None)
         except (HivemindError, OSError) as error:
             problems = [str(error)]
         text = "".join(f"{problem}\n" for problem in problems) or "ok\n"
@@ -70,7 +68,7 @@ class Monitor:
 
     def metrics(self) -> str:
         """Return all metrics. Raises UserError or OSError if the hive cannot be read."""
-        return "".join(family.text for family in self._families(self._snapshot()))
+        return "".join(family.text for family in self._families(self._site.watch.snapshot()))
 
     def _families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         overview = snapshot.overview
@@ -90,12 +88,12 @@ class Monitor:
         yield _family("mail_unread", "Unread letters.", "mailbox", unread)
         needs = Counter[str](need.kind for need in snapshot.needs)
         yield _family("needs_person", "What waits for a person, by kind.", "kind", {"question": 0, **needs})
-        yield _gauge("index_pending", "Passages of documents without a vector.", {}, _pending(self._hive))
+        yield _gauge("index_pending", "Passages of documents without a vector.", {}, _pending(self._site.hive))
         yield from self._counters()
 
     def _counters(self) -> Iterator[MetricFamily]:
-        index = self._index
-        restarts = dict.fromkeys(self._hive.agents, 0) | {
+        index = self._site.index
+        restarts = dict.fromkeys(self._site.hive.agents, 0) | {
             agent: count for (agent, _), count in index.counts("restarts").items()
         }
         yield _family("agent_restarts_total", "Processes of an agent that died or were killed.", "agent", restarts)
@@ -126,13 +124,11 @@ class Monitor:
 
 def _pending(hive: Hive) -> int:
     """Return the number of passages that the hive's embedder has not embedded yet."""
-    try:
-        if hive.embedder is None or not hive.layout.documents_db.exists():
-            return 0
-        embedded, total, _ = read_progress(hive.layout.documents_db, hive.embedder)
-    except (EmbedderUnavailable, UserError):  # `status` and `doctor` say why
-        return 0
-    return total - embedded
+    with suppress(EmbedderUnavailable):  # `status` says why
+        if hive.embedder is not None:
+            embedded, total, _ = embedding_progress(hive, hive.embedder)
+            return total - embedded
+    return 0
 
 
 def _gauge(name: str, text: str, labels: Labels, value: float) -> MetricFamily:

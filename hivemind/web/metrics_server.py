@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import secrets
-import signal
 import socket
-import sys
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,19 +18,17 @@ from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import HeldLock
+from hivemind.fs import Lock
 from hivemind.fs.sockets import wait_for_input
-from hivemind.hive import Hive
 from hivemind.layout import METRICS, Layout
-from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name
+from hivemind.presence.identity import check_hive_exists
 from hivemind.presence.parts import Parts
+from hivemind.presence.service import run_service
 from hivemind.presence.status import StatusFile
-from hivemind.web.index import PageIndex
 from hivemind.web.metrics import MONITOR_PATHS, Monitor
-from hivemind.web.snapshot import Snapshot, take_snapshot
+from hivemind.web.site import Site
 
 _REQUEST_S = 10.0
-_INDEX_TIME_S = 2.0  # for one answer; the next answer continues
 _LOOPBACK = "127.0.0.1"
 
 
@@ -80,42 +76,23 @@ def token_path(layout: Layout) -> Path:
 def run_metrics(hive: Parts, lifeline: int, address: MetricsAddress) -> int:
     """Answer requests at `address` until SIGTERM or the end of `lifeline`. Return the exit status. Raises UserError if another
     program has taken the address meanwhile."""
-    try:
-        lock = lock_name(hive.layout, METRICS)
-    except HeldLock as error:
-        sys.stderr.write(f"hivemind: {error}\n")
-        return 2
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.write(writer, b"\0"))
-    folder = hive.layout.agent_state(METRICS)
-    folder.mkdir(parents=True, exist_ok=True)
-    status, index = StatusFile(folder, METRICS), PageIndex(hive.layout.root)
-    look = Hive.look(hive.layout.root)
-    monitor = Monitor(look, index, lambda: _snapshot(look, index))
-    server = _Server(address, monitor, _token(hive.layout) if address.needs_token else None)
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
-    status.update(state="idle")
-    try:
-        while not wait_for_input([reader, lifeline], hive.config.hang_after / 3):
-            check_hive_exists(lock, hive.layout)
-            status.beat()
-    except HiveGone as gone:
-        sys.stderr.write(f"hivemind: {gone}\n")
-        return 2
-    finally:
-        server.shutdown()
-        thread.join()
-        index.close()
-        lock.release()
-    return 0
 
+    def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
+        site = Site(hive.layout.root)
+        server = _Server(address, site, _token(hive.layout) if address.needs_token else None)
+        thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+        thread.start()
+        status.update(state="idle")
+        try:
+            while not wait_for_input(ends, hive.config.hang_after / 3):
+                check_hive_exists(lock, hive.layout)
+                status.beat()
+        finally:
+            server.shutdown()
+            thread.join()
+            site.close()
 
-def _snapshot(hive: Hive, index: PageIndex) -> Snapshot:
-    index.sync(_INDEX_TIME_S)
-    return take_snapshot(hive)
+    return run_service(hive, METRICS, lifeline, serve)
 
 
 def _token(layout: Layout) -> str:
@@ -130,10 +107,11 @@ def _token(layout: Layout) -> str:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: MetricsAddress, monitor: Monitor, token: str | None) -> None:
+    def __init__(self, address: MetricsAddress, site: Site, token: str | None) -> None:
         super().__init__((address.host, address.port), _Handler, bind_and_activate=False)
         self.socket.close()
-        self.socket, self.monitor, self.token = address.listen(), monitor, token
+        self.socket, self.token = address.listen(), token
+        self.site, self.monitor = site, Monitor(site)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -151,6 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = self.path.partition("?")[0]
         if path in MONITOR_PATHS:
+            self.server.site.watch.invalidate()  # a scrape is rarer than the watch's own pauses
             self._respond(*self.server.monitor.answer(path))
         else:
             self._respond(404, "text/plain", f"{', '.join(MONITOR_PATHS)} are served here\n")
