@@ -20,8 +20,8 @@ unexport PYTHONDONTWRITEBYTECODE
 $(VENV)/.base: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "python3 has no venv module: on Debian, apt-get install python3-venv" >&2; exit 1; }
-	@echo "Installing hivemind and its seven packages into $(VENV)/ ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Installing hivemind and its packages into $(VENV)/ ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[terminal]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, command
 from hivemind.cli.opening import known_agent, open_hive, open_read_only
-from hivemind.cli.output import progress, table, table_lines, write_output
+from hivemind.cli.output import table, table_lines, write_output
+from hivemind.cli.styled import progress
 from hivemind.cli.text import natural_key, one_line
 from hivemind.errors import UserError
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import CommandOutput, command
 from hivemind.cli.opening import open_hive, without_hive
+from hivemind.cli.styled import progress
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def backup(hive: Hive, path: str) -> CommandOutput:
     """
     from hivemind.swarm.backup import back_up_hive
 
-    copy_path = back_up_hive(hive, Path(path))
+    with progress() as report:
+        report(f"copying to {path}")
+        copy_path = back_up_hive(hive, Path(path))
     return CommandOutput({"path": str(copy_path)}, [f"{copy_path} is a copy of {hive.layout.root}."])
 
 
@@ -82,7 +85,9 @@ def restore(_: object, backup: str, path: str) -> CommandOutput:
     from hivemind.layout import Layout
     from hivemind.swarm.backup import restore_hive
 
-    hive_path = restore_hive(Path(backup), Path(path))
+    with progress() as report:
+        report(f"copying to {path}")
+        hive_path = restore_hive(Path(backup), Path(path))
     doctor_output = doctor.function(Layout.at(hive_path))
     assert isinstance(doctor_output, CommandOutput)
     return CommandOutput(

@@ -13,15 +13,15 @@ examples:
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.cli.command import Arg, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import acting_name, open_hive
-from hivemind.cli.output import cut_lines, headed_text, progress, table_lines, warn, write_output
+from hivemind.cli.output import cut_lines, headed_text, table_lines, warn, write_output
 from hivemind.cli.streams import standard_input
+from hivemind.cli.styled import progress
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -49,8 +49,9 @@ def import_(hive: Hive, path: list[str]) -> CommandOutput:
     imported_documents: list[dict[str, Any]] = []
     failures: list[str] = []
     with progress() as report:
-        for file_path in _files(path, failures):
-            report(f"importing {one_line(file_path)}")
+        file_paths = [*_files(path, failures)]
+        for file_number, file_path in enumerate(file_paths):
+            report(f"importing {file_path}", file_number, len(file_paths))
             try:
                 imported_documents.append(_import_file(hive, file_path))
             except UserError as error:
@@ -412,19 +413,11 @@ def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
 
 
 def _embed_all(hive: Hive) -> None:
-    from hivemind.documents import describe_progress
-
-    documents, start_time = hive.documents, time.monotonic()
-    embedded_before, total = documents.meaning()
-    embedded_now = 0
+    embedded_count, total = hive.documents.meaning()
     with progress() as report:
-        while batch_size := documents.embed_pending(_EMBED_BATCH):
-            embedded_now += batch_size
-            report(
-                describe_progress(
-                    embedded_before + embedded_now, total, embedded_now / max(time.monotonic() - start_time, 1e-3)
-                )
-            )
+        while batch_size := hive.documents.embed_pending(_EMBED_BATCH):
+            embedded_count += batch_size
+            report("embedding passages", embedded_count, total)
 
 
 @command("doc find", open_hive, for_agents=True)

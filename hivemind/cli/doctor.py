@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
 from hivemind.cli.opening import find_layout
-from hivemind.cli.output import progress
+from hivemind.cli.styled import progress
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:

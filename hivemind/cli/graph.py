@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, Positive, command
 from hivemind.cli.opening import open_hive, open_read_only
-from hivemind.cli.output import cut_lines, progress, warn
+from hivemind.cli.output import cut_lines, warn
+from hivemind.cli.styled import progress
 from hivemind.cli.text import card_line, one_line
 from hivemind.errors import UserError
 
@@ -195,7 +196,7 @@ def find(hive: Hive, query: str, *, task: str | None = None, limit: Positive = 1
             query,
             task=None if task is None else hive.tasks.get(task).path.name,
             limit=limit,
-            progress=lambda done, total: report(f"reading graph {done:,} of {total:,}"),
+            progress=lambda done, total: report("reading graphs", done, total),
         )
     for remark in search_report.remarks:
         warn(remark)

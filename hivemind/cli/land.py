@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from hivemind.cli.command import Arg, CommandOutput, command
 from hivemind.cli.opening import find_layout, open_hive, open_read_only
 from hivemind.cli.output import table_lines
+from hivemind.cli.styled import progress
 from hivemind.cli.text import age, one_line
 from hivemind.errors import UserError
 from hivemind.layout import LANDING
@@ -154,10 +155,12 @@ def _landing_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
     def is_done(*_: object) -> bool:
         return all(_outcome(hive, task_id)[0] != "queued" for task_id in ids)
 
-    if holder_pid(hive.layout, LANDING) is None:
-        run_landing(hive, is_done=is_done)
-    else:
-        _wait_until(hive, is_done)
+    with progress() as report:
+        report(f"landing {', '.join(ids)}")
+        if holder_pid(hive.layout, LANDING) is None:
+            run_landing(hive, is_done=is_done)
+        else:
+            _wait_until(hive, is_done)
     outcomes = {task_id: _outcome(hive, task_id) for task_id in ids}
     states = {state for state, _ in outcomes.values()}
     lines = [

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import Arg, CommandOutput, Positive, Share, command
 from hivemind.cli.opening import open_hive, open_read_only, resolve_name, without_hive
-from hivemind.cli.output import progress, table_lines
+from hivemind.cli.output import table_lines
+from hivemind.cli.styled import progress
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
@@ -325,7 +326,7 @@ def reindex(hive: Hive) -> CommandOutput:
       hivemind memory reindex
     """
     with progress() as report:
-        count = hive.memory.reindex(lambda done, total: report(f"{done:,} of {total:,} entries are embedded"))
+        count = hive.memory.reindex(lambda done, total: report("embedding entries", done, total))
     line = f"{'1 entry was' if count == 1 else f'{count:,} entries were'} embedded by {hive.memory.embeddings.model}"
     return CommandOutput({"embedded": count, **hive.memory.status().as_dict()}, [line])
 
@@ -367,7 +368,7 @@ def copy(_: str | None, source: str, target: str) -> CommandOutput:
             source_store,
             target_store,
             lambda namespace: namespace_map.get(namespace, namespace),
-            lambda done, total: report(f"{done:,} of {total:,} entries are copied"),
+            lambda done, total: report("copying entries", done, total),
         )
     record = {name: counts[name] for name in ("entries", "namespaces", "versions", "embeddings", "users")}
     return CommandOutput(record, [f"{name:<12}{count:,}" for name, count in record.items()])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hivemind.cli.styled import has_rich, print_markdown
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
 from hivemind.errors import UserError
 from hivemind.masking import escape_controls, strip_controls
@@ -17,8 +17,15 @@ _MIN_COLUMN_WIDTH = 6
 _GAP = "  "
 
 
+class MarkdownText(str):
+    """A text in Markdown, which a terminal shows with colours."""
+
+
 def print_line(text: str = "") -> None:
     """Print a line to standard output with control characters masked."""
+    if isinstance(text, MarkdownText) and is_terminal() and has_rich():
+        print_markdown(text)
+        return
     sys.stdout.write(strip_controls(text) + "\n")
 
 
@@ -52,24 +59,6 @@ def ask(question: str) -> None:
     """Print a question to standard error, without ending the line."""
     sys.stderr.write(strip_controls(question))
     sys.stderr.flush()
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the current activity on a terminal. Without a terminal the function does nothing."""
-    is_visible = sys.stderr.isatty() and is_terminal()
-
-    def report(activity: str) -> None:
-        if is_visible:
-            sys.stderr.write(f"\r{one_line(activity)} …\x1b[K")
-            sys.stderr.flush()
-
-    try:
-        yield report
-    finally:
-        if is_visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def as_document(value: Any) -> str:
@@ -122,7 +111,7 @@ def headed_text(headers: Iterable[tuple[str, object]], text: str | None) -> Iter
     """Yield a line for each header that has a value, then an empty line and the text, unless it is None."""
     yield from (header_line(name, value) for name, value in headers if value)
     if text is not None:
-        yield from ("", text.rstrip("\n"))
+        yield from ("", type(text)(text.rstrip("\n")))
 
 
 def separated(blocks: Iterable[Iterable[str]], mark: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import boundary
 from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
-from hivemind.cli.output import headed_text, print_line, separated, table_lines
+from hivemind.cli.output import MarkdownText, headed_text, print_line, separated, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE, LANDING
@@ -337,7 +337,8 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
         *(("Added", f"by {addition['by']} at {addition['at']}: {addition['text']}") for addition in task["said"]),
         *(("Note", note) for note in task["notes"]),
     )
-    return headed_text(headers, task["result"] or task["error"] or None)
+    outcome = task["result"] or task["error"]
+    return headed_text(headers, MarkdownText(outcome) if outcome else None)
 
 
 @command("task say", open_hive)
