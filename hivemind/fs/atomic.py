@@ -107,8 +107,10 @@ def _write_temporary(
         crash_point("fs.write.written")
         if durable:
             os.fsync(file)
-    except BaseException:
+    except BaseException as error:
         os.unlink(path, dir_fd=folder_fd)
+        if isinstance(error, OSError) and error.filename is None:  # the write does not know which disk is full
+            error.filename = folder
         raise
     finally:
         os.close(file)

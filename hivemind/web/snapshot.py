@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.errors import UserError, is_disk_full
 from hivemind.frozen import frozen
 from hivemind.fs import Watcher, open_watcher
 from hivemind.hive import Hive
@@ -156,7 +157,12 @@ class SnapshotWatch:
         self._refreshed_at = time.monotonic()
         self._is_stale = False
         snapshot = take_snapshot(self._hive)
-        is_indexed = self._index is None or self._index.sync(_INDEX_TIME_S)
+        try:
+            is_indexed = self._index is None or self._index.sync(_INDEX_TIME_S)
+        except UserError as error:
+            if not is_disk_full(error):
+                raise
+            is_indexed = True  # as far as there was room; the next refresh continues
         self._pause_s = max(_REFRESH_S, _LOAD_DIVISOR * (time.monotonic() - self._refreshed_at))
         if not is_indexed:  # subscribers refresh on this topic, which continues the indexing
             self._note_change("index")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,12 @@ import pytest
 from hivemind import Hive
 from hivemind.cli.text import width
 from hivemind.cli.top import up_lines
-from hivemind.web.snapshot import take_snapshot
+from hivemind.outcome import ENDED
+from hivemind.web.index import PageIndex
+from hivemind.web.snapshot import SnapshotWatch, take_snapshot
+from tests.fs.small_disk import fill, small_disk
 from tests.program import Program, run
-from tests.web.conftest import filled
+from tests.web.conftest import claimed, filled
 
 in_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
 
@@ -114,6 +117,23 @@ def test_in_a_pipe_the_list_is_printed_again_when_it_has_changed(hive: Hive) -> 
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_a_full_disk_is_shown_though_the_index_has_no_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "size=8m"):
+        hive = filled(tmp_path / "disk" / "hive")
+        with closing(PageIndex(hive.layout.root)) as index, closing(SnapshotWatch(hive.layout.root, index)) as watch:
+            watch.snapshot()
+            finished = claimed(hive, "analyst", "Is there room?", id="room")
+            hive.tasks.finish(finished, "x" * 200_000)
+            ballast = fill(tmp_path / "disk")
+            watch.invalidate()
+            assert "disk" in {need.kind for need in watch.snapshot().needs}
+            assert "room" not in {task.id for task in index.ended_tasks(ENDED, "", "newest", 50, 0)[0]}
+            ballast.unlink()
+            watch.invalidate()
+            watch.snapshot()
+            assert "room" in {task.id for task in index.ended_tasks(ENDED, "", "newest", 50, 0)[0]}
 
 
 def test_what_up_draws_fits_any_terminal_and_says_how_much_is_left_out(hive: Hive) -> None:
