@@ -68,4 +68,6 @@ def describe_gap(embedded_count: int, total: int) -> str:
     """Return a sentence on how many passages are not searched by meaning, or "" if all are."""
     if embedded_count >= total:
         return ""
+    if not embedded_count:
+        return "The documents were searched by their words alone, not by meaning."
     return f"By meaning, {embedded_count:,} of {total:,} passages were searched, the others by their words alone."
