@@ -13,9 +13,9 @@ __all__ = ["Person", "git"]
 
 _WHO = {"user.name": "Person", "user.email": "person@example.org", "commit.gpgsign": "false", "gc.auto": "0"}
 _LOCKED = re.compile(
-    r"\.lock|stash failed|Unable to write index|unable to write new index|MERGE_HEAD exists|during a merge"
+    r"\.lock|stash failed|Unable to write index|unable to write new index|MERGE_HEAD exists|during a merge|cannot lock ref"
 )
-"""What git says where another git has the index. A merge may be left half done then."""
+"""Git's messages if another git has the index or has moved the branch. They may leave half a merge."""
 _CONFIG = [word for key, value in _WHO.items() for word in ("-c", f"{key}={value}")]
 
 
@@ -133,6 +133,11 @@ class Person:
                     raise
                 if (self.app / ".git/MERGE_HEAD").exists():
                     git(self.app, "merge", "--abort", check=False)
+                elif "cannot lock ref" in str(
+                    error
+                ):  # merge reads HEAD and index before it locks: a landing came between
+                    git(self.app, "reset", "-q")
+                    (self.app / name).unlink(missing_ok=True)
                 self._stopping.wait(0.05)
 
     def _switch(self) -> None:
