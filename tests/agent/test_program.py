@@ -272,14 +272,15 @@ def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
         ("!hang", "it printed nothing for 1 s"),
         ("!flood", "it printed more than"),
         ("!close", "it closed its output and did not end"),
-        ('!print {"type": "ask", "what": "rm -rf /"}\n!hang', "it waits for an approval (rm -rf /)"),
+        ("!ask rm -rf /", "it waits for an approval (rm -rf /)"),
     ],
 )
 def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_words(
     coder: Crew, order: str, reason: str
 ):
     box = "none" if order == "!close" else "auto"  # the processes of a box hold the output
-    coder.agent_file(f"mind: {{agent: fake, quiet_s: 1}}\nsandbox: {box}\n")
+    quiet_s = 1 if order in ("!hang", "!close") else 60
+    coder.agent_file(f"mind: {{agent: fake, quiet_s: {quiet_s}}}\nsandbox: {box}\n")
     coder.drop(f"x\n{order}\n{order}\n{order}\n{order}\n")
     agent = coder.start()
     until_idle(agent)

@@ -3,7 +3,7 @@
 An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `sh COMMAND`,
 `call TOOL JSON` (with {mail}, the id of the letter in
 the prompt, and {ids}, those of the subtasks that the last call made), `print TEXT` (as it is), `die` (kill -9, once in a
-session), `exit N TEXT`, `hang`, `close` (its output, and hang), `flood`. A session keeps the
+session), `exit N TEXT`, `hang`, `ask TEXT` (for permission, and hang), `close` (its output, and hang), `flood`. A session keeps the
 orders that are left, and is gone on with by its id.
 """
 
@@ -96,7 +96,9 @@ def main() -> None:
             number, _, text = rest.partition(" ")
             sys.stderr.write(text + "\n")
             sys.exit(int(number))
-        elif order in ("hang", "close"):
+        elif order in ("hang", "close", "ask"):
+            if order == "ask":
+                tell(type="ask", what=rest)
             if order == "close":
                 sys.stdout.flush()
                 os.close(1)

@@ -96,6 +96,8 @@ def helper(asked: Asked) -> Answer:
 
 
 def by_name(asked: Asked) -> Answer:
+    if "Say hello." in asked.said[-1]:
+        return "Hello."
     return helper(asked) if any("You are helper" in one for one in asked.said) else lead(asked)
 
 
@@ -193,6 +195,8 @@ def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[S
     swarm.run("up", "--until-idle", **environment(server.root))
     done(swarm, server, root)
     counted(swarm, server, program)
+    trial = swarm.run("agent", "try", "helper", "Say hello.", **environment(server.root))
+    assert re.search(r"cost: +1 turn, 110 tokens.*\n\nHello.\n", trial), trial
 
 
 @pytest.mark.parametrize("victim", ["program", "agent", "supervisor"])

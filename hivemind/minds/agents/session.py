@@ -29,6 +29,8 @@ class ProgramSession:
     """True if `answer` can allow or reject a call."""
     due = math.inf
     """The time (monotonic) of the next `read` without input."""
+    announcement = ""
+    """The program's words about itself and its session, as the protocol has them."""
 
     def __init__(self, command: GuardedCommand, *, exit_s: float = EXIT_S) -> None:
         """Read the program's output. After that has ended, the program has `exit_s` seconds to exit."""
