@@ -47,7 +47,7 @@ _SILENT_UPDATES = frozenset(
 class AcpSession(ProgramSession):
     """A session with a program that speaks the protocol. The first prompt is sent as soon as the session is open."""
 
-    takes_prompts = takes_answers = True
+    takes_prompts = True
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class AcpSession(ProgramSession):
         self._open_requests.clear()
         return True
 
-    def answer(self, request: events.PermissionRequest, *, is_allowed: bool) -> bool:
+    def answer(self, request: events.PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:  # noqa: ARG002
         source = request.source
         if source not in self._open_requests:  # the turn was cancelled
             return True

@@ -36,6 +36,7 @@ from hivemind.minds.meter import Prices, with_price
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, check_sandbox, loopback_urls
 
+PERMISSION_TOOL = "permission"
 _VERSION_S = 60
 _LAST_BYTES = 1 << 14
 
@@ -130,6 +131,9 @@ class AgentMind:
         `relay_config` configures the server of the hive's tools (`relay`). A box shows `folder`, and of the `folders` those
         with True writable. Raises MindUnavailable if it cannot be started.
         """
+        if self.profile.permission_kinds:
+            schema = {"name": PERMISSION_TOOL, "description": "Not for you.", "inputSchema": {"type": "object"}}
+            relay_config = {**relay_config, "tools": [*relay_config["tools"], schema]}
         config_path = files / "attached.json"
         fs.write(config_path, json.dumps(relay_config), durable=False)
         relay_command = [sys.executable, "-I", "-S", relay.__file__, os.fspath(config_path)]

@@ -160,7 +160,8 @@ class Profile(StrictModel):
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
     before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
     `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
-    over the runs of a session. `protocol` serves it best. `reads` are the files of instructions and the folders
+    over the runs of a session. With `permission_kinds`, the kinds of its tools, it asks for permission by the tool `permission`
+    of the hive's server. `protocol` serves it best. `reads` are the files of instructions and the folders
     of skills that it reads itself.
     """
 
@@ -181,6 +182,7 @@ class Profile(StrictModel):
     model: tuple[str, ...] = ()
     files: dict[str, str] = {}
     hive_tools: str = ""
+    permission_kinds: dict[str, str] = {}
     reads: tuple[str, ...] = ()
     usage_of: Literal["run", "session"] = "run"
     lines: tuple[LineRule, ...] = ()
@@ -205,7 +207,13 @@ class Profile(StrictModel):
         if changes["protocol"] == "acp":
             acp = profile.acp
             changes |= {"program": acp.program or profile.program, "install": acp.install or profile.install}
-            changes |= {"words": acp.words, "files": acp.files, "mode": acp.mode, "boxed_mode": None}
+            changes |= {
+                "words": acp.words,
+                "files": acp.files,
+                "mode": acp.mode,
+                "boxed_mode": None,
+                "permission_kinds": {},
+            }
             changes["environment"] = {**profile.environment, **acp.environment}
         if config.program is not None:
             changes["program"] = config.program

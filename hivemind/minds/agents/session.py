@@ -25,8 +25,6 @@ class ProgramSession:
 
     takes_prompts = False
     """True if `prompt` can be called after the end of a turn."""
-    takes_answers = False
-    """True if `answer` can allow or reject a call."""
     due = math.inf
     """The time (monotonic) of the next `read` without input."""
     announcement = ""
@@ -68,9 +66,9 @@ class ProgramSession:
         """Ask the program to end its turn. Return False if it cannot be asked, or was asked already."""
         return False
 
-    def answer(self, request: PermissionRequest, *, is_allowed: bool) -> bool:  # noqa: ARG002 - no program of lines asks
+    def answer(self, request: PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:
         """Allow or reject a call. Return False if the program cannot be answered."""
-        return False
+        raise NotImplementedError
 
     def _events(self, chunk: bytes) -> Iterator[Event]:
         raise NotImplementedError
