@@ -19,7 +19,7 @@ from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, Usage, open_mind
 from hivemind.minds.agents import Profile
-from hivemind.minds.agents.events import UsageReport
+from hivemind.minds.agents.events import Failure, UsageReport
 from hivemind.minds.agents.lines import read_line
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
@@ -254,6 +254,12 @@ def test_what_claude_code_reports_has_the_agents_that_it_has_started_itself():
     [report] = read_line(Profile.load("claude"), json.dumps(line))
     assert isinstance(report, UsageReport)
     assert report.usage == Usage(390, 45, 0.5, cached=160, written=20)
+
+
+def test_a_login_that_has_expired_is_no_failure_of_the_program() -> None:
+    line = {"type": "result", "is_error": True, "api_error_status": 401, "result": "expired"}
+    failure = next(event for event in read_line(Profile.load("claude"), json.dumps(line)) if isinstance(event, Failure))
+    assert (failure.reason, failure.kind) == ("has no login (expired): log in: claude /login", "login")
 
 
 def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):

@@ -107,6 +107,7 @@ class LineRule(StrictModel):
     usage: UsagePaths | None = None
     part: str | None = None
     approval: str | None = None
+    login: str | None = None
     problem: str | None = None
 
 
