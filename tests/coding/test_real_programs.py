@@ -248,6 +248,7 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
     until(lambda: swarm.task("job") in ("done", "failed"), limit_s=240)
     swarm.run("down")
     done(swarm, server, root)
+    until(lambda: children_of(program) == [])
 
 
 def children_of(program: str) -> list[int]:
