@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
@@ -306,6 +306,42 @@ def _checked_name(value: str, description: str) -> str:
         raise ValueError(str(error)) from None
 
 
+class ProgramSettings(StrictModel):
+    """Settings of a coding agent's program: `mind:` in an agent's file, or for all agents `minds:` in hive.yaml.
+
+    `program` is another path of the program, `mode` its own way of approving. `env` names environment variables that it
+    inherits. With `login` it uses the person's home and login instead of a key. After `quiet_s` without output it is ended.
+    It waits `ask_s` for the operator's answer to a request for permission; after that the task waits.
+    """
+
+    program: str | None = None
+    model: str | None = None
+    mode: str | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    login: bool = False
+    permissions: dict[
+        Literal["read", "edit", "execute", "fetch", "other"], Literal["allow", "ask", "deny", "commands"]
+    ] = {}
+    max_turns: int | None = Field(None, ge=1)
+    timeout_s: float = Field(3600, gt=0)
+    quiet_s: float = Field(900, gt=0)
+    ask_s: float = Field(45, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mode(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "sandbox" in values:
+            value = values["sandbox"]
+            key = (
+                f"mind: {{mode: {value}}}"
+                if value not in ("auto", "bwrap", "none")
+                else f"sandbox: {value} beside mind"
+            )
+            raise ValueError(f"sandbox is no key of mind: write {key}")
+        return values
+
+
 class HiveConfig(StrictModel):
     """The settings of hive.yaml. Times are in the unit of the name's suffix, sizes in bytes."""
 
@@ -334,7 +370,7 @@ class HiveConfig(StrictModel):
     prices: dict[str, PriceConfig] = {}
     budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig.model_construct()
     agents: dict[str, Any] = {}
-    minds: dict[str, dict[str, Any]] = {}
+    minds: dict[str, ProgramSettings] = {}
 
     @property
     def durable(self) -> bool:
@@ -503,7 +539,7 @@ def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> di
     config = AgentConfig.model_validate({**hive.agents, **settings.values}) if hive.agents else config_alone
     program = config.program
     if program and (defaults := hive.minds.get(str(program.get("agent") or program.get("acp")))):
-        config = config.model_copy(update={"mind": {**defaults, **program}})
+        config = config.model_copy(update={"mind": {**defaults.model_dump(mode="json", exclude_unset=True), **program}})
     names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
     if duplicate := next((candidate for candidate in names if candidate in used_names), None):
         raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")

@@ -30,6 +30,7 @@ class Session:
         self.id, self.cwd = session_id, cwd
         self._hive, self._connection = hive, connection
         self.task_id: str | None = None
+        self._task_ids = set[str]()
         self.prompts: list[Request] = []
         self._updates = TaskUpdates(hive)
         self._question: Question | None = None
@@ -42,8 +43,8 @@ class Session:
     def prompt(self, request: Request) -> None:
         """Give a prompt to the open task, as an answer or an addition; without one, make it a task."""
         prompt = read_prompt(request.params.get("prompt"), self._hive)
-        tasks = thread_tasks(self._hive, self.id)
         try:
+            tasks = thread_tasks(self._hive, self.id, self._task_ids)
             if self.task_id is not None and all(task.id != self.task_id for task in tasks):
                 tasks.append(self._hive.tasks.get(self.task_id))  # raises UserError while it is being moved
             open_task = next((task for task in tasks if not _is_over(task)), None)
@@ -118,6 +119,7 @@ class Session:
 
     def open(self, tasks: list[Task], *, replay: bool) -> None:
         """Follow the open task of a thread. With `replay`, first send the whole thread."""
+        self._task_ids.update(task.id for task in tasks)
         for task in tasks:
             updates = TaskUpdates(self._hive)
             trail = [message_chunk(task.text, "user_message"), *updates.read(task)]
@@ -130,6 +132,7 @@ class Session:
 
     def _follow(self, task_id: str, updates: TaskUpdates) -> None:
         self.task_id, self._updates = task_id, updates
+        self._task_ids.add(task_id)
         self._question = self._obstacle = self._permission = None
         self._is_cancelled = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,22 +23,25 @@ def session_mark(session_id: str, cwd: str) -> dict[str, Any]:
     return {SESSION: {"id": session_id, "cwd": cwd, "at": datetime.now(UTC).isoformat()}}
 
 
-def thread_tasks(hive: Hive, session_id: str) -> list[Task]:
-    """Return the tasks of a session, oldest first. The id of any task is also the id of a session, which begins with it."""
+def thread_tasks(hive: Hive, session_id: str, known_ids: Collection[str] | None = None) -> list[Task]:
+    """Return the tasks of a session, oldest first. The id of any task is also the id of a session, which begins with it.
+
+    With `known_ids`, the rest is looked for among the open tasks only: the records of all tasks are read once a session.
+    """
+    layout = hive.layout
+    ended = (layout.done, layout.failed, *archived_folders(layout)) if known_ids is None else ()
+    # in the order in which tasks move, or a moving task could be missed
+    marked = _marked_tasks((layout.inbox, layout.active, *ended), session_id)
     tasks: dict[str, Task] = {}
-    with suppress(UserError):
-        if is_name(session_id):
-            tasks[session_id] = hive.tasks.get(session_id)
-    for task_id in _marked_tasks(hive, session_id):
+    for task_id in (*([session_id] if is_name(session_id) else []), *(known_ids or ()), *marked):
         with suppress(UserError):
             tasks.setdefault(task_id, hive.tasks.get(task_id))
     return sorted(tasks.values(), key=lambda task: (task.id != session_id, task.kept.get(SESSION, {}).get("at", "")))
 
 
-def _marked_tasks(hive: Hive, session_id: str) -> Iterator[str]:
-    layout, mark = hive.layout, session_id.encode()
-    # in the order in which tasks move, or a moving task could be missed
-    for folder in (layout.inbox, layout.active, layout.done, layout.failed, *archived_folders(layout)):
+def _marked_tasks(folders: Iterable[Path], session_id: str) -> Iterator[str]:
+    mark = session_id.encode()
+    for folder in folders:
         for record_path in folder.glob(f"*/{RECORD}"):
             with suppress(OSError):
                 if mark in record_path.read_bytes():

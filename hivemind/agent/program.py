@@ -33,6 +33,8 @@ from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
 from hivemind.landing.early_warning import note_branches
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn
 from hivemind.minds.agents import AgentMind, events, last_line
+from hivemind.minds.agents.lines import permission_request
+from hivemind.minds.agents.mind import PERMISSION_TOOL
 from hivemind.minds.agents.permissions import decide
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import focus_on
@@ -392,7 +394,7 @@ class _ProgramRun:
         policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands, is_boxed=is_boxed)
         if policy != "ask":
             self._answer_permission(request, policy == "allow", "this agent may not do that")
-        elif desk is None or not self._program.takes_answers:
+        elif desk is None or request.source is None:
             self._answer_permission(request, False, "nobody can be asked about it")
         elif (grant := desk.look_up(call)) is not None:
             self._answer_permission(request, grant.answer == "allow", grant.reason)
@@ -407,7 +409,7 @@ class _ProgramRun:
             description = describe_call(request.call)[:_UPDATE_CHARS]
             self._note("denied", f"{description}: {denial}")
             self._verdicts.append(f"Not allowed: {description}. {denial[:1].upper()}{denial[1:]}")
-        if not self._program.answer(request, is_allowed=is_allowed):
+        if not self._program.answer(request, is_allowed=is_allowed, reason=denial):
             action = (request.call.title or request.call.tool)[:200]
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
 
@@ -516,9 +518,13 @@ class _ProgramRun:
                 response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
                 self._flush_chunks()
-                right = secrets.compare_digest(token, self._token)
-                refusal = {"text": "failed: not your agent", "failed": True}
-                response = self._answer(tool, arguments) if right else refusal
+                if not secrets.compare_digest(token, self._token):
+                    response = {"text": "failed: not your agent", "failed": True}
+                elif tool == PERMISSION_TOOL and self._mind.profile.permission_kinds:
+                    self._decide(permission_request(self._mind.profile, arguments, connection.dup()))
+                    return
+                else:
+                    response = self._answer(tool, arguments)
             connection.sendall(json.dumps(response).encode() + b"\n")
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

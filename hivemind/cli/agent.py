@@ -10,13 +10,14 @@ examples:
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, command
 from hivemind.cli.opening import known_agent, open_hive, open_read_only
-from hivemind.cli.output import table, table_lines, write_output
+from hivemind.cli.output import headed_text, table, table_lines, write_output
 from hivemind.cli.styled import progress
 from hivemind.cli.text import natural_key, one_line
 from hivemind.errors import UserError
@@ -92,7 +93,7 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
 
 @command("agent try", open_hive)
 def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
-    """Run one prompt with an agent's coding agent, and show the answer.
+    """Run one prompt with an agent's coding agent. Show the answer, its cost, and what the program is.
 
     The coding agent runs in an empty folder, with the settings of the agent's file and without the hive's tools.
 
@@ -103,21 +104,34 @@ def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
     examples:
       hivemind agent try coder 'Say hello.'
     """
+    from hivemind.taskrun.report import TaskUsage
+
     program = _coding_agent(hive, known_agent(hive, name))
+    version, began_at = program.version(), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt removes the folder that it runs in
     with progress() as report:
         report(f"waits for {program.path}, at most {program.config.timeout_s:g} s")
-        text = program.complete(prompt)
-    fields = {"program": program.path, "version": program.version(), "text": text}
-    return CommandOutput(fields, [text.rstrip() or "(The answer is empty.)"])
+        trial = program.try_prompt(prompt)
+    usage = trial.usage
+    cost = TaskUsage(1, usage.tokens, usage.money, time.monotonic() - began_at, usage.unpriced, usage.cached).summary
+    about = {
+        "program": program.path,
+        "version": version,
+        "protocol": "Agent Client Protocol" if program.profile.protocol == "acp" else "its own lines",
+        "offers": trial.announcement,
+        "mode": program.config.mode or program.profile.mode,
+        "box": program.box_summary,
+        "cost": cost if usage.tokens or usage.money else "not reported",
+    }
+    lines = headed_text(about.items(), trial.text or "(The answer is empty.)")
+    return CommandOutput({**about, "usage": usage.as_record(), "text": trial.text}, lines)
 
 
 def _coding_agent(hive: Hive, name: str) -> AgentMind:
-    from hivemind.minds import open_mind
+    from hivemind.agent.metering import open_agents_mind
     from hivemind.minds.agents import AgentMind
 
-    config = hive.agents[name]
-    mind = open_mind(config.mind, root=hive.layout.root, box=config.box)
+    mind = open_agents_mind(hive.agents[name], hive.config, hive.layout)
     if not isinstance(mind, AgentMind):
         raise UserError(f"{name} is not a coding agent", remedy="set mind: {agent: codex} in its file")
     return mind

@@ -17,6 +17,7 @@ from hivemind.fs.check import CheckFinding
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch import Inotify
 from hivemind.minds import open_mind
+from hivemind.minds.agents import Profile
 from hivemind.sandbox import check_sandbox as try_sandbox
 from hivemind.swarm.idle import is_full
 
@@ -45,6 +46,11 @@ def check_settings(context: CheckContext) -> Iterator[CheckFinding]:
             yield _settings_finding(
                 error, "that agent is not started until it is fixed", context.layout.agent_config(name)
             )
+    for name in hive.minds:
+        try:
+            Profile.load(name, context.layout.root)
+        except UserError as error:
+            yield _settings_finding(error, f"no agent uses minds: {{{name}: …}}", context.layout.config)
     if not agents:
         message = "the hive has no agents: tasks stay in the inbox"
         yield CheckFinding(context.layout.agents, message, "hivemind agent add NAME", note=True)

@@ -15,24 +15,13 @@ import sys
 import threading
 
 _CHUNK_BYTES = 1 << 16
-_JOIN_SESSION_KEYRING = 1
-_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219}  # the number of this system call
 
 
 def main(path: str, proxy_port: str, listeners: str, *program: str) -> None:
     """Listen, then run the program."""
-    _leave_keyring()
     if path:
         _start_server(path, proxy_port, listeners)
     os.execvp(program[0], program)  # noqa: S606 - the program that the person named
-
-
-def _leave_keyring() -> None:
-    """Begin an empty session keyring: namespaces do not hide the inherited keyring, which may have the person's keys."""
-    if (number := _KEYCTL.get(os.uname().machine)) is not None:
-        import ctypes
-
-        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, None)
 
 
 def _start_server(path: str, proxy_port: str, listeners: str) -> None:

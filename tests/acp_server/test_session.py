@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 
 from hivemind import Hive
@@ -177,6 +178,14 @@ def test_a_prompt_before_the_task_is_claimed_is_added_to_it(crew, editor):
     assert (addition.by, addition.text) == ("human", "And sing")
     wants(crew.start(), ("finish_task", {"result": "Sung."}), task="row")
     assert [zed.stop_reason(turn) for turn in turns] == ["end_turn", "end_turn"]
+
+
+def test_a_prompt_reads_no_record_of_a_task_that_ended_before(crew, editor):
+    zed = editor(crew.root).start()
+    (crew.root / "tasks/done/old").mkdir(parents=True)
+    os.mkfifo(crew.root / "tasks/done/old/task.json")  # who reads it, waits
+    zed.prompt("Row")
+    zed.until(lambda: "No swarm is running" in zed.said)
 
 
 def test_a_failed_task_says_why_and_what_to_do(crew, editor):

@@ -430,8 +430,10 @@ def test_a_mind_that_cannot_be_is_refused_in_words(mind: dict[str, object], prob
 
 
 def test_one_prompt_can_be_tried_by_hand(coder: Crew):
-    program = open_mind(json.loads(mind_of("resume")), root=coder.root)
-    assert program.complete("!say Well.\n!say Hello.\n") == "Well.Hello."
+    program = open_mind(json.loads(mind_of("resume", "modes=a,b")), root=coder.root)
+    trial = program.try_prompt("!say Well.\n!say Hello.\n")
+    assert (trial.text, trial.usage.tokens, trial.usage.cached, trial.usage.money) == ("Well.Hello.", 110, 40, 0.01)
+    assert trial.announcement.endswith("; sessionCapabilities.resume; modes a, b")
     with pytest.raises(MindUnavailable, match="ended with status 4: no credit"):
         program.complete("!say Well.\n!exit 4 no credit\n")
     assert not list((coder.root / ".hive").glob("prompt-*"))

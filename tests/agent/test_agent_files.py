@@ -129,3 +129,13 @@ def test_a_coding_agent_has_the_defaults_of_hive_yaml_by_its_name_and_its_own_fi
     assert agents["b"].mind == {"acp": "claude", "model": "own", "env": ["MY_KEY"]}
     assert agents["e"].mind == agents["a"].mind
     assert (agents["c"].mind, agents["d"].mind) == ({"agent": "codex"}, "extractive")
+
+
+def test_a_misspelled_key_or_program_under_minds_is_named_with_its_line(tmp_path: Path) -> None:
+    hive = Hive.init(tmp_path)
+    (tmp_path / "hive.yaml").write_text("minds:\n  claude:\n    modell: big\n")
+    with pytest.raises(UserError, match=r"hive.yaml:3: unknown key 'minds.claude.modell'.*did you mean 'model'?"):
+        Hive.open(tmp_path)
+    (tmp_path / "hive.yaml").write_text("minds: {cluade: {model: big}}\n")
+    [finding] = [finding for finding in examine(CheckContext(hive.layout)) if "cluade" in finding.message]
+    assert "known: claude, codex" in str(finding.remedy)

@@ -19,7 +19,7 @@ from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, Usage, open_mind
 from hivemind.minds.agents import Profile
-from hivemind.minds.agents.events import UsageReport
+from hivemind.minds.agents.events import Failure, UsageReport
 from hivemind.minds.agents.lines import read_line
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
@@ -256,6 +256,12 @@ def test_what_claude_code_reports_has_the_agents_that_it_has_started_itself():
     assert report.usage == Usage(390, 45, 0.5, cached=160, written=20)
 
 
+def test_a_login_that_has_expired_is_no_failure_of_the_program() -> None:
+    line = {"type": "result", "is_error": True, "api_error_status": 401, "result": "expired"}
+    failure = next(event for event in read_line(Profile.load("claude"), json.dumps(line)) if isinstance(event, Failure))
+    assert (failure.reason, failure.kind) == ("has no login (expired): log in: claude /login", "login")
+
+
 def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
     profile = coder.root / "agents" / "profiles" / "fake.yaml"
     profile.write_text(f"{PROFILE}usage_of: session\n")
@@ -272,14 +278,15 @@ def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
         ("!hang", "it printed nothing for 1 s"),
         ("!flood", "it printed more than"),
         ("!close", "it closed its output and did not end"),
-        ('!print {"type": "ask", "what": "rm -rf /"}\n!hang', "it waits for an approval (rm -rf /)"),
+        ("!ask rm -rf /", "it waits for an approval (rm -rf /)"),
     ],
 )
 def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_words(
     coder: Crew, order: str, reason: str
 ):
     box = "none" if order == "!close" else "auto"  # the processes of a box hold the output
-    coder.agent_file(f"mind: {{agent: fake, quiet_s: 1}}\nsandbox: {box}\n")
+    quiet_s = 1 if order in ("!hang", "!close") else 60
+    coder.agent_file(f"mind: {{agent: fake, quiet_s: {quiet_s}}}\nsandbox: {box}\n")
     coder.drop(f"x\n{order}\n{order}\n{order}\n{order}\n")
     agent = coder.start()
     until_idle(agent)

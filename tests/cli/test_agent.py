@@ -29,7 +29,10 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
     added = run("agent", "add", "coder", "--mind", "agent:fake")
     assert "(Python 3" in added.out
-    assert run("agent", "try", "coder", "!say Hello.\n").out == "Hello.\n"
+    head, answer = run("agent", "try", "coder", "!say Hello.\n").out.split("\n\n")
+    assert answer == "Hello.\n"
+    for words in ("version:  Python 3", "protocol: its own lines", "box:      ", "cost:     1 turn, 110 tokens, "):
+        assert words in head
     assert run("agent", "try", "analyst", "x").status == 2
 
 

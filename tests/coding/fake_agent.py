@@ -1,10 +1,9 @@
 """A program that works as coding agents do, by orders that stand in its prompt; run by its path, with nothing but Python.
 
-An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `sh COMMAND`,
-`call TOOL JSON` (with {mail}, the id of the letter in
-the prompt, and {ids}, those of the subtasks that the last call made), `print TEXT` (as it is), `die` (kill -9, once in a
-session), `exit N TEXT`, `hang`, `close` (its output, and hang), `flood`. A session keeps the
-orders that are left, and is gone on with by its id.
+An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `sh COMMAND`, `permit COMMAND` (asks for permission),
+`call TOOL JSON` (with {mail}, the id of the letter in the prompt, and {ids}, those of the subtasks that the last call made),
+`print TEXT` (as it is), `die` (kill -9, once in a session), `exit N TEXT`, `hang`, `ask TEXT` (for permission, and hang),
+`close` (its output, and hang), `flood`. A session keeps the orders that are left, and is gone on with by its id.
 """
 
 from __future__ import annotations
@@ -86,6 +85,10 @@ def main() -> None:
             arguments = arguments.replace("{mail}", letter[1] if letter else "").replace("{ids}", last)
             text = hive.call(tool, json.loads(arguments or "{}"))
             last = json.dumps(ids_in(text))
+        elif order == "permit":
+            verdict = json.loads(hive.call("permission", {"tool_name": "sh", "input": {"command": rest}}))
+            with open(HOME / "asked", "a") as file:
+                file.write(json.dumps({"outcome": verdict["behavior"]}) + "\n")
         elif order == "print":
             sys.stdout.write(rest + "\n")
             sys.stdout.flush()
@@ -96,7 +99,9 @@ def main() -> None:
             number, _, text = rest.partition(" ")
             sys.stderr.write(text + "\n")
             sys.exit(int(number))
-        elif order in ("hang", "close"):
+        elif order in ("hang", "close", "ask"):
+            if order == "ask":
+                tell(type="ask", what=rest)
             if order == "close":
                 sys.stdout.flush()
                 os.close(1)

@@ -83,13 +83,19 @@ def programs(swarm: Swarm) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("victim", ["program", "child", "agent"])
-def test_a_kill_leaves_no_process_and_records_each_call_and_price_once(swarm: Swarm, victim: str):
+@pytest.mark.parametrize(
+    ("victim", "is_finished"),
+    [("program", False), ("child", False), ("agent", False), ("supervisor", False), ("program", True), ("agent", True)],
+)
+def test_a_kill_leaves_no_process_and_records_each_call_and_price_once(swarm: Swarm, victim: str, is_finished: bool):
     tool = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "make", "kind": "execute", "status": "completed"}
-    orders = ["!write app.txt three", f"!update {json.dumps(tool)}", "!spend", "!child", "!hang", "!say More.", FINISH]
+    orders = ["!write app.txt three", f"!update {json.dumps(tool)}", "!spend", "!child"]
+    orders += [FINISH, "!hang"] if is_finished else ["!hang", "!say More.", FINISH]
     swarm.drop("job.md", "x\n" + "\n".join(orders) + "\n")
-    swarm.start("up")
+    up = swarm.start("up")
     until((home(swarm) / "child").exists, limit_s=60)
+    messages = swarm.root / "tasks" / "active" / "job" / "messages.jsonl"
+    until(lambda: not is_finished or "It is done." in messages.read_text().partition('finish_task","arg')[2])
     before = programs(swarm)
     assert len(before) >= 3, "the program, the one that it runs again as, and its child"
     match victim:
@@ -110,13 +116,17 @@ def test_a_kill_leaves_no_process_and_records_each_call_and_price_once(swarm: Sw
         case "agent":
             status = json.loads((swarm.root / ".hive" / "agents" / "coder" / "status.json").read_text())
             os.kill(status["pid"], signal.SIGKILL)
+        case "supervisor":
+            os.killpg(up.pid, signal.SIGKILL)
+            up.wait()
+            swarm.start("up")
     until(lambda: swarm.task("job") in ("done", "failed"), swarm.logs, limit_s=90)
     swarm.run("down")
     assert "It is done." in swarm.result("job")
     assert landed(swarm) == "three"
-    folder = swarm.root / "tasks" / "done" / "job"
+    folder, texts = swarm.root / "tasks" / "done" / "job", [] if is_finished else ["More."]
     assert [call["tool"] for call in calls_of(folder)] == ["execute", "finish_task"]
-    assert [line["text"] for line in lines_of(folder) if line.get("role") == "assistant" and line["text"]] == ["More."]
+    assert [line["text"] for line in lines_of(folder) if line.get("role") == "assistant" and line["text"]] == texts
     assert show(swarm)["money"] == pytest.approx(float((home(swarm) / "s1.cost").read_text()))
     until(lambda: not any(map(is_alive, before)))
     assert programs(swarm) == []

@@ -11,6 +11,7 @@ import pytest
 
 from hivemind.minds.agents.events import ProgramCall
 from hivemind.minds.agents.permissions import call_key, decide
+from tests.agent.test_program import PROFILE
 from tests.swarm.conftest import Swarm
 from tests.waiting import until
 
@@ -102,6 +103,23 @@ def test_an_answer_that_comes_after_the_task_rests_holds_when_the_program_asks_a
     assert outcomes(swarm) == ["cancelled", "once", "once"]
     assert "The operator allows what you asked for" in text
     assert len(questions(swarm)) == 1
+
+
+def test_a_program_of_lines_asks_by_a_tool_of_the_hive(swarm: Swarm):
+    profile = swarm.root / "agents" / "profiles" / "fake.yaml"
+    profile.parent.mkdir()
+    profile.write_text(f"{PROFILE}permission_kinds: {{sh: execute}}\n")
+    settings = {"sandbox": "none", "mind": {"agent": "fake", "permissions": {"execute": "ask"}, "ask_s": 0}}
+    (swarm.root / "agents" / "coder.yaml").write_text(json.dumps({"role": "coder", **settings}))
+    drop(swarm, "!permit make test", "!permit make test", "!permit make it")
+    swarm.start("up", FAKE_KEY="its-own-key-1234")
+    until(lambda: "asks for permission: execute (sh): make test" in swarm.run("status"))
+    reply(swarm, 1, "always")
+    reply(swarm, 2, "deny it is wrong")
+    text = ended(swarm)
+    assert outcomes(swarm) == ["allow"], "a program whose request waits is ended, and asks again when it goes on"
+    assert "The operator allows what you asked for: execute (sh): make test" in text
+    assert "The operator does not allow what you asked for: execute (sh): make it\\nit is wrong" in text
 
 
 def test_a_denial_has_its_reason_and_does_not_end_the_turn(swarm: Swarm):

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.coding.played import Answer, Asked, Call, Played, played
+from tests.coding.test_permissions import reply
 from tests.messages import calls_of, lines_of
 from tests.swarm.conftest import Swarm
 from tests.waiting import until
@@ -96,6 +97,8 @@ def helper(asked: Asked) -> Answer:
 
 
 def by_name(asked: Asked) -> Answer:
+    if "Say hello." in asked.said[-1]:
+        return "Hello."
     return helper(asked) if any("You are helper" in one for one in asked.said) else lead(asked)
 
 
@@ -193,6 +196,33 @@ def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[S
     swarm.run("up", "--until-idle", **environment(server.root))
     done(swarm, server, root)
     counted(swarm, server, program)
+    trial = swarm.run("agent", "try", "helper", "Say hello.", **environment(server.root))
+    assert re.search(r"cost: +1 turn, 110 tokens.*\n\nHello.\n", trial), trial
+
+
+@pytest.mark.parametrize("program", ["claude"], indirect=True)
+def test_the_operator_answers_for_the_lines_of_claude_code(hive: tuple[Swarm, Played, Path]):
+    swarm, server, _ = hive
+
+    def script(asked: Asked) -> Answer:
+        assert asked.turn < 2 or "that is wrong" in asked.results[1], asked.results
+        calls = [shell(asked, "python3 app.py"), shell(asked, "python3 check.py")]
+        finish = Call("finish_task", {"result": f"permission: {any('permission' in tool for tool in asked.tools)}"})
+        return [*calls, finish, "Done."][asked.turn]
+
+    server.script = script
+    path = swarm.root / "agents" / "helper.yaml"
+    agent = json.loads(path.read_text())
+    path.write_text(json.dumps({**agent, "mind": {**agent["mind"], "permissions": {"execute": "ask"}}}))
+    swarm.drop("job.md", "---\nrole: helper\n---\nRun app.py.\n")
+    swarm.start("up", **environment(server.root))
+    for number, answer in enumerate(["once", "deny that is wrong"], 1):
+        reply(swarm, number, answer)
+    until(lambda: swarm.task("job") in ("done", "failed"), limit_s=60)
+    swarm.run("down")
+    assert "permission: False" in swarm.result("job")
+    calls = [(call["tool"], call["ok"]) for call in calls_of(swarm.root / "tasks" / "done" / "job")]
+    assert calls == [("Bash", True), ("Bash", False), ("finish_task", True)]
 
 
 @pytest.mark.parametrize("victim", ["program", "agent", "supervisor"])
@@ -218,6 +248,7 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
     until(lambda: swarm.task("job") in ("done", "failed"), limit_s=240)
     swarm.run("down")
     done(swarm, server, root)
+    until(lambda: children_of(program) == [])
 
 
 def children_of(program: str) -> list[int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.sandbox import loopback_urls
+from hivemind.sandbox import loopback_urls, sandbox_command
 from tests.sandbox.conftest import CANARY, Person, processes_with
 from tests.waiting import until
 
@@ -58,22 +58,26 @@ def test_it_sees_no_process_and_no_environment_outside(person: Person, monkeypat
         outer.kill()
 
 
-def test_the_persons_kernel_keyring_is_not_inherited(person: Person):
-    code = "import ctypes; libc = ctypes.CDLL(None); print(libc.syscall({}, 10, -3, b'user', b'hive-canary', 0))"
+def test_the_persons_kernel_keyring_is_inherited_by_no_sandbox(person: Person):
     if os.uname().machine != "x86_64":
         pytest.skip("the numbers of the system calls are those of x86_64")
+    look = "import ctypes; print(ctypes.CDLL(None).syscall(250, 10, -3, b'user', b'hive-canary', 0))"
     outside = (
-        "import ctypes, subprocess, sys; libc = ctypes.CDLL(None); libc.syscall(250, 1, None)\n"
+        "import ctypes, pathlib, sys; libc = ctypes.CDLL(None); libc.syscall(250, 1, None)\n"
         "assert libc.syscall(248, b'user', b'hive-canary', b'secret', 6, -3) > 0\n"
-        "subprocess.run(sys.argv[1:])"
+        "from hivemind.guarded import GuardedCommand\n"
+        "with GuardedCommand(sys.argv[1:], folder=pathlib.Path.cwd(), environment={'PATH': '/usr/bin'}) as process:\n"
+        "    print(process.output.read().decode())"
     )
-    box = person.box(sys.executable, "-I", "-c", code.format(250))
+    argv = [sys.executable, "-I", "-c", look]
+    box = person.box(*argv)
     try:
-        words = [sys.executable, "-c", outside, *box.command]
-        shown = subprocess.run(words, cwd=person.work, env=box.environment, capture_output=True, text=True, check=True)
+        for command in (box.command, sandbox_command(argv, person.work, None, {})):
+            words = [sys.executable, "-c", outside, *command]
+            shown = subprocess.run(words, cwd=person.work, capture_output=True, text=True, check=True)
+            assert shown.stdout.strip() == "-1"
     finally:
         box.close()
-    assert shown.stdout.strip() == "-1"
 
 
 def test_no_abstract_socket_and_no_socket_file_outside_is_reached(person: Person):

@@ -47,7 +47,7 @@ _SILENT_UPDATES = frozenset(
 class AcpSession(ProgramSession):
     """A session with a program that speaks the protocol. The first prompt is sent as soon as the session is open."""
 
-    takes_prompts = takes_answers = True
+    takes_prompts = True
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class AcpSession(ProgramSession):
         self._open_requests.clear()
         return True
 
-    def answer(self, request: events.PermissionRequest, *, is_allowed: bool) -> bool:
+    def answer(self, request: events.PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:  # noqa: ARG002
         source = request.source
         if source not in self._open_requests:  # the turn was cancelled
             return True
@@ -197,6 +197,9 @@ class AcpSession(ProgramSession):
                     yield events.Failure(f"speaks {version}")
                     return
                 self._capabilities = _mapping(result.get("agentCapabilities"))
+                info = _mapping(result.get("agentInfo"))
+                about = f"{info.get('name', self._config.name)} {info.get('version', '')}".rstrip()
+                self.announcement = "; ".join([about, *_names(self._capabilities)])
                 yield from self._open_session()
             case "authenticate":
                 yield from self._open_session()
@@ -248,33 +251,38 @@ class AcpSession(ProgramSession):
             self._session = result["sessionId"]
         assert self._session is not None
         yield events.SessionOpened(self._session)
-        mode, model = self._config.mode or self._profile.mode, self._config.model
-        if mode and not self._profile.sets_by_configuration("mode"):
-            yield from self._set("mode", mode, result)
-        if model and not self._profile.sets_by_configuration("model"):
-            yield from self._set("model", model, result)
+        for name, value in (("mode", self._config.mode or self._profile.mode), ("model", self._config.model)):
+            option_id, choices = self._choices(name, value, result)
+            self.announcement += f"; {name}s {', '.join(choices)}" if choices else ""
+            if value and not self._profile.sets_by_configuration(name):
+                yield from self._set(name, value, option_id, choices)
         self._replay_s = _REPLAY_S if method == "session/load" else 0.0
         self._await_prompt()
 
-    def _set(self, name: str, value: str, result: Mapping[str, Any]) -> Iterator[events.Event]:
+    def _set(self, name: str, value: str, option_id: str | None, choices: list[str]) -> Iterator[events.Event]:
         """Request a setting of the session, as the program offers it. Yield a failure if it has no such value."""
-        options = [_mapping(option) for option in _list(result.get("configOptions"))]
-        option = next((o for o in options if name in (o.get("category"), o.get("id"))), None)
-        plural, key = f"{name}s", f"{name}Id"
-        announced = _list(_mapping(result.get(plural)).get(f"available{plural.capitalize()}"))
-        values = [_mapping(entry).get("modelId" if name == "model" else "id") for entry in announced]
-        if option is not None and value not in values:
-            entries = [_mapping(entry) for entry in _list(option.get("options"))]
-            entries += [_mapping(entry) for group in entries for entry in _list(group.get("options"))]
-            values = [entry["value"] for entry in entries if isinstance(entry.get("value"), str)]
-            method, fields = "session/set_config_option", {"configId": option.get("id"), "value": value}
+        if option_id is not None:
+            method, fields = "session/set_config_option", {"configId": option_id, "value": value}
         else:
-            method, fields = f"session/set_{name}", {key: value}
-        problem = f"has no {name} {value!r}; it has {', '.join(map(str, values[:20])) or 'no choice'}"
-        if name == "mode" and values and value not in values:  # a model that is not listed may exist
+            method, fields = f"session/set_{name}", {f"{name}Id": value}
+        problem = f"has no {name} {value!r}; it has {', '.join(choices) or 'no choice'}"
+        if name == "mode" and choices and value not in choices:  # a model that is not listed may exist
             yield events.Failure(problem, "settings")
         else:
             self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
+
+    def _choices(self, name: str, value: str | None, result: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+        """Return the id of the option that sets a mode or model (None: a method of its own does), and the values there are."""
+        plural = f"{name}s"
+        entries = _list(_mapping(result.get(plural)).get(f"available{plural.capitalize()}"))
+        values = _texts(entries, "modelId" if name == "model" else "id")
+        options = [_mapping(option) for option in _list(result.get("configOptions"))]
+        option = next((o for o in options if name in (o.get("category"), o.get("id"))), None)
+        if option is None or value in values:
+            return None, values
+        entries = _list(option.get("options"))
+        groups = [entry for group in entries for entry in _list(_mapping(group).get("options"))]
+        return as_text(option.get("id")), _texts([*entries, *groups], "value")
 
     def _await_prompt(self) -> None:
         """Have the prompt sent when the settings are made and, after a load, the history is replayed."""
@@ -373,6 +381,20 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _texts(entries: list[Any], key: str) -> list[str]:
+    """Return the first texts under a key."""
+    return [text for entry in entries if isinstance(text := _mapping(entry).get(key), str)][:20]
+
+
+def _names(capabilities: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of what a program can do."""
+    for name, value in capabilities.items():
+        if value is True or value == {}:
+            yield name
+        elif isinstance(value, dict) and name != "_meta":
+            yield from (f"{name}.{inner}" for inner in _names(value))
 
 
 def _dumped(value: Any) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from socket import socket
 from typing import Any
 
 from hivemind.boundary import Unreadable
@@ -33,10 +36,30 @@ class LineSession(ProgramSession):
         if len(self._partial_line) > MAX_LINE_BYTES:
             yield events.TooMuchOutput(MAX_LINE_BYTES)
 
+    def answer(self, request: events.PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:
+        """Answer the call of the tool `permission` that waits on the request's connection, in the form of Claude Code."""
+        if request.source is None:
+            return False
+        allowance = {"behavior": "allow", "updatedInput": request.call.arguments}
+        verdict = allowance if is_allowed else {"behavior": "deny", "message": reason}
+        with request.source as connection, suppress(OSError):
+            connection.sendall(json.dumps({"text": json.dumps(verdict), "failed": False}).encode() + b"\n")
+        return True
+
     def _ending(self, status: int | None) -> Iterator[events.Event]:
         if status == 0:
             yield events.TurnEnd()
         yield events.ProgramExit(status)
+
+
+def permission_request(profile: Profile, arguments: Mapping[str, Any], connection: socket) -> events.PermissionRequest:
+    """Return the request that a call of the tool `permission` makes. Its `connection` waits for the answer."""
+    tool, call_input = str(arguments.get("tool_name")), arguments.get("input")
+    call = events.ProgramCall(
+        str(arguments.get("tool_use_id")), tool, call_input if isinstance(call_input, dict) else {},
+        kind=profile.permission_kinds.get(tool, "other"), is_hive_tool=fnmatchcase(tool, profile.hive_tools),
+    )  # fmt: skip
+    return events.PermissionRequest(call, connection)
 
 
 def read_line(profile: Profile, line: str) -> Iterator[events.Event]:
@@ -87,5 +110,7 @@ def _rule_events(rule: LineRule, message: Mapping[str, Any], profile: Profile) -
         yield events.UsageReport(usage, part, is_cumulative=part is None and profile.usage_of == "session")
     if (approval := text_at(rule.approval)) is not None:
         yield events.PermissionRequest(events.ProgramCall("", approval))
+    if (reason := text_at(rule.login)) is not None:
+        yield events.Failure(f"has no login ({reason}): {profile.login_hint}", "login")
     if (problem := text_at(rule.problem)) is not None:
         yield events.Problem(problem)

@@ -27,14 +27,16 @@ from hivemind.minds.agents.events import (
     ProgramExit,
     TooMuchOutput,
     TurnEnd,
+    UsageReport,
 )
 from hivemind.minds.agents.lines import LineSession
 from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
-from hivemind.minds.meter import Prices
-from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
+from hivemind.minds.meter import Prices, with_price
+from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, check_sandbox, loopback_urls
 
+PERMISSION_TOOL = "permission"
 _VERSION_S = 60
 _LAST_BYTES = 1 << 14
 
@@ -87,11 +89,15 @@ class AgentMind:
         raise MindError("a coding agent works on whole tasks, not on single turns")
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as the protocol says
-        """Return the program's last text for a prompt, run in an empty folder without the hive's tools.
+        """Return the program's last text for a prompt. Raises MindUnavailable as `try_prompt` does."""
+        return self.try_prompt(text).text
+
+    def try_prompt(self, text: str) -> PromptTrial:
+        """Run the program for one prompt, in an empty folder without the hive's tools.
 
         Raises MindUnavailable if it fails or exceeds the time limit.
         """
-        answer = _Completion()
+        answer = PromptTrial()
         until = time.monotonic() + self.config.timeout_s
         with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder, TemporaryFile() as errors:
             work = Path(folder, "work")
@@ -106,7 +112,9 @@ class AgentMind:
             raise MindUnavailable(
                 f"{self.name} {failure}: {(answer.problem or last or '; '.join(self.refusals()))[:200]}"
             )
-        return answer.texts[-1] if answer.texts else ""
+        answer.announcement = program.announcement
+        answer.usage = answer.usage if answer.usage.money else with_price(answer.usage, self.prices)
+        return answer
 
     def start(
         self,
@@ -123,6 +131,9 @@ class AgentMind:
         `relay_config` configures the server of the hive's tools (`relay`). A box shows `folder`, and of the `folders` those
         with True writable. Raises MindUnavailable if it cannot be started.
         """
+        if self.profile.permission_kinds:
+            schema = {"name": PERMISSION_TOOL, "description": "Not for you.", "inputSchema": {"type": "object"}}
+            relay_config = {**relay_config, "tools": [*relay_config["tools"], schema]}
         config_path = files / "attached.json"
         fs.write(config_path, json.dumps(relay_config), durable=False)
         relay_command = [sys.executable, "-I", "-S", relay.__file__, os.fspath(config_path)]
@@ -175,6 +186,15 @@ class AgentMind:
         return loopback_urls([*self.config.args, *(os.environ.get(name, "") for name in self.config.env)])
 
     @property
+    def box_summary(self) -> str:
+        """A sentence about the program's box."""
+        if not self.box.is_boxed:
+            reason = "sandbox: none" if self.box.sandbox == "none" else "bubblewrap does not run here"
+            return f"none ({reason}): it has all your rights"
+        hosts = ", ".join([*self.profile.hosts, *self.box.network, *self.loopback_in_box]) or "no host"
+        return f"yes; it reaches {'your network' if self.box.network == 'open' else hosts}"
+
+    @property
     def network(self) -> Literal["open"] | Hosts:
         """The hosts that the program may reach in a box: its provider's, those of the agent's file, and `loopback_in_box`."""
         if self.box.network == "open":
@@ -182,23 +202,26 @@ class AgentMind:
         return Hosts.parse([*self.profile.hosts, *self.box.network, *self.loopback_in_box])
 
 
-class _Completion:
-    """The answer to one prompt: its texts, and the reason why it failed."""
+class PromptTrial:
+    """One prompt: the last `text` of the answer, its `usage`, what the program announced, and the reason why it failed."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.text = self.announcement = self.problem = ""
+        self.usage = Usage()
         self.failure: str | None = None
-        self.problem = ""
         self.is_over = False
         self._follows_chunk = False
+        self._usage_parts: dict[str, Usage] = {}
 
     def take_events(self, program: ProgramSession) -> None:
         """Read the events that have come. Permissions are refused."""
         for event in program.read():
             match event:
                 case AgentText(is_thought=False):
-                    joins = event.is_chunk and self._follows_chunk
-                    self.texts[-1:] = [self.texts[-1] + event.text] if joins else [*self.texts[-1:], event.text]
+                    self.text = self.text + event.text if event.is_chunk and self._follows_chunk else event.text
+                case UsageReport():
+                    self._usage_parts |= {} if event.part is None else {event.part: event.usage}
+                    self.usage = event.usage if event.part is None else sum(self._usage_parts.values(), Usage())
                 case PermissionRequest():
                     program.answer(event, is_allowed=False)
                 case Problem():
@@ -211,7 +234,8 @@ class _Completion:
                     self.failure, self.is_over = f"printed more than {event.limit:,} bytes", True
                 case ProgramExit() if not self.is_over:
                     self.failure, self.is_over = f"ended with status {event.status}", True
-            self._follows_chunk = isinstance(event, AgentText) and event.is_chunk
+            if not isinstance(event, UsageReport):
+                self._follows_chunk = isinstance(event, AgentText) and event.is_chunk
 
 
 def _socket_path(files: Path) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from hivemind import fs
 from hivemind.boundary import boundary
+from hivemind.config import ProgramSettings
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
 from hivemind.minds.mind import Usage
@@ -39,43 +40,12 @@ _Paths = str | list[str]
 _MAX_FIGURE = 2**53  # larger numbers are no counts
 
 
-class AgentProgram(StrictModel):
-    """`mind: {agent: codex, …}` or `mind: {acp: gemini, …}` in an agent's file.
-
-    `acp` is a known program or the command line of any other that speaks the Agent Client Protocol. `program` is another
-    path of the program, `mode` its own way of approving. `env` names environment variables that it inherits. With `login`
-    it uses the person's home and login instead of a key. After `quiet_s` without output it is ended.
-    It waits `ask_s` for the operator's answer to a request for permission; after that the task waits.
-    """
+class AgentProgram(ProgramSettings):
+    """`mind: {agent: codex, …}` or `mind: {acp: gemini, …}` in an agent's file. `acp` is a known program or the command line
+    of any other that speaks the Agent Client Protocol."""
 
     agent: str | None = None
     acp: str | tuple[str, ...] | None = None
-    program: str | None = None
-    model: str | None = None
-    mode: str | None = None
-    args: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    login: bool = False
-    permissions: dict[
-        Literal["read", "edit", "execute", "fetch", "other"], Literal["allow", "ask", "deny", "commands"]
-    ] = {}
-    max_turns: int | None = Field(None, ge=1)
-    timeout_s: float = Field(3600, gt=0)
-    quiet_s: float = Field(900, gt=0)
-    ask_s: float = Field(45, ge=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _mode(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and "sandbox" in values:
-            value = values["sandbox"]
-            key = (
-                f"mind: {{mode: {value}}}"
-                if value not in ("auto", "bwrap", "none")
-                else f"sandbox: {value} beside mind"
-            )
-            raise ValueError(f"sandbox is no key of mind: write {key}")
-        return values
 
     @model_validator(mode="after")
     def _one_program(self) -> Self:
@@ -137,6 +107,7 @@ class LineRule(StrictModel):
     usage: UsagePaths | None = None
     part: str | None = None
     approval: str | None = None
+    login: str | None = None
     problem: str | None = None
 
 
@@ -190,7 +161,8 @@ class Profile(StrictModel):
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
     before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
     `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
-    over the runs of a session. `protocol` serves it best. `reads` are the files of instructions and the folders
+    over the runs of a session. With `permission_kinds`, the kinds of its tools, it asks for permission by the tool `permission`
+    of the hive's server. `protocol` serves it best. `reads` are the files of instructions and the folders
     of skills that it reads itself.
     """
 
@@ -211,6 +183,7 @@ class Profile(StrictModel):
     model: tuple[str, ...] = ()
     files: dict[str, str] = {}
     hive_tools: str = ""
+    permission_kinds: dict[str, str] = {}
     reads: tuple[str, ...] = ()
     usage_of: Literal["run", "session"] = "run"
     lines: tuple[LineRule, ...] = ()
@@ -235,7 +208,13 @@ class Profile(StrictModel):
         if changes["protocol"] == "acp":
             acp = profile.acp
             changes |= {"program": acp.program or profile.program, "install": acp.install or profile.install}
-            changes |= {"words": acp.words, "files": acp.files, "mode": acp.mode, "boxed_mode": None}
+            changes |= {
+                "words": acp.words,
+                "files": acp.files,
+                "mode": acp.mode,
+                "boxed_mode": None,
+                "permission_kinds": {},
+            }
             changes["environment"] = {**profile.environment, **acp.environment}
         if config.program is not None:
             changes["program"] = config.program

@@ -58,10 +58,14 @@ class _Relay:
         return {} if method == "ping" else None
 
     def _call(self, request_id: object, params: Mapping[str, Any]) -> None:
-        call = {"tool": params.get("name"), "arguments": params.get("arguments") or {}, "token": self._config["token"]}
+        call = {
+            "tool": params.get("name"),
+            "arguments": params.get("arguments") or {},
+            "token": self._config.get("token"),
+        }
         try:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.connect(self._config["socket"])
+                connection.connect(self._config.get("socket", ""))
                 connection.sendall(json.dumps(call).encode() + b"\n")
                 reply = json.loads(connection.makefile("rb").readline())
         except (OSError, ValueError):

@@ -25,10 +25,10 @@ class ProgramSession:
 
     takes_prompts = False
     """True if `prompt` can be called after the end of a turn."""
-    takes_answers = False
-    """True if `answer` can allow or reject a call."""
     due = math.inf
     """The time (monotonic) of the next `read` without input."""
+    announcement = ""
+    """The program's words about itself and its session, as the protocol has them."""
 
     def __init__(self, command: GuardedCommand, *, exit_s: float = EXIT_S) -> None:
         """Read the program's output. After that has ended, the program has `exit_s` seconds to exit."""
@@ -66,9 +66,9 @@ class ProgramSession:
         """Ask the program to end its turn. Return False if it cannot be asked, or was asked already."""
         return False
 
-    def answer(self, request: PermissionRequest, *, is_allowed: bool) -> bool:  # noqa: ARG002 - no program of lines asks
+    def answer(self, request: PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:
         """Allow or reject a call. Return False if the program cannot be answered."""
-        return False
+        raise NotImplementedError
 
     def _events(self, chunk: bytes) -> Iterator[Event]:
         raise NotImplementedError
