@@ -5,6 +5,7 @@ This module never reads a store.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,14 +23,14 @@ Level = Literal["sure", "likely", "weak"]
 _ANSWER_THRESHOLD, _WORD_WEIGHT = 1.07, 0.3
 _ANSWER_THRESHOLD_BY_WORDS = 0.36  # … or, without vectors, coverage × (1 + known share) / 2 below this
 _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
-# With late interaction, the value is the sum of these. Chosen on the tuning halves (docs/retrieval.md, *Confidence*).
-_BASE = 0.3
-_LATE_LEAD = 2.2  # × lead over the best hit of another file, in the similarity of the question's words to the parts
-_SCORE_LEAD = 0.15  # × the same lead in the score
-_NEAREST_PART = 0.4  # × cosine of the nearest part
-_AGREEMENT = 0.08  # × (1 / place by words + 1 / place by meaning)
-_COVERED_WORD, _MAX_COVERED = 0.08, 5  # for each word of the question that the quote or its titles have
-_NUMBER = 0.2  # if a number is asked for: added if the quote has one, otherwise subtracted
+# With late interaction, the value is e to the sum of these: a logistic model, fitted to the questions of four trees and
+# rounded (docs/retrieval.md, *Confidence*).
+_BASE = -0.8
+_LEAD = 3.7  # × Evidence.lead
+_WEAKEST_WORD = 1.55  # × PartSimilarity.weakest_word
+_AGREEMENT = 0.12  # × (1 / place by words + 1 / place by meaning)
+_COVERED_WORD, _MAX_COVERED = 0.06, 5  # for each word of the question that the quote or its titles have
+_NUMBER = 0.08  # if a number is asked for: added if the quote has one, otherwise subtracted
 _SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit, …
 _REFUSAL_THRESHOLD = 0.65  # … and below this the answer is that nothing answers
 _NUMBER_ASKED = re.compile(
@@ -70,13 +71,11 @@ class Confidence:
 class Evidence:
     """What a search knows of a hit, from which its confidence follows.
 
-    `late_lead` and `score_lead` are the distances to the best hit of another file (or, in a single file, to the best
-    other hit), negative if that one is ahead.
+    `lead` is how much nearer the words of the question are to it than, on average, to the three best other hits.
     `word_place` and `meaning_place` count from 1, by words alone and by the best cosine alone.
     """
 
-    late_lead: float
-    score_lead: float
+    lead: float
     word_place: int
     meaning_place: int
 
@@ -100,6 +99,8 @@ def confidence_of(
         if question_weight
         else 0.0
     )
+    matched_words = {word for words in words_by_field.values() for word in words}
+    reasons = [*_reasons(query, matched_words, cosine, part_similarity)]
     if cosine is None:
         value = min(coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
     elif evidence is None or quote is None or part_similarity is None:
@@ -110,22 +111,18 @@ def confidence_of(
         ) / _ANSWER_THRESHOLD
     else:
         text, covered_count = quote
-        asks_number = _NUMBER_ASKED.search(query.text) is not None
-        value = (
+        asks_number, has_number = _NUMBER_ASKED.search(query.text) is not None, re.search(r"\d", text) is not None
+        value = math.exp(
             _BASE
-            + _LATE_LEAD * evidence.late_lead
-            + _SCORE_LEAD * evidence.score_lead
-            + _NEAREST_PART * part_similarity.cosine
+            + _LEAD * evidence.lead
+            + _WEAKEST_WORD * part_similarity.weakest_word
             + _AGREEMENT * (1 / evidence.word_place + 1 / evidence.meaning_place)
             + _COVERED_WORD * min(covered_count, _MAX_COVERED)
-            + _NUMBER * asks_number * (1 if re.search(r"\d", text) else -1)
+            + _NUMBER * asks_number * (1 if has_number else -1)
         )
-    return Confidence(
-        value,
-        "; ".join(
-            _reasons(query, {word for words in words_by_field.values() for word in words}, cosine, part_similarity)
-        ),
-    )
+        reasons += ["other passages are as near"] * (evidence.lead <= 0)
+        reasons += ["it has no number"] * (asks_number and not has_number)
+    return Confidence(value, "; ".join(reasons))
 
 
 def _reasons(
@@ -194,13 +191,13 @@ def merge_hits(
 ) -> list[T]:
     """Merge the rankings of several stores, each best first, into one.
 
-    Confidence decides between stores; hits of one store keep their order. An origin's (a file's or an entry's) third hit
+    The confidence of its next hit decides between stores; hits of one store keep their order. An origin's (a file's or an entry's) third hit
     comes after the first two hits of all origins. Duplicates are dropped.
     """
     queues = [list(ranking) for ranking in rankings if ranking]
     merged: list[T] = []
     while queues:
-        best = max(queues, key=lambda queue: max(confidence(hit).value for hit in queue))
+        best = max(queues, key=lambda queue: confidence(queue[0]).value)
         merged.append(best.pop(0))
         queues = [queue for queue in queues if queue]
     distinct: list[tuple[T, frozenset[str]]] = []

@@ -114,7 +114,7 @@ def test_a_weak_passage_does_not_hide_a_better_memory() -> None:
 
 
 def test_a_store_keeps_its_own_order() -> None:
-    assert best([Found("one", "a", 0.5), Found("two", "b", 1.5)], [Found("three", "c", 1.0)]) == ["one", "two", "three"]
+    assert best([Found("one", "a", 0.5), Found("two", "b", 1.5)], [Found("three", "c", 1.0)]) == ["three", "one", "two"]
 
 
 def test_one_files_best_comes_before_anothers_third() -> None:
