@@ -26,17 +26,22 @@ _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
 # With late interaction, the value is e to the sum of these: a logistic model, fitted to the questions of four trees and
 # rounded (docs/retrieval.md, *Confidence*).
 _BASE = -0.8
-_LEAD = 3.7  # × Evidence.lead
+_LEAD, _MAX_LEAD = 3.7, 0.12  # × Evidence.lead; in a small hive, whose passages have little in common, each has a lead
 _WEAKEST_WORD = 1.55  # × PartSimilarity.weakest_word
 _AGREEMENT = 0.12  # × (1 / place by words + 1 / place by meaning)
 _COVERED_WORD, _MAX_COVERED = 0.06, 5  # for each word of the question that the quote or its titles have
-_NUMBER = 0.08  # if a number is asked for: added if the quote has one, otherwise subtracted
+_NUMBER = 0.12  # if a number is asked for: added if the quote has one, otherwise subtracted
 _SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit, …
 _REFUSAL_THRESHOLD = 0.65  # … and below this the answer is that nothing answers
 _NUMBER_ASKED = re.compile(
     r"\b(?:how (?:many|much|long|often|big|large|old|far|fast|high)|maximum|minimum|default|number|port|size|percent|minutes"
     r"|seconds|days|version|length|date|wie (?:viele?n?|lange|oft|groß|hoch|alt)|höchstens|mindestens|anzahl|takt|bytes"
     r"|sekunden|minuten|tage|combien|cuánt[oa]s?|quant[oaie]|hoeveel)\b",
+    re.IGNORECASE,
+)
+_NUMBER_QUOTED = re.compile(
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|thousand|once|twice"
+    r"|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|zwölf|hundert|tausend)\b",
     re.IGNORECASE,
 )
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
@@ -111,10 +116,10 @@ def confidence_of(
         ) / _ANSWER_THRESHOLD
     else:
         text, covered_count = quote
-        asks_number, has_number = _NUMBER_ASKED.search(query.text) is not None, re.search(r"\d", text) is not None
+        asks_number, has_number = _NUMBER_ASKED.search(query.text) is not None, _NUMBER_QUOTED.search(text) is not None
         value = math.exp(
             _BASE
-            + _LEAD * evidence.lead
+            + _LEAD * min(evidence.lead, _MAX_LEAD)
             + _WEAKEST_WORD * part_similarity.weakest_word
             + _AGREEMENT * (1 / evidence.word_place + 1 / evidence.meaning_place)
             + _COVERED_WORD * min(covered_count, _MAX_COVERED)
@@ -191,8 +196,8 @@ def merge_hits(
 ) -> list[T]:
     """Merge the rankings of several stores, each best first, into one.
 
-    The confidence of its next hit decides between stores; hits of one store keep their order. An origin's (a file's or an entry's) third hit
-    comes after the first two hits of all origins. Duplicates are dropped.
+    The confidence of its next hit decides between stores; hits of one store keep their order. An origin's (a file's or an
+    entry's) third hit comes after the first two hits of all origins. Duplicates are dropped.
     """
     queues = [list(ranking) for ranking in rankings if ranking]
     merged: list[T] = []
