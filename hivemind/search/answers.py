@@ -47,8 +47,11 @@ _NUMBER_QUOTED = re.compile(
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
 _HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
 _DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates, …
-_CONTAINED_SHARE = 0.9  # … and so are two texts if the longer has this part of the shorter one's words, …
-_MIN_CONTAINED_WORDS = 15  # … if these are at least so many: other formats of a document are cut elsewhere
+_COMMON_RUNS_SHARE, _MIN_RUNS = (
+    0.5,
+    10,
+)  # … and so are two texts if one has this part of the other's runs of words, if …
+_RUN_WORDS = 4  # … these are at least so many: other formats of a document are cut elsewhere
 
 T = TypeVar("T")
 
@@ -205,9 +208,9 @@ def merge_hits(
         best = max(queues, key=lambda queue: confidence(queue[0]).value)
         merged.append(best.pop(0))
         queues = [queue for queue in queues if queue]
-    distinct: list[tuple[T, frozenset[str]]] = []
+    distinct: list[tuple[T, Sequence[str]]] = []
     for candidate in merged:
-        words = frozenset(words_of(text(candidate)))
+        words = words_of(text(candidate))
         if not any(_are_duplicates(words, other_words) for _, other_words in distinct):
             distinct.append((candidate, words))
     origin_counts = Counter[object]()
@@ -218,8 +221,11 @@ def merge_hits(
     return [hit for _, hit in sorted(hits_by_round, key=lambda pair: pair[0])][:limit]
 
 
-def _are_duplicates(words: frozenset[str], other_words: frozenset[str]) -> bool:
-    shorter, longer = sorted((len(words), len(other_words)))
-    common = len(words & other_words)
-    is_contained = shorter >= _MIN_CONTAINED_WORDS and common >= _CONTAINED_SHARE * shorter
-    return is_contained or common >= max(1, _DUPLICATE_SHARE * longer)
+def _are_duplicates(words: Sequence[str], other_words: Sequence[str]) -> bool:
+    shorter, longer = sorted((set(words), set(other_words)), key=len)
+    runs, other_runs = (
+        set(zip(*(text[at:] for at in range(_RUN_WORDS)), strict=False)) for text in (words, other_words)
+    )
+    fewest = min(len(runs), len(other_runs))
+    has_common_runs = fewest >= _MIN_RUNS and len(runs & other_runs) >= _COMMON_RUNS_SHARE * fewest
+    return has_common_runs or len(shorter & longer) >= max(1, _DUPLICATE_SHARE * len(longer))

@@ -137,6 +137,15 @@ def test_a_text_that_is_cut_elsewhere_in_another_format_is_there_once() -> None:
     assert len(best([Found("the berth", "a", 2.0), Found("the berth is let", "b", 1.5)])) == 2
 
 
+def test_a_pdf_that_ends_its_passage_elsewhere_is_its_texts_twin() -> None:
+    said = "A lease of a berth ends after ninety days unless its holder pays the harbour master the second half before June"
+    page = f"4 The harbour's rules. Boats are painted in March by their owners. {said}"
+    text = f"{said}. Whoever leaves early has to sweep the jetty and return both keys."
+    assert best([Found(text, "a.txt", 2.0), Found(page, "a.pdf", 1.5)]) == [text]
+    other = f"A lease of a shed ends with the year. {text.partition('. ')[2]}"
+    assert len(best([Found(text, "a.txt", 2.0), Found(other, "b.txt", 1.5)])) == 2
+
+
 @pytest.mark.parametrize(("value", "level"), [(0.99, "weak"), (1.0, "likely"), (1.3, "sure")])
 def test_a_confidence_has_a_word(value: float, level: str) -> None:
     assert Confidence(value, "").level == level
