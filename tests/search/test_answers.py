@@ -142,7 +142,9 @@ def test_a_pdf_that_ends_its_passage_elsewhere_is_its_texts_twin() -> None:
     page = f"4 The harbour's rules. Boats are painted in March by their owners. {said}"
     text = f"{said}. Whoever leaves early has to sweep the jetty and return both keys."
     assert best([Found(text, "a.txt", 2.0), Found(page, "a.pdf", 1.5)]) == [text]
-    other = f"A lease of a shed ends with the year. {text.partition('. ')[2]}"
+    other = (
+        "A lease of a shed ends with the year, and its holder pays the harbour master in June. Sheds are not sublet."
+    )
     assert len(best([Found(text, "a.txt", 2.0), Found(other, "b.txt", 1.5)])) == 2
 
 
