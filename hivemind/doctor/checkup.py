@@ -21,6 +21,7 @@ from hivemind.doctor.files import (
     check_folders,
     check_leftovers,
     check_mailbox_folders,
+    check_manual,
     check_records,
     check_workspace_record,
 )
@@ -107,6 +108,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("locks", check_unended_agents),
     ("doorbells", lambda context: check_doorbells(context.layout.doorbells)),
     ("leftovers", check_leftovers),
+    ("knowledge", check_manual),
     ("worktrees", check_worktrees),
     ("landing", check_landing),
     ("databases", check_databases),

@@ -5,6 +5,7 @@ This module never reads a store.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,14 +23,14 @@ Level = Literal["sure", "likely", "weak"]
 _ANSWER_THRESHOLD, _WORD_WEIGHT = 1.07, 0.3
 _ANSWER_THRESHOLD_BY_WORDS = 0.36  # … or, without vectors, coverage × (1 + known share) / 2 below this
 _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
-# With late interaction, the value is the sum of these. Chosen on the tuning halves (docs/retrieval.md, *Confidence*).
-_BASE = 0.3
-_LATE_LEAD = 2.2  # × lead over the best hit of another file, in the similarity of the question's words to the parts
-_SCORE_LEAD = 0.15  # × the same lead in the score
-_NEAREST_PART = 0.4  # × cosine of the nearest part
-_AGREEMENT = 0.08  # × (1 / place by words + 1 / place by meaning)
-_COVERED_WORD, _MAX_COVERED = 0.08, 5  # for each word of the question that the quote or its titles have
-_NUMBER = 0.2  # if a number is asked for: added if the quote has one, otherwise subtracted
+# With late interaction, the value is e to the sum of these: a logistic model, fitted to the questions of four trees and
+# rounded (docs/retrieval.md, *Confidence*).
+_BASE = -0.8
+_LEAD, _MAX_LEAD = 3.7, 0.12  # × Evidence.lead; in a small hive, whose passages have little in common, each has a lead
+_WEAKEST_WORD = 1.55  # × PartSimilarity.weakest_word
+_AGREEMENT = 0.12  # × (1 / place by words + 1 / place by meaning)
+_COVERED_WORD, _MAX_COVERED = 0.06, 5  # for each word of the question that the quote or its titles have
+_NUMBER = 0.12  # if a number is asked for: added if the quote has one, otherwise subtracted
 _SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit, …
 _REFUSAL_THRESHOLD = 0.65  # … and below this the answer is that nothing answers
 _NUMBER_ASKED = re.compile(
@@ -38,11 +39,19 @@ _NUMBER_ASKED = re.compile(
     r"|sekunden|minuten|tage|combien|cuánt[oa]s?|quant[oaie]|hoeveel)\b",
     re.IGNORECASE,
 )
+_NUMBER_QUOTED = re.compile(
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|thousand|once|twice"
+    r"|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|zwölf|hundert|tausend)\b",
+    re.IGNORECASE,
+)
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
 _HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
 _DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates, …
-_CONTAINED_SHARE = 0.9  # … and so are two texts if the longer has this part of the shorter one's words, …
-_MIN_CONTAINED_WORDS = 15  # … if these are at least so many: other formats of a document are cut elsewhere
+_COMMON_RUNS_SHARE, _MIN_RUNS = (
+    0.5,
+    10,
+)  # … and so are two texts if one has this part of the other's runs of words, if …
+_RUN_WORDS = 4  # … these are at least so many: other formats of a document are cut elsewhere
 
 T = TypeVar("T")
 
@@ -70,13 +79,11 @@ class Confidence:
 class Evidence:
     """What a search knows of a hit, from which its confidence follows.
 
-    `late_lead` and `score_lead` are the distances to the best hit of another file (or, in a single file, to the best
-    other hit), negative if that one is ahead.
+    `lead` is how much nearer the words of the question are to it than, on average, to the three best other hits.
     `word_place` and `meaning_place` count from 1, by words alone and by the best cosine alone.
     """
 
-    late_lead: float
-    score_lead: float
+    lead: float
     word_place: int
     meaning_place: int
 
@@ -100,6 +107,8 @@ def confidence_of(
         if question_weight
         else 0.0
     )
+    matched_words = {word for words in words_by_field.values() for word in words}
+    reasons = [*_reasons(query, matched_words, cosine, part_similarity)]
     if cosine is None:
         value = min(coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
     elif evidence is None or quote is None or part_similarity is None:
@@ -110,22 +119,18 @@ def confidence_of(
         ) / _ANSWER_THRESHOLD
     else:
         text, covered_count = quote
-        asks_number = _NUMBER_ASKED.search(query.text) is not None
-        value = (
+        asks_number, has_number = _NUMBER_ASKED.search(query.text) is not None, _NUMBER_QUOTED.search(text) is not None
+        value = math.exp(
             _BASE
-            + _LATE_LEAD * evidence.late_lead
-            + _SCORE_LEAD * evidence.score_lead
-            + _NEAREST_PART * part_similarity.cosine
+            + _LEAD * min(evidence.lead, _MAX_LEAD)
+            + _WEAKEST_WORD * part_similarity.weakest_word
             + _AGREEMENT * (1 / evidence.word_place + 1 / evidence.meaning_place)
             + _COVERED_WORD * min(covered_count, _MAX_COVERED)
-            + _NUMBER * asks_number * (1 if re.search(r"\d", text) else -1)
+            + _NUMBER * asks_number * (1 if has_number else -1)
         )
-    return Confidence(
-        value,
-        "; ".join(
-            _reasons(query, {word for words in words_by_field.values() for word in words}, cosine, part_similarity)
-        ),
-    )
+        reasons += ["other passages are as near"] * (evidence.lead <= 0)
+        reasons += ["it has no number"] * (asks_number and not has_number)
+    return Confidence(value, "; ".join(reasons))
 
 
 def _reasons(
@@ -194,18 +199,18 @@ def merge_hits(
 ) -> list[T]:
     """Merge the rankings of several stores, each best first, into one.
 
-    Confidence decides between stores; hits of one store keep their order. An origin's (a file's or an entry's) third hit
-    comes after the first two hits of all origins. Duplicates are dropped.
+    The confidence of its next hit decides between stores; hits of one store keep their order. An origin's (a file's or an
+    entry's) third hit comes after the first two hits of all origins. Duplicates are dropped.
     """
     queues = [list(ranking) for ranking in rankings if ranking]
     merged: list[T] = []
     while queues:
-        best = max(queues, key=lambda queue: max(confidence(hit).value for hit in queue))
+        best = max(queues, key=lambda queue: confidence(queue[0]).value)
         merged.append(best.pop(0))
         queues = [queue for queue in queues if queue]
-    distinct: list[tuple[T, frozenset[str]]] = []
+    distinct: list[tuple[T, Sequence[str]]] = []
     for candidate in merged:
-        words = frozenset(words_of(text(candidate)))
+        words = words_of(text(candidate))
         if not any(_are_duplicates(words, other_words) for _, other_words in distinct):
             distinct.append((candidate, words))
     origin_counts = Counter[object]()
@@ -216,8 +221,11 @@ def merge_hits(
     return [hit for _, hit in sorted(hits_by_round, key=lambda pair: pair[0])][:limit]
 
 
-def _are_duplicates(words: frozenset[str], other_words: frozenset[str]) -> bool:
-    shorter, longer = sorted((len(words), len(other_words)))
-    common = len(words & other_words)
-    is_contained = shorter >= _MIN_CONTAINED_WORDS and common >= _CONTAINED_SHARE * shorter
-    return is_contained or common >= max(1, _DUPLICATE_SHARE * longer)
+def _are_duplicates(words: Sequence[str], other_words: Sequence[str]) -> bool:
+    shorter, longer = sorted((set(words), set(other_words)), key=len)
+    runs, other_runs = (
+        set(zip(*(text[at:] for at in range(_RUN_WORDS)), strict=False)) for text in (words, other_words)
+    )
+    fewest = min(len(runs), len(other_runs))
+    has_common_runs = fewest >= _MIN_RUNS and len(runs & other_runs) >= _COMMON_RUNS_SHARE * fewest
+    return has_common_runs or len(shorter & longer) >= max(1, _DUPLICATE_SHARE * len(longer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from heapq import nlargest
 from typing import Any, Protocol
 
 from hivemind.embedding import VectorTable
@@ -21,6 +22,7 @@ from hivemind.search.words import Stemmer, significant_words, words_of
 _CANDIDATES = 200  # from the full-text index, and as many from the vectors
 _CANDIDATES_READ = 200  # the texts of this many of the best candidates are read
 _RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
+_RIVALS = 3  # the other candidates over which a hit has a lead
 
 CandidateFilter = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
 """A store's function that returns, for each candidate, whether it may become a hit."""
@@ -135,14 +137,12 @@ class Engine:
         ids = _fuse_rankings([word_ids, list(cosines_by_id)], max(self._candidates_read, 2 * limit))
         candidates = self._read_candidates(sql, source, parsed_query, ids, cosines_by_id, weights)
         ranking = rank(parsed_query, candidates, weights)
-        evidence_of = _evidence_finder(candidates, ranking) if weights.late else lambda _: None
+        evidence_of = _evidence_finder(candidates) if weights.late else lambda _: None
         is_accepted = candidate_filter(parsed_query, candidates)
         ranking = [ranked_candidate for ranked_candidate in ranking if is_accepted[ranked_candidate.position]]
         return (
-            self._hit(
-                ranked_candidate, candidates[ranked_candidate.position], parsed_query, evidence_of(ranked_candidate)
-            )
-            for ranked_candidate in ranking[:limit]
+            self._hit(ranked, candidates[ranked.position], parsed_query, evidence_of(ranked.position))
+            for ranked in ranking[:limit]
         ), parsed_query
 
     def search_words(self, source: CandidateSource, query: Query, limit: int) -> tuple[Query, Sequence[int]]:
@@ -228,33 +228,25 @@ class Engine:
         )
 
 
-def _evidence_finder(
-    candidates: Sequence[Candidate], ranking: Sequence[RankedCandidate]
-) -> Callable[[RankedCandidate], Evidence | None]:
-    """Return a function that compares a candidate with the others: None if it has no parts for late interaction."""
+def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidence | None]:
+    """Return a function that compares the candidate at a position with the others: None without late interaction."""
     by_words = sorted(range(len(candidates)), key=lambda position: -candidates[position].match.score)
     by_meaning = sorted(range(len(candidates)), key=lambda position: -candidates[position].best_cosine)
+    similarities = {
+        position: candidate.part_similarity.word_similarity
+        for position, candidate in enumerate(candidates)
+        if candidate.part_similarity is not None and candidate.part_similarity.word_similarity is not None
+    }
+    nearest = nlargest(_RIVALS + 1, similarities, key=similarities.__getitem__)
 
-    def find_evidence(ranked: RankedCandidate) -> Evidence | None:
-        own = candidates[ranked.position]
-        own_similarity = _late_similarity(own)
-        if own_similarity is None:
+    def find_evidence(position: int) -> Evidence | None:
+        if position not in similarities:
             return None
-        others = [other for other in ranking if other is not ranked]
-        rivals = [other for other in others if candidates[other.position].session != own.session] or others
-        similarities = [_late_similarity(candidates[rival.position]) or 0.0 for rival in rivals]
-        return Evidence(
-            own_similarity - max(similarities, default=own_similarity),
-            ranked.score - max((rival.score for rival in rivals), default=ranked.score),
-            by_words.index(ranked.position) + 1,
-            by_meaning.index(ranked.position) + 1,
-        )
+        rivals = [similarities[other] for other in nearest if other != position][:_RIVALS] or [similarities[position]]
+        lead = similarities[position] - sum(rivals) / len(rivals)
+        return Evidence(lead, by_words.index(position) + 1, by_meaning.index(position) + 1)
 
     return find_evidence
-
-
-def _late_similarity(candidate: Candidate) -> float | None:
-    return None if candidate.part_similarity is None else candidate.part_similarity.word_similarity
 
 
 def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -> list[Item]:

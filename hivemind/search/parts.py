@@ -108,12 +108,13 @@ class PartSimilarity(NamedTuple):
 
     `cosine` is the cosine of the nearest sentence (or stretch of 24 tokens), `position` its relative position in the
     text (0 to 1). `word_similarity` is the mean similarity of each query word to its nearest part, None if the parts are
-    sentences.
+    sentences. `weakest_word` is the least of these similarities, in the 36 tokens where it is highest.
     """
 
     cosine: float
     position: float
     word_similarity: float | None
+    weakest_word: float = 0.0
 
 
 def compare_parts(
@@ -142,6 +143,7 @@ def compare_parts(
             part_bytes = b"".join(vectors for _, vectors in rows)
             matrix = numpy.frombuffer(part_bytes, dtype="i1").reshape(-1, dimension)
             word_similarities: list[float | None] = [None] * len(rows)
+            weakest_words = [0.0] * len(rows)
             starts = counts.cumsum() - counts
         else:
             parts, starts, padding_rows = _unpack_signs(numpy, [vectors for _, vectors in rows], width)
@@ -149,17 +151,24 @@ def compare_parts(
                 numpy, parts, numpy.frombuffer(query_vectors.parts, dtype="<f4").reshape(-1, dimension)
             )
             products[padding_rows] = -numpy.inf
-            word_similarities = (numpy.maximum.reduceat(products, starts).mean(axis=1) / math.sqrt(dimension)).tolist()
-            matrix, starts, counts = _stretches(numpy, parts, starts // _BLOCK_PARTS)
+            blocks, starts = products.reshape(-1, _BLOCK_PARTS, products.shape[1]).max(axis=1), starts // _BLOCK_PARTS
+            scale = math.sqrt(dimension)
+            word_similarities = (numpy.maximum.reduceat(blocks, starts).mean(axis=1) / scale).tolist()
+            last = numpy.append(starts[1:], len(blocks)).repeat(numpy.diff(starts, append=len(blocks))) - 1
+            following = numpy.arange(len(blocks)) + 1
+            windows = numpy.maximum(blocks, blocks[numpy.minimum(following, last)])
+            windows = numpy.maximum(windows, blocks[numpy.minimum(following + 1, last)])
+            weakest_words = (numpy.maximum.reduceat(windows.min(axis=1), starts) / scale).tolist()
+            matrix, starts, counts = _stretches(numpy, parts, starts)
         matrix = matrix.astype("f4")
         cosines = numpy.vecdot(matrix, query_vector) / numpy.sqrt(numpy.vecdot(matrix, matrix))
         similarities = {}
-        for (seq, _), start, count, word_similarity in zip(
-            rows, starts.tolist(), counts.tolist(), word_similarities, strict=True
+        for (seq, _), start, count, word_similarity, weakest_word in zip(
+            rows, starts.tolist(), counts.tolist(), word_similarities, weakest_words, strict=True
         ):
             nearest = int(cosines[start : start + count].argmax())
             similarities[seq] = PartSimilarity(
-                float(cosines[start + nearest]), (nearest + 0.5) / count, word_similarity
+                float(cosines[start + nearest]), (nearest + 0.5) / count, word_similarity, weakest_word
             )
         return similarities
 

@@ -42,10 +42,15 @@ def test_a_weak_passage_does_not_hide_a_better_memory():
 
 
 def test_a_weak_passage_follows_one_that_is_only_likely_and_not_one_that_is_sure():
-    weak = passage("berths and boats", 0.8)
+    weak = passage("berths and boats", 0.8, 20)
     for value, places in ((1.1, ["A lease ends.", "berths and boats"]), (1.4, ["A lease ends."])):
-        quotes = quotes_for(Q, [weak, passage("A lease ends.", value, 20), memory("weak words", 0.7)])
+        quotes = quotes_for(Q, [passage("A lease ends.", value), weak, memory("weak words", 0.7)])
         assert [quote.text for quote in quotes] == places
+
+
+def test_a_weak_passage_that_search_ranks_first_is_quoted_first():
+    quotes = quotes_for(Q, [passage("A lease ends.", 0.9), passage("berths and boats", 1.1, 20)])
+    assert [quote.text for quote in quotes] == ["A lease ends.", "berths and boats"]
 
 
 def test_where_nothing_answers_the_nearest_is_there_as_weak():

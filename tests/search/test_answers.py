@@ -114,7 +114,7 @@ def test_a_weak_passage_does_not_hide_a_better_memory() -> None:
 
 
 def test_a_store_keeps_its_own_order() -> None:
-    assert best([Found("one", "a", 0.5), Found("two", "b", 1.5)], [Found("three", "c", 1.0)]) == ["one", "two", "three"]
+    assert best([Found("one", "a", 0.5), Found("two", "b", 1.5)], [Found("three", "c", 1.0)]) == ["three", "one", "two"]
 
 
 def test_one_files_best_comes_before_anothers_third() -> None:
@@ -135,6 +135,17 @@ def test_a_text_that_is_cut_elsewhere_in_another_format_is_there_once() -> None:
     assert best([Found(longer, "a.md", 2.0), Found(said, "a.html", 1.5)]) == [longer]
     assert best([Found(said, "a.html", 2.0), Found(longer, "a.md", 1.5)]) == [said]
     assert len(best([Found("the berth", "a", 2.0), Found("the berth is let", "b", 1.5)])) == 2
+
+
+def test_a_pdf_that_ends_its_passage_elsewhere_is_its_texts_twin() -> None:
+    said = "A lease of a berth ends after ninety days unless its holder pays the harbour master the second half before June"
+    page = f"4 The harbour's rules. Boats are painted in March by their owners. {said}"
+    text = f"{said}. Whoever leaves early has to sweep the jetty and return both keys."
+    assert best([Found(text, "a.txt", 2.0), Found(page, "a.pdf", 1.5)]) == [text]
+    other = (
+        "A lease of a shed ends with the year, and its holder pays the harbour master in June. Sheds are not sublet."
+    )
+    assert len(best([Found(text, "a.txt", 2.0), Found(other, "b.txt", 1.5)])) == 2
 
 
 @pytest.mark.parametrize(("value", "level"), [(0.99, "weak"), (1.0, "likely"), (1.3, "sure")])

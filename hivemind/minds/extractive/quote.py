@@ -32,8 +32,8 @@ class Quote:
 
 
 def quotes_for(question: str, entries: Sequence[Mapping[str, Any]]) -> list[Quote]:
-    """Return the three best quotes from files and memories. Weak quotes of files follow others that are only likely; other
-    weak quotes are returned only if there are no others.
+    """Return the three best quotes from files and memories. Behind a sure quote, weak ones are left out; behind a likely one,
+    those of memories.
 
     `entries` have the type knowledge, and are ordered per store, best first. `answers` in an entry's metadata maps questions
     to confidences, and `why` has the reason. Files have a `citation`, memories `remembered`, and nodes of graphs and
@@ -60,7 +60,8 @@ def quotes_for(question: str, entries: Sequence[Mapping[str, Any]]) -> list[Quot
         text=lambda quote: quote.text,
         origin=lambda quote: quote.path,
     )
-    answers = [quote for quote in best if not quote.is_weak]
-    if answers and answers[0].confidence.level == "likely":
-        answers += [quote for quote in best if quote.is_weak and quote.citation]
-    return (answers or best)[:MAX_QUOTES]
+    level = best[0].confidence.level if best else "weak"
+    quotes = [quote for quote in best if level == "weak" or not quote.is_weak]
+    if level == "likely":
+        quotes += [quote for quote in best if quote.is_weak and quote.citation]
+    return quotes[:MAX_QUOTES]
