@@ -68,7 +68,9 @@ def with_changes(text: str, added: Iterable[Lesson], removed: Collection[str], t
         return text
     if not text.strip():
         return f"# {title}\n\n{items}"
-    if sum(bool(_FENCE.match(line)) for line in lines) % 2:  # a person is writing: an item in a code block would be none
+    if (
+        sum(bool(_FENCE.match(line)) for line in lines) % 2
+    ):  # a person is writing: an item in a code block would be none
         text = f"{text.rstrip()}\n```\n"
     lines = text.rstrip().split("\n")
     continues_list = any(end == len(lines) for _, end in _spans(lines))
@@ -91,4 +93,3 @@ def _spans(lines: list[str]) -> list[tuple[int, int]]:
         else:
             is_open = False
     return spans
-

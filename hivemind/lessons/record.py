@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, Lock, crash_point, load_record, make_folder, save_record, set_aside, write
 from hivemind.layout import Layout
-from hivemind.lessons.lesson_file import Lesson, lessons_in, with_changes
+from hivemind.lessons.lesson_file import MAX_CHARS, Lesson, lessons_in, with_changes
 
 GENERAL = "general"
 """The name of the file for tasks without a repository."""
@@ -35,8 +34,8 @@ class LessonRecord:
     """A lesson with its record. `author` is `work` until a person writes, changes or adopts it.
 
     A `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept with the reason, the last line
-    of `history`. `failed` and `passed` are the commands that prove it. `shown`, `helped` and `wrong` count tasks, `unused`
-    those in a row that were shown it and did not name it; `tasks` are the last that were shown it.
+    of `history`. `failed` and `passed` are the commands that prove it. `shown` counts the tasks that were shown it, `unused`
+    those in a row that did not name it; `tasks` are the last ones, `used_in` and `wrong_in` those that named it.
     """
 
     id: str
@@ -49,10 +48,10 @@ class LessonRecord:
     failed: str = ""
     passed: str = ""
     shown: int = 0
-    helped: int = 0
-    wrong: int = 0
     unused: int = 0
     tasks: list[str] = field(default_factory=list)
+    used_in: list[str] = field(default_factory=list)
+    wrong_in: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     is_in_file: bool = False
     is_proposed: bool = False
@@ -61,9 +60,22 @@ class LessonRecord:
     def lesson(self) -> Lesson:
         return Lesson(self.text, tuple(self.places), self.evidence)
 
-    @lesson.setter
-    def lesson(self, lesson: Lesson) -> None:
-        self.text, self.places, self.evidence = lesson.text, lesson.places, lesson.evidence
+    @property
+    def helped(self) -> int:
+        return len(self.used_in)
+
+    @property
+    def wrong(self) -> int:
+        return len(self.wrong_in)
+
+    @property
+    def reason(self) -> str:
+        """The last change, without its date."""
+        return self.history[-1].partition(": ")[2] if self.history else ""
+
+    @property
+    def is_short(self) -> bool:
+        return len(self.text) <= MAX_CHARS
 
     def change(self, state: Literal["live", "waiting", "retired"], reason: str) -> None:
         """Change the state, with the reason in the history."""
@@ -130,7 +142,8 @@ class LessonBook:
             raise UserError(f"is larger than {_MAX_BYTES >> 20} MiB", location=self.path, remedy="shorten it")
         return raw.decode("utf-8", "surrogateescape")
 
-    def _saved(self) -> list[LessonRecord]:
+    def saved(self) -> list[LessonRecord]:
+        """Return the lessons as the runtime last saved them."""
         try:
             fields = load_record(self._record_path, _KIND, _VERSION) or {"lessons": []}
             return [as_dataclass(LessonRecord, row, "lesson", self._record_path) for row in fields["lessons"]]
@@ -146,7 +159,7 @@ class LessonBook:
 
     def _compared(self, text: str) -> list[LessonRecord]:
         """Return the records in line with the file: what a person wrote, changed or deleted since is noted in them."""
-        records = self._saved()
+        records = self.saved()
         by_digest = {record.lesson.digest: record for record in records}
         in_file = {lesson.digest: lesson for lesson in lessons_in(text)}
         gone = [
@@ -165,7 +178,7 @@ class LessonBook:
                 else:
                     gone.remove(record)
                     self._adopt(record, f"a person changed it; it was: {record.text}")
-                record.lesson = lesson
+                record.text, record.places, record.evidence = lesson.text, lesson.places, lesson.evidence
             elif record.state == "retired" and not record.is_in_file:
                 self._adopt(record, "a person put it back")
             record.is_in_file = True
@@ -173,13 +186,15 @@ class LessonBook:
             if record.state == "retired" and record.lesson.digest not in in_file:
                 record.is_in_file = False
         for record in gone:
+            record.author, record.is_in_file = "person", False
             record.change("retired", "a person deleted it")
-            record.is_in_file = False
         return records
 
     def _adopt(self, record: LessonRecord, reason: str) -> None:
         record.author = "person"
-        record.change("live" if self._trusts_file else "waiting", reason if self._trusts_file else f"{reason}, it seems")
+        record.change(
+            "live" if self._trusts_file else "waiting", reason if self._trusts_file else f"{reason}, it seems"
+        )
 
 
 def _use(record: LessonRecord) -> tuple[int, int]:

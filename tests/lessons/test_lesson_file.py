@@ -22,7 +22,20 @@ LESSONS = st.builds(
     st.from_regex(r"(task `[a-z-]{1,9}`, m[0-9]{1,3})?", fullmatch=True),
 )
 LINES = st.sampled_from(
-    ["# Title", "", "some text", "- an item", "* another (from me)", "  further", "\tmore", "```", "- ", "-x", "~~~", "+ plus"]
+    [
+        "# Title",
+        "",
+        "some text",
+        "- an item",
+        "* another (from me)",
+        "  further",
+        "\tmore",
+        "```",
+        "- ",
+        "-x",
+        "~~~",
+        "+ plus",
+    ]
 )
 FILES = st.one_of(st.lists(LINES).map("\n".join), st.text(max_size=200))
 

@@ -96,7 +96,7 @@ def test_of_too_many_lessons_the_least_useful_go_first(book: LessonBook) -> None
     with book.edit() as records:
         for record in records:
             record.count_shown("t")
-            record.helped = record.id != "app-7"
+            record.used_in += ["t"] * (record.id != "app-7")
     learn(book, "One more.")
     assert [record.id for record in book.read() if record.state == "retired"] == ["app-7"]
     assert "Lesson 6." not in book.path.read_text()

@@ -27,6 +27,7 @@ from hivemind.minds.agents.events import (
     ProgramExit,
     TooMuchOutput,
     TurnEnd,
+    UsageReport,
 )
 from hivemind.minds.agents.lines import LineSession
 from hivemind.minds.agents.profile import AgentProgram, Profile
@@ -91,12 +92,21 @@ class AgentMind:
 
         Raises MindUnavailable if it fails or exceeds the time limit.
         """
-        answer = _Completion()
-        until = time.monotonic() + self.config.timeout_s
-        with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder, TemporaryFile() as errors:
+        with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder:
             work = Path(folder, "work")
             work.mkdir()
-            with self.start(text, Path(folder), work, {"instructions": "", "tools": []}, errors) as program:
+            return self.answer(text, Path(folder), work).text
+
+    def answer(
+        self, text: str, files: Path, folder: Path, session: str | None = None, *, is_read_only: bool = False
+    ) -> ProgramAnswer:
+        """Return the program's answer to a prompt, without the hive's tools. With `is_read_only` its box lets it write nothing
+        in `folder`. Raises MindUnavailable if it fails or exceeds the time limit."""
+        answer = ProgramAnswer()
+        until = time.monotonic() + self.config.timeout_s
+        relay_config = {"instructions": "", "tools": []}
+        with TemporaryFile() as errors:
+            with self.start(text, files, folder, relay_config, errors, session, is_read_only=is_read_only) as program:
                 while not answer.is_over and (now := time.monotonic()) < until:
                     wait_for_input(program.descriptors, min(until, program.due) - now, program.outputs)
                     answer.take_events(program)
@@ -106,7 +116,7 @@ class AgentMind:
             raise MindUnavailable(
                 f"{self.name} {failure}: {(answer.problem or last or '; '.join(self.refusals()))[:200]}"
             )
-        return answer.texts[-1] if answer.texts else ""
+        return answer
 
     def start(
         self,
@@ -117,6 +127,8 @@ class AgentMind:
         errors: IO[bytes],
         session: str | None = None,
         folders: Mapping[Path, bool | None] = MappingProxyType({}),
+        *,
+        is_read_only: bool = False,
     ) -> ProgramSession:
         """Start the program in `folder` with its own files in `files`, and with a `prompt`. A `session` is continued.
 
@@ -140,7 +152,7 @@ class AgentMind:
                 command, environment, folder=folder, home=files / "home",
                 folders={**folders, files: False, **_sockets(relay_config)}, files=[relay.__file__, *own_arguments],
                 login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
-                socket=_socket_path(files),
+                socket=_socket_path(files), is_read_only=is_read_only,
             )  # fmt: skip
             with ExitStack() as stack:
                 stack.callback(box.close)
@@ -182,15 +194,21 @@ class AgentMind:
         return Hosts.parse([*self.profile.hosts, *self.box.network, *self.loopback_in_box])
 
 
-class _Completion:
-    """The answer to one prompt: its texts, and the reason why it failed."""
+class ProgramAnswer:
+    """The answer to one prompt: its texts, what it reported of its usage, and the reason why it failed."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.reports: list[UsageReport] = []
         self.failure: str | None = None
         self.problem = ""
         self.is_over = False
         self._follows_chunk = False
+
+    @property
+    def text(self) -> str:
+        """The last text; "" if there is none."""
+        return self.texts[-1] if self.texts else ""
 
     def take_events(self, program: ProgramSession) -> None:
         """Read the events that have come. Permissions are refused."""
@@ -201,6 +219,8 @@ class _Completion:
                     self.texts[-1:] = [self.texts[-1] + event.text] if joins else [*self.texts[-1:], event.text]
                 case PermissionRequest():
                     program.answer(event, is_allowed=False)
+                case UsageReport():
+                    self.reports.append(event)
                 case Problem():
                     self.problem = event.reason
                 case Failure():
