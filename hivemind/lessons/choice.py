@@ -97,7 +97,7 @@ def lesson_line(record: LessonRecord) -> str:
     return f"{record.id}: {record.text}"
 
 
-def _change_each(hive: Parts, ids: Sequence[str], change: Callable[[LessonRecord], object]) -> list[str]:
+def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonRecord], object]) -> list[str]:
     """Change the lessons of these ids, and return the ids that no lesson has."""
     unknown = dict.fromkeys(ids)
     for book in all_books(hive):
@@ -113,7 +113,7 @@ def _change_each(hive: Parts, ids: Sequence[str], change: Callable[[LessonRecord
 def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[LessonRecord]) -> None:
     """Count the lessons that a task was shown."""
     if lessons:
-        _change_each(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
+        change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
 
 
 def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[str]) -> list[str]:
@@ -133,4 +133,4 @@ def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[s
         elif record.id in used and task not in record.used_in:
             record.used_in, record.unused = [*record.used_in, task], 0
 
-    return [*_change_each(hive, [*used, *wrong], count), *unseen]
+    return [*change_lessons(hive, [*used, *wrong], count), *unseen]
