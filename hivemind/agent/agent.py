@@ -138,7 +138,7 @@ class Agent:
                 else:
                     turn.thought = self._converse(turn, session, window)
                 act(turn, session, window, self.lease, self.news.read_files, self._open_calls)
-                learn_from(turn, session, window, self.metered_mind, self._runner)
+            learn_from(turn, session, window, self.metered_mind, self._runner)
             if not self._gives_up(turn):
                 talk = None if window is None else window.talk
                 tidy(turn, session, talk, self.metered_mind, self.scheduler, self.memory, self.log)

@@ -16,6 +16,7 @@ from hivemind.minds import ChatMessage, Turn
 from hivemind.minds.language import LanguageMind
 from hivemind.tools import Session
 
+_ASK_S = 900
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +47,7 @@ def learn_from(
         elif isinstance(mind.mind, LanguageMind):
             ask = partial(ask_model, window)
     try:
-        learn(session.hive, work, ask)
+        with session.pulse.busy(_ASK_S):
+            learn(session.hive, work, ask)
     except (HivemindError, OSError) as error:
         _log.warning("%s: nothing more is learned from %s: %s", session.agent, work.task.id, error)
