@@ -44,7 +44,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
     if verb in ("show", "adopt", "forget", "propose") and not names:
         raise UserError(f"lessons {verb} names nothing", remedy="hivemind lessons lists them")
     if verb == "propose":
-        from hivemind.lessons.proposal import propose
+        from hivemind.landing.proposals import propose
 
         hive = open_hive(str(layout.root))
         ids = [propose(hive, name) for name in names]
@@ -52,13 +52,19 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
             [{"task": task_id} for task_id in ids], [f"{task_id} waits to land: hivemind land" for task_id in ids]
         )
     if verb in ("adopt", "forget"):
-        return _decide(open_hive(str(layout.root)), names, adopts=verb == "adopt")
+        from hivemind.lessons.choice import decide
+
+        decide(open_hive(str(layout.root)), names, adopts=verb == "adopt")
+        outcome = "shown to agents from now on" if verb == "adopt" else "forgotten"
+        return CommandOutput([{"id": name} for name in names], [f"{name} is {outcome}." for name in names])
     hive = open_read_only(str(layout.root))
     records = _records(hive, () if verb == "show" else words or ())
     if verb == "show":
+        from hivemind.lessons.choice import no_lesson
+
         by_id = {record.id: record for record in records}
         if unknown := [name for name in names if name not in by_id]:
-            raise _no_lesson(unknown)
+            raise no_lesson(unknown)
         chosen = [by_id[name] for name in names]
         return CommandOutput(
             [asdict(record) for record in chosen], [line for record in chosen for line in _details(record)]
@@ -85,24 +91,6 @@ def _records(hive: Hive, names: Sequence[str]) -> list[LessonRecord]:
             f"there are no lessons of {', '.join(unknown)}", remedy=f"there are those of {', '.join(books)}"
         )
     return [record for name in names or books for record in books[name].read()]
-
-
-def _decide(hive: Hive, ids: Sequence[str], *, adopts: bool) -> CommandOutput:
-    from hivemind.lessons.choice import change_lessons
-
-    def change(record: LessonRecord) -> None:
-        record.author = "person"
-        record.change("live" if adopts else "retired", "a person adopted it" if adopts else "a person took it out")
-
-    if unknown := change_lessons(hive, ids, change):
-        raise _no_lesson(unknown)
-    known = [lesson_id for lesson_id in ids if lesson_id not in unknown]
-    lines = [f"{lesson_id} is {'shown to agents from now on' if adopts else 'forgotten'}." for lesson_id in known]
-    return CommandOutput([{"id": lesson_id} for lesson_id in known], lines)
-
-
-def _no_lesson(ids: Sequence[str]) -> UserError:
-    return UserError(f"there is no lesson {', '.join(ids)}", remedy="hivemind lessons --all lists them")
 
 
 def _details(record: LessonRecord) -> Iterator[str]:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hivemind.config import AgentConfig
+from hivemind.errors import UserError
+from hivemind.lessons.lesson_file import Lesson
 from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, LessonRecord
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.target import root_folder
@@ -134,3 +136,37 @@ def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[s
             record.used_in, record.unused = [*record.used_in, task], 0
 
     return [*change_lessons(hive, [*used, *wrong], count), *unseen]
+
+
+def decide(hive: Parts, ids: Sequence[str], *, adopts: bool) -> None:
+    """Make lessons a person's and live, or take them out of their files. Raises UserError for ids that no lesson has."""
+
+    def change(record: LessonRecord) -> None:
+        record.author = "person"
+        record.change("live" if adopts else "retired", "a person adopted it" if adopts else "a person deleted it")
+
+    if unknown := change_lessons(hive, ids, change):
+        raise no_lesson(unknown)
+
+
+def rewrite(hive: Parts, lesson_id: str, text: str) -> str:
+    """Replace a lesson by a person's words for it, and return the new id. Raises UserError."""
+    lesson = Lesson.parse(text)
+    if not lesson.text:
+        raise UserError("the lesson is empty", location=lesson_id, remedy="write a sentence")
+    for book in all_books(hive):
+        with edited(hive, book) as records:
+            for record in records:
+                if record.id == lesson_id:
+                    new_id = book.new_id(records)
+                    new_record = LessonRecord(new_id, lesson.text, lesson.places or record.places, author="person")
+                    new_record.change("live", f"a person wrote it in place of {lesson_id}")
+                    record.author = "person"
+                    record.change("retired", f"a person changed it: see {new_id}")
+                    records.append(new_record)
+                    return new_id
+    raise no_lesson([lesson_id])
+
+
+def no_lesson(ids: Sequence[str]) -> UserError:
+    return UserError(f"there is no lesson {', '.join(ids)}", remedy="hivemind lessons --all lists them")

@@ -10,7 +10,8 @@ import pytest
 from hivemind.lessons.admission import Candidate, admit, candidate_of, read_candidates
 from hivemind.lessons.record import LessonRecord
 from tests.lessons.conftest import Project, run
-from tests.lessons.trails import bash, edit, lines_of, read, run as ran, trail
+from tests.lessons.trails import bash, edit, lines_of, read, trail
+from tests.lessons.trails import run as ran
 
 FELL = (ran("make test", 1), ran("make test DB=sqlite"))
 GOOD = "Run `make test DB=sqlite`: without a database it stops."
