@@ -270,6 +270,12 @@ class AgentConfig(StrictModel):
         """True if the agent's commands run in a box: with `auto` those of coding agents, which could leave it by them."""
         return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
 
+    @property
+    def may_write_unseen(self) -> bool:
+        """True if the agent's program or commands run outside of a box: they may write any file that the person may."""
+        runs_outside = self.runs_program and not self.box.is_boxed
+        return runs_outside or (bool(self.shell or self.commands) and not self.has_boxed_commands)
+
     @field_validator("role")
     @classmethod
     def _role(cls, value: str | None) -> str | None:
@@ -367,6 +373,7 @@ class HiveConfig(StrictModel):
     notify: NotifyConfig = NotifyConfig.model_construct()
     retention: Annotated[RetentionConfig, BeforeValidator(_or_default)] = RetentionConfig.model_construct()
     zone: str = "UTC"
+    lessons: Annotated[Literal["ask", "rules", "off"], BeforeValidator(_as_word)] = "ask"
     prices: dict[str, PriceConfig] = {}
     budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig.model_construct()
     agents: dict[str, Any] = {}
@@ -411,13 +418,20 @@ class HiveConfig(StrictModel):
         return tuple(self.repository_roots(layout))
 
     def repository_roots(self, layout: Layout) -> dict[Path, RootConfig]:
-        """Return the settings of each root with `worktree: true`, by its path."""
-        pairs = zip(self.read_roots(layout), self.roots, strict=True)
-        return {path: root for path, root in pairs if root.worktree}
+        """Return the settings of each root with `worktree: true`, by its path. In one that contains the hive, changes of
+        lessons wait for a person."""
+        roots = {}
+        for path, root in zip(self.read_roots(layout), self.roots, strict=True):
+            if root.worktree and layout.lessons.is_relative_to(path):  # an agent's branch could bring lessons
+                lessons = f"/{layout.lessons.relative_to(path).as_posix()}"
+                roots[path] = root.model_copy(update={"protect": (*root.protect, lessons)})
+            elif root.worktree:
+                roots[path] = root
+        return roots
 
     def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
         """Return the roots that a sandbox shows, and whether each is writable. If a root contains the hive, the hive
-        has None and is hidden. Roots in the hive's protected folders are not shown."""
+        has None and is hidden. Lessons in a root are read-only. Roots in the hive's protected folders are not shown."""
         hidden_folders = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
         writable = self.writable_folders(layout)
         folders: dict[Path, bool | None] = {
@@ -425,17 +439,22 @@ class HiveConfig(StrictModel):
             for path in self.read_roots(layout)
             if path != layout.root and not any(path.is_relative_to(folder) for folder in hidden_folders)
         }
-        return {**folders, layout.root: None} if any(path in layout.root.parents for path in folders) else folders
+        if any(path in layout.root.parents for path in folders):
+            return {**folders, layout.root: None}
+        return (
+            {**folders, layout.lessons: False} if any(path in layout.lessons.parents for path in folders) else folders
+        )
 
     def writable_folders(self, layout: Layout) -> dict[Path, bool]:
         """Return folders, each with True if it is writable. For a path, the innermost of them decides.
 
-        The hive is not writable, except `knowledge/`. A root that is listed twice is writable only if both entries say
-        so.
+        The hive is not writable, except `knowledge/` without its lessons. A root that is listed twice is writable only if
+        both entries say so.
         """
-        folders = {layout.root: False, layout.knowledge: True}
+        folders = {layout.root: False, layout.knowledge: True, layout.lessons: False}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
-            folders[path] = folders.get(path, True) and root.write and not root.worktree
+            is_writable = root.write and not root.worktree and not path.is_relative_to(layout.lessons)
+            folders[path] = folders.get(path, True) and is_writable
         return folders
 
 

@@ -62,6 +62,7 @@ class Layout:
     rom = _Path("rom")
     mailboxes = _Path("mailboxes")
     knowledge = _Path("knowledge")
+    lessons = _Path("knowledge/lessons")  # what agents have learned: written by people and the runtime only
     tasks = _Path("tasks")
     inbox = _Path("tasks/inbox")
     active = _Path("tasks/active")
@@ -95,6 +96,7 @@ class Layout:
     documents_db = _Path(".hive/documents.db")
     graphs_db = _Path(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
     link = _Path(".hive/link")  # the linked hives, and their tasks and mail in this hive
+    lesson_records = _Path(".hive/lessons")  # ids, counts and history of the lessons, a file per root
     landing = _Path(".hive/landing")  # the worktrees, homes and results of checks, a folder per root
     web_db = _Path(".hive/web.db")  # ended tasks and their costs for the page: a cache
 
@@ -115,7 +117,7 @@ class Layout:
     def folders(self) -> tuple[Path, ...]:
         """Return every folder of a hive, parents first."""
         return (
-            self.agents, self.rom, self.mailboxes, self.knowledge,
+            self.agents, self.rom, self.mailboxes, self.knowledge, self.lessons,
             self.tasks, self.inbox, self.active, self.done, self.failed,
             self.state, self.journal, self.locks, self.doorbells, self.logs, self.state / "agents",
         )  # fmt: skip

@@ -14,6 +14,7 @@ from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
 from hivemind.agent.build import build
 from hivemind.agent.conversations import Conversations
+from hivemind.agent.learning import learn_from
 from hivemind.agent.lease import FocusLease
 from hivemind.agent.metering import MeteredMind, open_agents_mind
 from hivemind.agent.news import News
@@ -137,6 +138,7 @@ class Agent:
                 else:
                     turn.thought = self._converse(turn, session, window)
                 act(turn, session, window, self.lease, self.news.read_files, self._open_calls)
+            learn_from(turn, session, window, self.metered_mind, self._runner)
             if not self._gives_up(turn):
                 talk = None if window is None else window.talk
                 tidy(turn, session, talk, self.metered_mind, self.scheduler, self.memory, self.log)

@@ -9,9 +9,10 @@ from typing import Any
 
 from hivemind.agent.metering import MeteredMind
 from hivemind.agent.news import News
-from hivemind.agent.opening import letter, message_opening, shorten_to, task_opening
+from hivemind.agent.opening import LESSONS, letter, message_opening, shorten_to, task_opening
 from hivemind.agent.select import NewEpoch
 from hivemind.agent.window import ContextWindow
+from hivemind.lessons.choice import choose, count_shown
 from hivemind.mail import Message
 from hivemind.minds import ChatMessage
 from hivemind.minds.pictures import PICTURE_TOKENS
@@ -52,7 +53,10 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
 
         pictures = news.pictures.of_task(focus.work.task, window.opening_room)
         room = window.opening_room - len(pictures) * PICTURE_TOKENS
-        text = task_opening(session.hive, focus.work, session.config, entries, room, outline)
+        lessons = choose(session.hive, focus.work, session.config)
+        text = task_opening(session.hive, focus.work, session.config, entries, room, outline, lessons)
+        if f"## {LESSONS}\n" in text:
+            count_shown(session.hive, focus.work, lessons)
         marks: dict[str, Any] = {"said": len(focus.work.task.said)}
     else:
         pictures = news.pictures.of_letter(session.message)

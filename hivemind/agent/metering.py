@@ -258,9 +258,11 @@ class RunAccount:
         talk: Conversation,
         prompt: str,
         session: str | None,
+        cause: str = "turn",
     ) -> None:
         """Reserve the prompt's tokens. The run continues `session`, unless that is None. Raises Parking, TaskMoved,
         OSError."""
+        self._cause = cause
         self._meter, self._budget = meter, meter.budget
         self._mind, self._work, self._talk = mind, work, talk
         self._counts_session, self._resumes = mind.counts_session, session is not None
@@ -272,7 +274,7 @@ class RunAccount:
 
     def begin(self) -> None:
         """Note in the conversation that the prompt is about to be sent."""
-        self._talk.note(_request_line(self._key, "turn", self._mind.name, self._prompt.tokens, 0.0, self._talk))
+        self._talk.note(_request_line(self._key, self._cause, self._mind.name, self._prompt.tokens, 0.0, self._talk))
 
     def add_prompt(self, prompt: str) -> None:
         """Count a further prompt of the run until its tokens are reported."""

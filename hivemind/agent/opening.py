@@ -13,6 +13,8 @@ from typing import Any
 
 from hivemind.config import AgentConfig
 from hivemind.layout import HUMAN
+from hivemind.lessons.choice import lesson_line
+from hivemind.lessons.record import LessonRecord
 from hivemind.mail import Message
 from hivemind.minds.open import own_instructions
 from hivemind.presence.parts import Parts
@@ -34,6 +36,10 @@ _LEAST_OUTLINE = 64
 _INSTRUCTIONS, _SKILLS, _FILES = 2_000, 600, 280
 """The tokens that the project's instructions, the list of skills and the outline of the project may have."""
 _CHARS_A_TOKEN = 4
+
+LESSONS = "Lessons"
+_LESSONS_HEAD = """What earlier work here has taught, each with its id. When you end the task, name those that you acted \
+by (lessons_used) and those that turned out wrong (lessons_wrong)."""
 
 _SYSTEM = """You are {name}, an agent of a hive: a shared folder in which several agents work for one operator.{role}
 
@@ -89,9 +95,11 @@ def task_opening(
     entries: Sequence[Entry],
     tokens: int,
     outline: Callable[[int], str] = lambda _: "",
+    lessons: Sequence[LessonRecord] = (),
 ) -> str:
     """Show the task in at most `tokens` tokens: text, attachments, plan, then where the agent works, the project, the
-    selected knowledge and, if there is room, the `outline` of earlier turns. A section that does not fit is left out.
+    `lessons`, the selected knowledge and, if there is room, the `outline` of earlier turns. A section that does not fit
+    is left out.
     """
     task, layout, count = run.task, hive.layout, hive.count_tokens
     own_files = own_instructions(config.mind, layout.root)
@@ -118,6 +126,7 @@ def task_opening(
     files = "" if config.runs_program else "\n".join(project.outline(_FILES, count) for project in run.projects)
     sections = {
         "The project's instructions": _instructions(run.projects, task_text, own_files, count),
+        LESSONS: _lessons(lessons),
         "Skills": _skills(hive, run, own_files, count),
         "The project's files": files,
         "What the hive knows of this": materials(entries),
@@ -203,6 +212,11 @@ def _instructions(
         elif text:
             parts.append(f"There is more in `{path}`.")
     return "\n\n".join(parts)
+
+
+def _lessons(lessons: Sequence[LessonRecord]) -> str:
+    lines = [f"* {escaped(lesson_line(record))}" for record in lessons]
+    return "\n".join([_LESSONS_HEAD, *lines]) if lines else ""
 
 
 def _skills(hive: Parts, run: TaskRun, own_files: Collection[str], count: Callable[[str], int]) -> str:

@@ -11,6 +11,7 @@ from hivemind.agent.recall import subjects_of
 from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.frozen import frozen
+from hivemind.lessons.choice import choose
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.conversation import Conversation
@@ -61,7 +62,7 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
     room = window.opening_room
     selected = memory.select(focus, [] if run is None else subjects_of(focus), window.selection_room)
     if run is not None:
-        text = task_opening(hive, run, config, selected.entries, room)
+        text = task_opening(hive, run, config, selected.entries, room, lessons=choose(hive, run, config))
     else:
         text = "\n\n".join(material(str(entry["id"]), str(entry["content"])) for entry in selected.entries)
     messages = [ChatMessage("system", window.system), *([ChatMessage("user", text)] if text else [])]

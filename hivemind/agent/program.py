@@ -100,6 +100,30 @@ class ProgramRunner:
             raise SessionLost(f"the session {run.session} is not known: {error}") from error
         return turn.thought
 
+    def ask(self, question: str, session: Session, window: ContextWindow) -> str:
+        """Ask the program in the session of a task that has ended. It runs in a box that lets it change nothing.
+
+        Raises MindUnavailable if there is no box, or no session to continue.
+        """
+        work, mind, talk = session.focus.work, self.mind.program, window.talk
+        assert work is not None
+        assert mind is not None
+        program_session = _session_of(talk, mind)
+        folder = next((worktree.path for worktree in work.worktrees.recorded), None)
+        if program_session is None or not mind.box.is_boxed or folder is None or not folder.is_dir():
+            raise MindUnavailable("its program cannot be asked in a box about a worktree")
+        account = RunAccount(self.mind, mind, None, talk, question, program_session, "lesson")
+        account.begin()
+        files = session.hive.layout.agent_state(session.agent) / "program"
+        answer = None
+        try:
+            answer = mind.answer(question, files, folder, program_session, is_read_only=True)
+            for report in answer.reports:
+                account.report(report.usage, report.part, program_session if report.is_cumulative else None)
+        finally:
+            account.close(was_heard=answer is not None)
+        return answer.text
+
 
 class _ProgramRun:
     """One run of the program, which continues `session`. `has_session` is True once it has opened it, `heard` after its first

@@ -104,6 +104,7 @@ def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
     examples:
       hivemind agent try coder 'Say hello.'
     """
+    from hivemind.minds.meter import with_price
     from hivemind.taskrun.report import TaskUsage
 
     program = _coding_agent(hive, known_agent(hive, name))
@@ -112,7 +113,7 @@ def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
     with progress() as report:
         report(f"waits for {program.path}, at most {program.config.timeout_s:g} s")
         trial = program.try_prompt(prompt)
-    usage = trial.usage
+    usage = trial.usage if trial.usage.money else with_price(trial.usage, program.prices)
     cost = TaskUsage(1, usage.tokens, usage.money, time.monotonic() - began_at, usage.unpriced, usage.cached).summary
     about = {
         "program": program.path,

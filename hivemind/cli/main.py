@@ -37,6 +37,7 @@ MODULES = {
     "graph": "graph branch",
     "doc": "doc",
     "memory": "memory",
+    "lessons": "lessons",
     "doctor": "doctor",
     "mcp": "mcp",
     "acp": "acp",

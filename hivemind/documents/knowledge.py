@@ -136,8 +136,11 @@ class KnowledgeSync:
             name = self._layout.relative(top)
             with self._docmem.database.read() as sql:
                 stored_files = known_files(sql, name) if is_utf8(name) else {}
+            lessons = f"{self._layout.relative(self._layout.lessons)}/"
             for path, status in files_below(top):
                 key = self._layout.relative(path)
+                if key.startswith(lessons):  # they have their own gate
+                    continue
                 if not is_utf8(key):
                     report.skipped[key] = str(uncitable_error(key))
                     continue

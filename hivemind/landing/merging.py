@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Literal
 
+from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.masking import mask, strip_controls
 from hivemind.taskrun.git import Repository, git_identity
@@ -214,6 +215,25 @@ def revert(
         if undone.conflicts:
             return undone
         return _commit_on(objects, onto, undone.tree, message, _with_committer(identity))
+
+
+def read_file(repository: Repository, commit: str, path: str) -> bytes:
+    """Return the content of a file at the top of a commit, empty if there is none. Raises UserError if it is no file."""
+    _, output = repository.output("ls-tree", "-z", commit, "--", path)
+    mode = output.partition(b" ")[0]
+    if mode not in (b"", b"100644", b"100755"):
+        raise UserError("is not a regular file", location=f"{path} in {repository.root}", remedy="make it one")
+    return repository.output("cat-file", "blob", f"{commit}:{path}")[1] if mode else b""
+
+
+def write_file(repository: Repository, onto: str, path: str, content: bytes, message: str) -> str:
+    """Return a commit on `onto` with this content of a file at the top."""
+    with _objects_of(repository) as objects:
+        blob = objects.git("hash-object", "-w", "--stdin", stdin=content)
+        rows = [row for row in objects.run("ls-tree", "-z", onto)[1].split(b"\0") if row]
+        rows = [row for row in rows if row.partition(b"\t")[2] != path.encode()]
+        rows.append(f"100644 blob {blob}\t{path}".encode())
+        return objects.commit(objects.git("mktree", "-z", stdin=b"\0".join([*rows, b""])), (onto,), message, COMMITTER)
 
 
 def overlaps(repository: Repository, tip_a: str, tip_b: str) -> tuple[str, ...]:

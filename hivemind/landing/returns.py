@@ -12,7 +12,7 @@ from hivemind.landing.checks import Verdict
 from hivemind.landing.merging import COMMITTER, Merge, conflict_commit
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Hold, Target
-from hivemind.layout import HUMAN, POSTMASTER
+from hivemind.layout import HUMAN, LANDING, POSTMASTER
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.landing_entry import LandingBranch, MarkedMerge
 
@@ -26,8 +26,8 @@ class Returns:
         self._hive, self._queue = hive, queue
 
     def _limit(self, queued: QueuedTask, branch: LandingBranch) -> int:
-        """Return how often the task may go back to its agent. A revert has no agent: a person is asked at once."""
-        if queued.entry.reverts is not None:
+        """Return how often the task may go back to its agent. What the hive itself lands has none: a person is asked at once."""
+        if queued.entry.reverts is not None or queued.entry.agent == LANDING:
             return 0
         roots = self._hive.config.repository_roots(self._hive.layout)
         return next((settings.land_tries for root, settings in roots.items() if str(root) == branch.root), 1)

@@ -69,11 +69,14 @@ class ProgramBox:
         login: Mapping[Path, Path],
         network: Literal["open"] | Hosts,
         socket: str,
+        is_read_only: bool = False,
     ) -> None:
         """Start the proxy on `socket`, unless the `network` is open.
 
         `folders` are visible, with True for those that are writable, and the `files`, read-only. `login` has files by the path
-        in `home` where they are visible. Raises OSError, UserError if bubblewrap does not run.
+        in `home` where they are visible. `is_read_only` holds for the work folder.
+
+        Raises OSError, UserError if bubblewrap does not run.
         """
         self.environment = dict(environment)
         visible, links = _program_files(program[0], environment.get("PATH"))
@@ -92,6 +95,8 @@ class ProgramBox:
             mounts += ["--ro-bind", os.fspath(real_path), os.fspath(place)]
         for name in _NAME_FILES:
             mounts += ["--ro-bind-try", name, name]
+        if is_read_only:
+            mounts += ["--ro-bind", ".", os.path.realpath(folder)]
         self.proxy: Proxy | None = None
         gateway_arguments = ["", "", ""]
         if network != "open":

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 
 from hivemind import fs
 from hivemind.boundary import boundary
@@ -77,6 +78,10 @@ class Project:
 
     def __init__(self, layout: Layout, repository: Repository, commit: str) -> None:
         self._layout, self._repository, self.commit = layout, repository, commit
+
+    @property
+    def root(self) -> Path:
+        return self._repository.root
 
     @cached_property
     def _files(self) -> dict[str, tuple[str, str, int]]:

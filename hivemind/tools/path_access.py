@@ -354,7 +354,7 @@ def _check_syntax(path: str) -> str:
 
 def _is_protected(layout: Layout, path: Path) -> bool:
     """Return True if the path is in a folder that no tool may write, even if a root open for writing covers the path."""
-    protected = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config}
+    protected = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config, layout.lessons}
     return not protected.isdisjoint(_with_parents(path))
 
 

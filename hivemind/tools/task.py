@@ -14,6 +14,7 @@ from hivemind.boundary import boundary
 from hivemind.documents import Citation
 from hivemind.landing.merging import unresolved
 from hivemind.landing.subtasks import wait_for_subtasks
+from hivemind.lessons.choice import count_use
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
@@ -202,10 +203,13 @@ class FinishTask(Arguments):
         "", description="the answer in your own words (default: your text with the call); quotes and sources are added"
     )
     resolved: list[str] = Field([], description="paths of a merge in conflict that are right as they are, unchanged")
+    lessons_used: list[str] = Field([], description="ids of the lessons shown to you that you acted by")
+    lessons_wrong: list[str] = Field([], description="ids of those that are wrong now")
 
 
 class FailTask(Arguments):
     reason: str = Field(min_length=1)
+    lessons_wrong: list[str] = Field([], description="ids of the lessons shown to you that are wrong now")
 
 
 @tool()
@@ -271,7 +275,16 @@ def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
         raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}", remedy="finish_step closes one")
     _check_merges(session, arguments.resolved)
     wait_for_subtasks(session.hive, session.work)
-    return finish(session, arguments.result.strip() or _text_with_call(session))
+    outcome = finish(session, arguments.result.strip() or _text_with_call(session))
+    return outcome | _count_lessons(session, arguments.lessons_used, arguments.lessons_wrong)
+
+
+def _count_lessons(session: Session, used: Sequence[str], wrong: Sequence[str]) -> dict[str, Any]:
+    """Count the lessons that the agent names, if its task has ended. Return those that it was not shown."""
+    if not session.work.is_ended or not (used or wrong):
+        return {}
+    unknown = count_use(session.hive, session.work, used, wrong)
+    return {"lessons_unknown": unknown} if unknown else {}
 
 
 def _check_merges(session: Session, resolved: Sequence[str]) -> None:
@@ -307,7 +320,8 @@ def _text_with_call(session: Session) -> str:
 def fail_task(session: Session, arguments: FailTask) -> dict[str, Any]:
     """Give up the task, with a reason that helps a person."""
     folder = session.work.fail(arguments.reason)
-    return {"task": session.work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
+    outcome = {"task": session.work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
+    return outcome | _count_lessons(session, (), arguments.lessons_wrong)
 
 
 TASK_TOOLS = (wait, ask_human, hand_over, finish_task, fail_task)

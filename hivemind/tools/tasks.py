@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind.lessons.choice import choose, count_shown, lesson_line
 from hivemind.masking import mask, mask_values
 from hivemind.outcome import ENDED
 from hivemind.taskrun.task_run import TaskRun
@@ -60,7 +61,8 @@ def _tasks_text(result: Mapping[str, Any]) -> str:
 def _claim_text(result: Mapping[str, Any]) -> str:
     head = as_lines({name: result[name] for name in ("task", "title", "maker", "path", "worktrees", "attachments")})
     steps = [f"{step['id']} ({step['status']}): {step['title']}" for step in result["steps"]]
-    return "\n".join([head, *(["steps:", *steps] if steps else []), "", result["text"]])
+    lessons = ["lessons:", *result["lessons"]] if "lessons" in result else []
+    return "\n".join([head, *(["steps:", *steps] if steps else []), *lessons, "", result["text"]])
 
 
 @tool(text=_tasks_text, is_read_only=True)
@@ -116,6 +118,8 @@ def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
     # a member works there with tools of its own
     worktrees = session.enter(work=work) if session.config.outside else work.worktrees.planned
     text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (read_file shows the whole text)"
+    lessons = choose(session.hive, work, session.config)
+    count_shown(session.hive, work, lessons)
     return {
         "task": task.id,
         "title": task.title,
@@ -125,6 +129,7 @@ def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
         "worktrees": [f"{worktree.path} on branch {worktree.branch}" for worktree in worktrees],
         "attachments": [relative(path) for path in task.attachments],
         "steps": [step.mind_fields() for step in work.steps()],
+        **({"lessons": [lesson_line(record) for record in lessons]} if lessons else {}),
     }
 
 

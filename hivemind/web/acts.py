@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +17,7 @@ from hivemind.hive import Hive
 from hivemind.landing.queue import approve, get_queued
 from hivemind.landing.target import hold_roots
 from hivemind.layout import HUMAN, LANDING
+from hivemind.lessons.choice import decide, rewrite
 from hivemind.names import check_name
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import ring_all
@@ -195,6 +197,19 @@ def _form_namespace(hive: Hive, form: Form) -> tuple[str, ...]:
     return check_namespace(parse_namespace(text)) if text else namespaces_of(hive, HUMAN)[1]
 
 
+def decide_lesson(hive: Hive, form: Form, _: Sequence[Upload], *, adopts: bool) -> ActionOutcome:
+    verb = "adopt" if adopts else "forget"
+    decide(hive, [form["id"]], adopts=adopts)
+    message = f"{form['id']} is {'live' if adopts else 'deleted'}."
+    return ActionOutcome(message, "/lessons", {"act": f"lessons {verb}", "lesson": form["id"]})
+
+
+def edit_lesson(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
+    new_id = rewrite(hive, form["id"], form.get("text", ""))
+    fields = {"act": "lessons edit", "lesson": form["id"], "new": new_id}
+    return ActionOutcome(f"{form['id']} is now {new_id}.", "/lessons", fields)
+
+
 def mark_read(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     box = check_name(form["box"], "mailbox")
     message = hive.mail.read(box, form["id"], mark=True)
@@ -238,4 +253,7 @@ ACTIONS: Mapping[str, ActionHandler] = {
     "read": mark_read,
     "remember": remember,
     "forget": forget,
+    "lesson-adopt": partial(decide_lesson, adopts=True),
+    "lesson-forget": partial(decide_lesson, adopts=False),
+    "lesson-edit": edit_lesson,
 }

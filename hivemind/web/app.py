@@ -33,7 +33,7 @@ from hivemind.loopback import LOOPBACK, listen_on, server_settings
 from hivemind.web.access import Access
 from hivemind.web.acts import ACTIONS, ActionOutcome, Upload
 from hivemind.web.metrics import MONITOR_PATHS, Monitor
-from hivemind.web.pages import agent, costs, journal, knowledge, landing, mail, now, task
+from hivemind.web.pages import agent, costs, journal, knowledge, landing, lessons, mail, now, task
 from hivemind.web.render import WEB_FOLDER, PageRenderer, masked_text
 from hivemind.web.site import Page, PageQuery, Site
 
@@ -57,6 +57,7 @@ PAGES: dict[str, PageFunction] = {
     "/knowledge": knowledge.show_knowledge,
     "/knowledge/{node}": lambda site, query, node: knowledge.show_document(site, node, query),
     "/memory": knowledge.show_memory,
+    "/lessons": lessons.show_lessons,
     "/journal": journal.show_journal,
     "/costs": costs.show_costs,
 }

@@ -154,7 +154,7 @@ def test_thirty_turns_cost_what_an_append_only_loop_costs(crew: Crew, server: Mo
     work(crew, server, repository(crew.root.parent / "app"))
     assert (crew.root / "tasks/done/t/result.md").exists()
     bodies = server.requests
-    assert len(bodies) == TURNS + 1
+    assert len(bodies) == TURNS + 2, "the last one asks for lessons"
     for before, now in pairwise(bodies):
         assert now["messages"][: len(before["messages"])] == before["messages"]
         assert now["tools"] == before["tools"]
@@ -170,7 +170,7 @@ def test_every_request_names_its_cause(crew: Crew, server: ModelServer) -> None:
     odd = {3: [], 5: [("read_file", {"path": "none"}), ("no_such_tool", {})]}
     work(crew, server, app, 8, lambda at: odd.get(at, turn(at, app)))
     causes = [line["cause"] for line in lines_of(crew.root / "tasks/done/t") if "reserved" in line]
-    assert causes == ["turn"] * 4 + ["correction"] + ["turn"] * 4
+    assert causes == ["turn"] * 4 + ["correction"] + ["turn"] * 4 + ["lesson"]
 
 
 def test_a_model_that_keeps_the_graph_is_asked_for_patches_once_an_epoch(crew: Crew, server: ModelServer) -> None:

@@ -32,7 +32,7 @@ from hivemind.minds.agents.events import (
 from hivemind.minds.agents.lines import LineSession
 from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
-from hivemind.minds.meter import Prices, with_price
+from hivemind.minds.meter import Prices
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, check_sandbox, loopback_urls
 
@@ -92,17 +92,26 @@ class AgentMind:
         """Return the program's last text for a prompt. Raises MindUnavailable as `try_prompt` does."""
         return self.try_prompt(text).text
 
-    def try_prompt(self, text: str) -> PromptTrial:
+    def try_prompt(self, text: str) -> ProgramAnswer:
         """Run the program for one prompt, in an empty folder without the hive's tools.
 
         Raises MindUnavailable if it fails or exceeds the time limit.
         """
-        answer = PromptTrial()
-        until = time.monotonic() + self.config.timeout_s
-        with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder, TemporaryFile() as errors:
+        with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder:
             work = Path(folder, "work")
             work.mkdir()
-            with self.start(text, Path(folder), work, {"instructions": "", "tools": []}, errors) as program:
+            return self.answer(text, Path(folder), work)
+
+    def answer(
+        self, text: str, files: Path, folder: Path, session: str | None = None, *, is_read_only: bool = False
+    ) -> ProgramAnswer:
+        """Return the program's answer to a prompt, without the hive's tools. With `is_read_only` its box lets it write nothing
+        in `folder`. Raises MindUnavailable if it fails or exceeds the time limit."""
+        answer = ProgramAnswer()
+        until = time.monotonic() + self.config.timeout_s
+        relay_config = {"instructions": "", "tools": []}
+        with TemporaryFile() as errors:
+            with self.start(text, files, folder, relay_config, errors, session, is_read_only=is_read_only) as program:
                 while not answer.is_over and (now := time.monotonic()) < until:
                     wait_for_input(program.descriptors, min(until, program.due) - now, program.outputs)
                     answer.take_events(program)
@@ -113,7 +122,6 @@ class AgentMind:
                 f"{self.name} {failure}: {(answer.problem or last or '; '.join(self.refusals()))[:200]}"
             )
         answer.announcement = program.announcement
-        answer.usage = answer.usage if answer.usage.money else with_price(answer.usage, self.prices)
         return answer
 
     def start(
@@ -125,6 +133,8 @@ class AgentMind:
         errors: IO[bytes],
         session: str | None = None,
         folders: Mapping[Path, bool | None] = MappingProxyType({}),
+        *,
+        is_read_only: bool = False,
     ) -> ProgramSession:
         """Start the program in `folder` with its own files in `files`, and with a `prompt`. A `session` is continued.
 
@@ -151,7 +161,7 @@ class AgentMind:
                 command, environment, folder=folder, home=files / "home",
                 folders={**folders, files: False, **_sockets(relay_config)}, files=[relay.__file__, *own_arguments],
                 login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
-                socket=_socket_path(files),
+                socket=_socket_path(files), is_read_only=is_read_only,
             )  # fmt: skip
             with ExitStack() as stack:
                 stack.callback(box.close)
@@ -202,28 +212,40 @@ class AgentMind:
         return Hosts.parse([*self.profile.hosts, *self.box.network, *self.loopback_in_box])
 
 
-class PromptTrial:
-    """One prompt: the last `text` of the answer, its `usage`, what the program announced, and the reason why it failed."""
+class ProgramAnswer:
+    """The answer to one prompt: its texts, what it reported of its usage, what the program announced, and the reason why it
+    failed."""
 
     def __init__(self) -> None:
-        self.text = self.announcement = self.problem = ""
-        self.usage = Usage()
+        self.texts: list[str] = []
+        self.reports: list[UsageReport] = []
+        self.announcement = self.problem = ""
         self.failure: str | None = None
         self.is_over = False
         self._follows_chunk = False
-        self._usage_parts: dict[str, Usage] = {}
+
+    @property
+    def text(self) -> str:
+        """The last text; "" if there is none."""
+        return self.texts[-1] if self.texts else ""
+
+    @property
+    def usage(self) -> Usage:
+        """The usage that was reported: the last total, or the sum of the parts."""
+        parts = {report.part: report.usage for report in self.reports}
+        return parts.get(None) or sum(parts.values(), Usage())
 
     def take_events(self, program: ProgramSession) -> None:
         """Read the events that have come. Permissions are refused."""
         for event in program.read():
             match event:
                 case AgentText(is_thought=False):
-                    self.text = self.text + event.text if event.is_chunk and self._follows_chunk else event.text
-                case UsageReport():
-                    self._usage_parts |= {} if event.part is None else {event.part: event.usage}
-                    self.usage = event.usage if event.part is None else sum(self._usage_parts.values(), Usage())
+                    joins = event.is_chunk and self._follows_chunk
+                    self.texts[-1:] = [self.texts[-1] + event.text] if joins else [*self.texts[-1:], event.text]
                 case PermissionRequest():
                     program.answer(event, is_allowed=False)
+                case UsageReport():
+                    self.reports.append(event)
                 case Problem():
                     self.problem = event.reason
                 case Failure():

@@ -1,0 +1,53 @@
+"""Learning at the end of a task: the conversation is asked once what would have saved it a turn."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+from hivemind.agent.metering import MeteredMind
+from hivemind.agent.program import ProgramRunner
+from hivemind.agent.window import ContextWindow
+from hivemind.errors import HivemindError
+from hivemind.lessons.admission import QUESTION
+from hivemind.lessons.learning import learn
+from hivemind.minds import ChatMessage, Turn
+from hivemind.minds.language import LanguageMind
+from hivemind.tools import Session
+
+_ASK_S = 900
+_log = logging.getLogger(__name__)
+
+
+def learn_from(
+    turn: Turn, session: Session, window: ContextWindow | None, mind: MeteredMind, runner: ProgramRunner
+) -> None:
+    """Learn from a task that has ended in this turn. A failure is logged: the task has ended all the same.
+
+    Language models and coding agents are asked, other minds are not. A model's answer costs one short request on the cached
+    conversation, noted with the cause `lesson` and booked on the day's budgets: the task's account is closed.
+    """
+    work, setting = session.focus.work, session.hive.config.lessons
+    if work is None or not work.is_ended or setting == "off":
+        return
+
+    def ask_model(window: ContextWindow) -> str:
+        question = ChatMessage("user", QUESTION, news={"cause": "lesson"})
+        asked = Turn(turn.agent, turn.focus, messages=[*window.talk.messages, question])
+        model = mind.mind_for(None, window.talk)
+        assert isinstance(model, LanguageMind)
+        model.patience = replace(model.patience, max_tries=1)  # the next task does not wait for a provider that is down
+        return model.think(asked, window.schemas).text
+
+    ask = None
+    if window is not None and setting == "ask":
+        if mind.program is not None:
+            ask = partial(runner.ask, QUESTION, session, window)
+        elif isinstance(mind.mind, LanguageMind):
+            ask = partial(ask_model, window)
+    try:
+        with session.pulse.busy(_ASK_S):
+            learn(session.hive, work, ask)
+    except (HivemindError, OSError) as error:
+        _log.warning("%s: nothing more is learned from %s: %s", session.agent, work.task.id, error)

@@ -1,0 +1,107 @@
+"""Show what agents have learned from their work, and decide on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from hivemind.cli.command import CommandOutput, command
+from hivemind.cli.opening import find_layout, open_hive, open_read_only
+from hivemind.cli.output import header_line, table_lines
+from hivemind.cli.text import one_line
+from hivemind.errors import UserError
+
+if TYPE_CHECKING:
+    from hivemind.hive import Hive
+    from hivemind.layout import Layout
+    from hivemind.lessons.record import LessonRecord
+
+_COLUMNS = ("id", "state", "by", "shown", "used", "wrong", "lesson")
+
+
+@command("lessons", find_layout)
+def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False) -> CommandOutput:  # noqa: A002
+    """List the lessons, or show, adopt or forget some.
+
+    Without a word it lists the lessons of every root: the live ones, which agents are shown, and those that wait for a
+    person. `show ID` shows one with its evidence and its history. `adopt ID` makes one yours and live, `forget ID` takes it
+    out of its file; it is not learned again. `propose ROOT` makes a commit of a root's lessons to its AGENTS.md, which
+    lands like the work of a task, and takes out those that were proposed and are retired now.
+    The files are knowledge/lessons/ROOT.md.
+
+    arguments:
+      WORDS  a root (default: all), or show ID, adopt ID, forget ID, propose ROOT
+      --all  also those that are retired
+
+    examples:
+      hivemind lessons
+      hivemind lessons my-repository --all
+      hivemind lessons show my-repository-3
+      hivemind lessons forget my-repository-3
+    """
+    verb, *names = words or [""]
+    if verb in ("show", "adopt", "forget", "propose") and not names:
+        raise UserError(f"lessons {verb} names nothing", remedy="hivemind lessons lists them")
+    if verb == "propose":
+        from hivemind.landing.proposals import propose
+
+        hive = open_hive(str(layout.root))
+        ids = [propose(hive, name) for name in names]
+        return CommandOutput(
+            [{"task": task_id} for task_id in ids], [f"{task_id} waits to land: hivemind land" for task_id in ids]
+        )
+    if verb in ("adopt", "forget"):
+        from hivemind.lessons.choice import decide
+
+        decide(open_hive(str(layout.root)), names, adopts=verb == "adopt")
+        outcome = "shown to agents from now on" if verb == "adopt" else "forgotten"
+        return CommandOutput([{"id": name} for name in names], [f"{name} is {outcome}." for name in names])
+    hive = open_read_only(str(layout.root))
+    records = _records(hive, () if verb == "show" else words or ())
+    if verb == "show":
+        from hivemind.lessons.choice import no_lesson
+
+        by_id = {record.id: record for record in records}
+        if unknown := [name for name in names if name not in by_id]:
+            raise no_lesson(unknown)
+        chosen = [by_id[name] for name in names]
+        return CommandOutput(
+            [asdict(record) for record in chosen], [line for record in chosen for line in _details(record)]
+        )
+    records = [record for record in records if all or record.state != "retired"]
+    rows = [
+        {"id": record.id, "state": record.state, "by": record.author, "shown": record.shown, "used": record.helped,
+         "wrong": record.wrong, "lesson": one_line(record.text)}
+        for record in records
+    ]  # fmt: skip
+    lines = [*table_lines(rows, _COLUMNS, empty="There are no lessons yet.")]
+    if any(record.state == "waiting" for record in records):
+        lines += ["", "Nobody is shown those that wait: hivemind lessons show ID, then adopt ID or forget ID."]
+    return CommandOutput([asdict(record) for record in records], lines)
+
+
+def _records(hive: Hive, names: Sequence[str]) -> list[LessonRecord]:
+    """Return the lessons of the roots of these names, by default of all. Raises UserError."""
+    from hivemind.lessons.choice import all_books
+
+    books = {book.name: book for book in all_books(hive)}
+    if unknown := [name for name in names if name not in books]:
+        raise UserError(
+            f"there are no lessons of {', '.join(unknown)}", remedy=f"there are those of {', '.join(books)}"
+        )
+    return [record for name in names or books for record in books[name].read()]
+
+
+def _details(record: LessonRecord) -> Iterator[str]:
+    yield one_line(record.lesson.line)
+    yield header_line("state", f"{record.state}, by {record.author}")
+    if record.failed:
+        yield header_line("failed", record.failed)
+        yield header_line("passed", record.passed)
+    if record.task:
+        yield header_line("evidence", f"hivemind task transcript {record.task}")
+    yield header_line("shown", f"{record.shown} tasks, used in {record.helped}, wrong in {record.wrong}")
+    yield header_line("in", ", ".join(record.tasks[-10:]) or "no opening yet")
+    yield from (header_line("" if at else "history", line) for at, line in enumerate(record.history))
+    yield ""

@@ -1,0 +1,56 @@
+"""Proposals: a commit that brings a root's lessons into its AGENTS.md, and takes out those that are retired. It lands as a task
+of its own, which only the lander claims."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+from hivemind.errors import UserError
+from hivemind.fs import ring
+from hivemind.landing.merging import read_file, write_file
+from hivemind.landing.target import Target
+from hivemind.layout import LANDING
+from hivemind.lessons.choice import book_of, edited, root_name
+from hivemind.lessons.lesson_file import Lesson, with_changes
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
+from hivemind.taskrun.target import target_branch
+
+FILE, _HEADING = "AGENTS.md", "## Lessons"
+
+
+def propose(hive: Parts, name: str) -> str:
+    """Put a task into the inbox that lands the lessons of the root of that name, and return its id. Raises UserError."""
+    roots = {root_name(hive, root): root for root in hive.config.worktree_roots(hive.layout)}
+    if name not in roots:
+        raise UserError(f"no root is named {name!r}", remedy=f"there are {', '.join(roots) or 'none'}")
+    branch = target_branch(hive, roots[name])
+    if branch is None or hive.config.repository_roots(hive.layout)[roots[name]].land == "off":
+        raise UserError("nothing lands there", location=roots[name], remedy="set land: ask and branch: in hive.yaml")
+    target = Target.of(hive, roots[name], branch)
+    tip = target.tip
+    text = read_file(target.repository, tip, FILE).decode("utf-8", "surrogateescape")
+    with edited(hive, book_of(hive, roots[name])) as records:
+        added = [record for record in records if record.state == "live" and not record.is_proposed and record.is_short]
+        removed = [record for record in records if record.state == "retired" and record.is_proposed]
+        if not added and not removed:
+            raise UserError("there is nothing to propose", location=name, remedy="hivemind lessons lists what there is")
+        if _HEADING not in text:
+            text = f"{text.rstrip()}\n\n{_HEADING}\n".lstrip()
+        new_text = with_changes(
+            text, [Lesson(record.text) for record in added], {Lesson(record.text).digest for record in removed}, FILE
+        )
+        task_id = f"lessons-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}".lower()
+        subject = f"Lessons in {FILE}: {len(added)} more, {len(removed)} less"
+        commit = write_file(target.repository, tip, FILE, new_text.encode("utf-8", "surrogateescape"), subject)
+        work_branch = f"hive/{task_id}"
+        target.repository.begin(work_branch, tip, task_id)
+        target.repository.move(work_branch, commit, tip, subject)
+        landing_branch = LandingBranch(os.fspath(roots[name]), work_branch, tip, commit, branch)
+        entry = LandingEntry(LANDING, None, datetime.now(UTC).isoformat(), 0, (landing_branch,))
+        hive.tasks.add(f"{subject}.\n", id=task_id, title=subject, assignee=LANDING, kept=entry.save())
+        for record in (*added, *removed):
+            record.is_proposed = record.state == "live"
+    ring(hive.layout.doorbells, LANDING)
+    return task_id

@@ -1,0 +1,1 @@
+"""Lessons: what agents have learned from their work, in files that people read and edit."""

@@ -1,0 +1,172 @@
+"""Choice: which lessons hold for a task, which of them it was shown, and which it used or found wrong."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hivemind.config import AgentConfig
+from hivemind.errors import UserError
+from hivemind.lessons.lesson_file import Lesson
+from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, LessonRecord
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.target import root_folder
+from hivemind.taskrun.task_run import TaskRun
+
+MAX_SHOWN = 5
+
+
+def root_name(hive: Parts, root: Path | None) -> str:
+    """Return the name of a root's file: that of its folder, with a digest if another root or file has the name."""
+    if root is None:
+        return GENERAL
+    names = [other.name.lower() for other in hive.config.worktree_roots(hive.layout)]
+    is_clear = (
+        names.count(root.name.lower()) == 1 and root.name.lower() not in (GENERAL, "readme") and root.name.isprintable()
+    )
+    return root.name if is_clear else root_folder(hive.layout, root).name
+
+
+def book_of(hive: Parts, root: Path | None) -> LessonBook:
+    """Return the lessons of a root, or the general ones."""
+    trusts_file = not any(config.may_write_unseen for config in hive.agents.values())
+    return LessonBook(hive.layout, root_name(hive, root), trusts_file=trusts_file, durable=hive.config.durable)
+
+
+def all_books(hive: Parts) -> list[LessonBook]:
+    return [book_of(hive, root) for root in (*hive.config.worktree_roots(hive.layout), None)]
+
+
+@contextmanager
+def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[list[LessonRecord]]:
+    """Yield the lessons of a book to change. Each change of a state becomes an event of the journal, with the reason."""
+    states = {record.id: record.state for record in book.saved()}
+    with book.edit() as records:
+        yield records
+    words = {"live": "adopted", "waiting": "waits", "retired": "retired"}
+    for record in records:
+        if states.get(record.id) != record.state:
+            is_new = record.id not in states and record.author == "work" and record.state == "live"
+            kind = "learned" if is_new else words[record.state]
+            fields = {"task_id": record.task} if is_new else {}
+            hive.journal.append(
+                f"lesson.{kind}", lesson=record.id, text=record.text, reason=record.reason, agent_id=agent, **fields
+            )
+
+
+def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord]:
+    """Return the live lessons whose places match the task, at most five, those that have helped most first."""
+    if hive.config.lessons == "off":
+        return []
+    text = work.task.full_text or work.task.title
+    lessons = list[LessonRecord]()
+    for book in all_books(hive):
+        live_records = [record for record in book.read() if record.state == "live" and record.is_short]
+        if live_records:
+            paths = [path for project in work.projects for path in project.named_paths(text)]
+            lessons += [record for record in live_records if _holds(record, text, paths, config)]
+    return sorted(lessons, key=lambda record: record.wrong - record.helped)[:MAX_SHOWN]
+
+
+def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
+    folders, programs = split_places(record.places)
+    is_near = any(_is_near(folder, path) for folder in folders for path in paths)
+    is_named = any(posixpath.basename(folder).lower() in text.lower().split() for folder in folders if folder)
+    can_run = (
+        config.shell
+        or config.runs_program
+        or config.outside
+        or any(program in config.commands or program in text.split() for program in programs)
+    )
+    return (not folders or is_near or is_named) and (not programs or can_run)
+
+
+def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the places that are files and folders, without slashes around them, and those that are programs."""
+    paths = tuple(place.strip("/").removeprefix("./") for place in places if "/" in place or "." in place)
+    return paths, tuple(place for place in places if "/" not in place and "." not in place)
+
+
+def _is_near(folder: str, path: str) -> bool:
+    """Check whether a path that a task names is a lesson's place, in it, or contains it."""
+    return folder == path or path.startswith(f"{folder}/") or folder.startswith(f"{path}/")
+
+
+def lesson_line(record: LessonRecord) -> str:
+    """Show a lesson to an agent, with the id by which it names it."""
+    return f"{record.id}: {record.text}"
+
+
+def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonRecord], object]) -> list[str]:
+    """Change the lessons of these ids, and return the ids that no lesson has."""
+    unknown = dict.fromkeys(ids)
+    for book in all_books(hive):
+        if any(lesson_id.rpartition("-")[0] == book.name for lesson_id in ids):
+            with edited(hive, book) as records:
+                for record in records:
+                    if record.id in unknown:
+                        change(record)
+                        del unknown[record.id]
+    return [*unknown]
+
+
+def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[LessonRecord]) -> None:
+    """Count the lessons that a task was shown."""
+    if lessons:
+        change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
+
+
+def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[str]) -> list[str]:
+    """Count the lessons that an agent names as used or wrong, each once a task. Return the ids that it was not shown.
+
+    The runtime's own lesson is retired once two tasks have found it wrong.
+    """
+    task, unseen = work.task.id, list[str]()
+
+    def count(record: LessonRecord) -> None:
+        if task not in record.tasks:
+            unseen.append(record.id)
+        elif record.id in wrong and task not in record.wrong_in:
+            record.wrong_in.append(task)
+            if len(record.wrong_in) >= MAX_CLAIMS and record.author == "work" and record.state == "live":
+                record.change("retired", f"found wrong in {' and '.join(record.wrong_in)}")
+        elif record.id in used and task not in record.used_in:
+            record.used_in, record.unused = [*record.used_in, task], 0
+
+    return [*change_lessons(hive, [*used, *wrong], count), *unseen]
+
+
+def decide(hive: Parts, ids: Sequence[str], *, adopts: bool) -> None:
+    """Make lessons a person's and live, or take them out of their files. Raises UserError for ids that no lesson has."""
+
+    def change(record: LessonRecord) -> None:
+        record.author = "person"
+        record.change("live" if adopts else "retired", "a person adopted it" if adopts else "a person deleted it")
+
+    if unknown := change_lessons(hive, ids, change):
+        raise no_lesson(unknown)
+
+
+def rewrite(hive: Parts, lesson_id: str, text: str) -> str:
+    """Replace a lesson by a person's words for it, and return the new id. Raises UserError."""
+    lesson = Lesson.parse(text)
+    if not lesson.text:
+        raise UserError("the lesson is empty", location=lesson_id, remedy="write a sentence")
+    for book in all_books(hive):
+        with edited(hive, book) as records:
+            for record in records:
+                if record.id == lesson_id:
+                    new_id = book.new_id(records)
+                    new_record = LessonRecord(new_id, lesson.text, lesson.places or record.places, author="person")
+                    new_record.change("live", f"a person wrote it in place of {lesson_id}")
+                    record.author = "person"
+                    record.change("retired", f"a person changed it: see {new_id}")
+                    records.append(new_record)
+                    return new_id
+    raise no_lesson([lesson_id])
+
+
+def no_lesson(ids: Sequence[str]) -> UserError:
+    return UserError(f"there is no lesson {', '.join(ids)}", remedy="hivemind lessons --all lists them")

@@ -1,0 +1,221 @@
+"""Evidence in the trail of a task: a command that failed and the one that passed in its place, and what landing returned."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hivemind.frozen import frozen
+
+_RETURNED = re.compile(r"Not landed: `([^`\n]+)` fails on your work")
+_PASSING = re.compile(
+    r"timed? ?out|time limit|temporar|network|connection|unreachable|could not resolve|name resolution|try again"
+    r"|too many requests"
+    r"|\b(?:429|502|503|504)\b|non-fast-forward|fetch first|index\.lock|is locked|no space left|broken pipe",
+    re.IGNORECASE,
+)
+"""Words in the output of a command that failed for a reason that passes."""
+_CHANGING = re.compile(
+    r"\bgit\s+(?:-\S+\s+)*(?:am|apply|checkout|cherry-pick|clean|merge|pull|rebase|reset|restore|revert|stash|switch)\b"
+    r"|\b(?:add|ci|install|sync|update|upgrade)\b|\bsed\s+(?:\S+\s+)*-i|\b(?:cp|mv|rm|tee|touch|mkdir|chmod|ln|patch)\b|>"
+)
+"""Commands after which another one may pass for their sake."""
+_PROSE = re.compile(
+    r"\.(?:md|markdown|txt|rst|adoc|html?|eml|pdf)\b|README|https?://|\bgit\b|\b(?:curl|wget)\b", re.IGNORECASE
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_FRAME = frozenset({"env", "export", "&&", ";", "sh", "bash", "-c", "-lc", "-ec"})
+_IDLE_FLAG = re.compile(
+    r"-[vqxsk]+|--(?:verbose|quiet|lf|ff|sw|last-failed|stepwise|exitfirst|maxfail|tb|retr\w+|timeout|durations|jobs)(?:=.*)?|-[jnp]\d*"
+)
+"""Flags that select, repeat or show: with them a command may pass by chance, or because it does less."""
+_GOALS = {"test": "check", "check": "check", "verify": "check", "lint": "lint", "build": "build", "compile": "build"}
+_EDITS = frozenset({"write_file", "edit_file", "apply_patch", "Write", "Edit", "MultiEdit", "NotebookEdit"})
+_PATCHED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
+_EDIT_KINDS = frozenset({"edit", "delete", "move"})
+
+
+@frozen
+class Action:
+    """A command, an edit or a return by landing, as message `id` of the conversation shows it."""
+
+    id: str
+    command: str = ""
+    is_ok: bool = True
+    output: str = ""
+    edited_paths: tuple[str, ...] = ()
+    is_return: bool = False
+
+
+@frozen
+class Pair:
+    """A command that failed, and the one that passed in its place."""
+
+    failed: Action
+    passed: Action
+
+
+@frozen
+class Trail:
+    """The actions of a task in order, and the texts of others that its agent read, apart from code and failing commands."""
+
+    actions: tuple[Action, ...]
+    materials: tuple[str, ...]
+
+    @property
+    def has_trouble(self) -> bool:
+        return any(not action.is_ok for action in self.actions)
+
+    @property
+    def edited_paths(self) -> list[str]:
+        return list(dict.fromkeys(path for action in self.actions for path in action.edited_paths))
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield each command that failed with the first other one that passed in its place, if nothing was changed in between.
+
+        A command that fails and passes again unchanged proves nothing. Of landing's checks, the agent's own run that passes
+        counts if it had not run the check before.
+        """
+        for at, failed in enumerate(self.actions):
+            if failed.is_ok or not failed.command or _PASSING.search(failed.output):
+                continue
+            for later in self.actions[at + 1 :]:
+                is_same = tokens(later.command) == tokens(failed.command)
+                if failed.is_return:
+                    if (
+                        later.is_ok
+                        and is_same
+                        and all(tokens(run.command) != tokens(failed.command) for run in self.actions[:at])
+                    ):
+                        yield Pair(failed, later)
+                        break
+                elif later.edited_paths or (is_same and later.is_ok):
+                    break
+                elif later.is_ok and _stands_in(later.command, failed.command):
+                    yield Pair(failed, later)
+                    break
+                elif later.is_ok and _CHANGING.search(later.command):
+                    break
+
+    def proof(self, failed: str, passed: str, changed: str, text: str) -> Pair | None:
+        """Return the pair that a mind cites for a lesson, if the trail has it and the lesson names what made the difference.
+
+        That is a word of the command that passed and not of the one that failed, or the file that was `changed` in between.
+        """
+        for at, failure in enumerate(self.actions):
+            if failure.is_ok or tokens(failure.command) != tokens(failed) or _PASSING.search(failure.output):
+                continue
+            edits = {path for later in self.actions[at + 1 :] for path in later.edited_paths}
+            names_file = bool(changed) and changed in text and any(_same_file(path, changed) for path in edits)
+            if failure.is_return and names_file:
+                return Pair(failure, Action(failure.id))
+            for number, later in enumerate(self.actions[at + 1 :], at + 1):
+                if (
+                    not later.is_ok
+                    or not _has_own_status(later.command)
+                    or tokens(later.command) != tokens(passed or failed)
+                ):
+                    continue
+                edits = {path for between in self.actions[at + 1 : number] for path in between.edited_paths}
+                names_file = bool(changed) and changed in text and any(_same_file(path, changed) for path in edits)
+                new_words = set(tokens(later.command)) - set(tokens(failure.command)) - {"&&"}
+                if names_file or (not edits and any(len(word) > 1 and word in text for word in new_words)):
+                    return Pair(failure, later)
+        return None
+
+
+def tokens(command: str) -> list[str]:
+    """Return the words of a command, also of one inside `sh -c`."""
+    try:
+        words = shlex.split(command)
+        return [part for word in words for part in (shlex.split(word) if " " in word else [word])]
+    except ValueError:
+        return command.split()
+
+
+def program_of(command: str) -> str:
+    """Return the program that a command runs, without variables and shells; "" if there is none."""
+    return next(iter(_core(command)), "")
+
+
+def _core(command: str) -> list[str]:
+    return [word for word in tokens(command) if word not in _FRAME and not _ASSIGNMENT.fullmatch(word)]
+
+
+def _stands_in(passed: str, failed: str) -> bool:
+    """Check that one command does what another was to do: with a variable, a flag or another program, and not on less."""
+    core, failed_core = _core(passed), _core(failed)
+    if not core or not failed_core or not _has_own_status(passed):
+        return False
+    added = [word for word in core if word not in failed_core]
+    if core == failed_core:
+        names = [{word.partition("=")[0] for word in tokens(command) if "=" in word} for command in (passed, failed)]
+        return set(tokens(passed)) != set(tokens(failed)) and names[0] >= names[1]
+    if any(mark in word for word in added if word != core[0] for mark in ("/", "::", ".")):
+        return False  # it may do less
+    flags = [word for word in added if word.startswith("-")]
+    if core[0] == failed_core[0]:
+        if set(failed_core) <= set(core):
+            return bool(flags) and added[0] in flags and not all(_IDLE_FLAG.fullmatch(flag) for flag in flags)
+        return len(core) == len(failed_core) and not flags and _goal(core) == _goal(failed_core) is not None
+    rest = [word for word in failed_core[1:] if not word.startswith("-")]
+    is_same_rest = bool(rest) and set(rest) <= set(core)
+    return is_same_rest or (
+        _goal(core) == _goal(failed_core) is not None and not (rest and set(core) < set(failed_core))
+    )
+
+
+def _has_own_status(command: str) -> bool:
+    """Return False for a command whose status may be that of another one: `pytest | tail`, `make; true`."""
+    return bool(command) and not any(mark in command.replace("&&", "") for mark in "|;>&")
+
+
+def _goal(words: Iterable[str]) -> str | None:
+    return next((goal for word in words for name, goal in _GOALS.items() if name in word.lower()), None)
+
+
+def _same_file(path: str, named: str) -> bool:
+    return path == named or path.endswith(f"/{named.removeprefix('./')}")
+
+
+def read_trail(records: Iterable[Mapping[str, Any]], returns: Sequence[str] = ()) -> Trail:
+    """Read the trail from the lines of messages.jsonl. `returns` are the texts with which landing has returned the task."""
+    actions, materials, calls = list[Action](), list[str](), dict[str, Mapping[str, Any]]()
+    for record in (message for line in records for message in line.get("opening", [line])):
+        role, text = record.get("role"), str(record.get("text", ""))
+        calls |= {str(call["id"]): call for call in record.get("calls", ())}
+        if role == "user":
+            materials.append(text)
+            returned = next((match for said in returns if said in text and (match := _RETURNED.match(said))), None)
+            if returned is not None:
+                actions.append(Action(str(record.get("id")), returned[1], is_ok=False, is_return=True))
+        elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
+            action = _action(record, call)
+            if action is not None:
+                actions.append(action)
+            is_told = action is None or (action.is_ok and _PROSE.search(action.command))
+            path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or ".md")
+            if is_told and (action is not None or _PROSE.search(path) or "." not in path):
+                materials.append(text)
+    return Trail(tuple(actions), tuple(materials))
+
+
+def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None:
+    """Return the command or the edit that a result belongs to; None for any other call."""
+    arguments, result, identity = call["arguments"], record.get("result") or {}, str(record.get("id"))
+    is_ok, output = bool(record.get("ok")), str(record.get("text", ""))
+    if call["tool"] == "run_command":
+        if "exit_status" not in result:
+            return None
+        return Action(identity, str(result["command"]), result["exit_status"] == 0, output)
+    if call["tool"] in _EDITS or result.get("kind") in _EDIT_KINDS:
+        patched = _PATCHED.findall(str(arguments.get("patch", "")))
+        named = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]
+        paths = tuple(dict.fromkeys(str(path) for path in named if path))
+        return Action(identity, "", is_ok, "", paths or ("?",)) if is_ok else None
+    command = arguments.get("command")
+    if isinstance(command, list):
+        command = shlex.join(map(str, command))
+    return Action(identity, command, is_ok, output) if isinstance(command, str) and command.strip() else None

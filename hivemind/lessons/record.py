@@ -1,0 +1,209 @@
+"""The record of a root's lessons, `.hive/lessons/ROOT.json`: ids, counts, history, and which items the runtime has written.
+
+It is compared with the file under one lock. The record is saved before the file changes, and again after that: `is_in_file`
+then tells an item that a person deleted from one that a killed process did not add.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from hivemind.boundary import Unreadable, as_dataclass
+from hivemind.errors import UserError
+from hivemind.fs import DamagedRecord, Lock, crash_point, load_record, make_folder, save_record, set_aside, write
+from hivemind.layout import Layout
+from hivemind.lessons.lesson_file import MAX_CHARS, Lesson, lessons_in, with_changes
+
+GENERAL = "general"
+"""The name of the file for tasks without a repository."""
+MAX_UNUSED, MAX_LIVE, MAX_CLAIMS, _MAX_TASKS = 50, 40, 2, 50
+_MAX_BYTES = 1 << 20
+_SAME = 0.6  # the least similarity of an item before and after a person changed it
+_KIND, _VERSION = "lessons", 1
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class LessonRecord:
+    """A lesson with its record. `author` is `work` until a person writes, changes or adopts it.
+
+    A `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept with the reason, the last line
+    of `history`. `failed` and `passed` are the commands that prove it. `shown` counts the tasks that were shown it, `unused`
+    those in a row that did not name it; `tasks` are the last ones, `used_in` and `wrong_in` those that named it.
+    """
+
+    id: str
+    text: str
+    places: tuple[str, ...] = ()
+    evidence: str = ""
+    author: Literal["work", "person"] = "work"
+    state: Literal["live", "waiting", "retired"] = "live"
+    task: str = ""
+    failed: str = ""
+    passed: str = ""
+    shown: int = 0
+    unused: int = 0
+    tasks: list[str] = field(default_factory=list)
+    used_in: list[str] = field(default_factory=list)
+    wrong_in: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
+    is_in_file: bool = False
+    is_proposed: bool = False
+
+    @property
+    def lesson(self) -> Lesson:
+        return Lesson(self.text, tuple(self.places), self.evidence)
+
+    @property
+    def helped(self) -> int:
+        return len(self.used_in)
+
+    @property
+    def wrong(self) -> int:
+        return len(self.wrong_in)
+
+    @property
+    def reason(self) -> str:
+        """The last change, without its date."""
+        return self.history[-1].partition(": ")[2] if self.history else ""
+
+    @property
+    def is_short(self) -> bool:
+        return len(self.text) <= MAX_CHARS
+
+    def change(self, state: Literal["live", "waiting", "retired"], reason: str) -> None:
+        """Change the state, with the reason in the history."""
+        self.state = state
+        self.history.append(f"{datetime.now(UTC):%Y-%m-%d}: {reason}")
+
+    def count_shown(self, task: str) -> None:
+        """Count a task that was shown the lesson, once. The runtime's own lesson is retired if too many did not use it."""
+        if task in self.tasks:
+            return
+        self.tasks = [*self.tasks, task][-_MAX_TASKS:]
+        self.shown, self.unused = self.shown + 1, self.unused + 1
+        if self.unused > MAX_UNUSED and self.author == "work" and self.state == "live":
+            self.change("retired", f"no use in {MAX_UNUSED} tasks that were shown it")
+
+
+class LessonBook:
+    """The lessons of one root: its file and its record."""
+
+    def __init__(self, layout: Layout, name: str, *, trusts_file: bool, durable: bool = True) -> None:
+        """With `trusts_file` an unknown item is the operator's; else an agent could have written it, and it waits."""
+        self.name, self.path = name, layout.lessons / f"{name}.md"
+        self._layout, self._trusts_file, self._durable = layout, trusts_file, durable
+        self._record_path = layout.lesson_records / f"{name}.json"
+
+    def read(self) -> list[LessonRecord]:
+        """Return the lessons as the file and the record have them now; nothing is written."""
+        return self._compared(self._text())
+
+    @contextmanager
+    def edit(self) -> Iterator[list[LessonRecord]]:
+        """Yield the lessons to change or add, under the lock; then write what has changed. Raises UserError, OSError."""
+        with Lock(self._layout.locks / "lessons.lock"):
+            text = self._text()
+            records = self._compared(text)
+            yield records
+            live_records = [record for record in records if record.state == "live"]
+            own_records = sorted((record for record in live_records if record.author == "work"), key=_use)
+            for record in own_records[: max(0, len(live_records) - MAX_LIVE)]:
+                record.change("retired", f"more than {MAX_LIVE} lessons, and this one of the least use")
+            self._save(records)
+            crash_point("lessons.recorded")
+            added = [record.lesson for record in records if record.state == "live" and not record.is_in_file]
+            removed = {record.lesson.digest for record in records if record.state == "retired" and record.is_in_file}
+            if added or removed:
+                new_text = with_changes(text, added, removed, f"Lessons: {self.name}")
+                make_folder(self.path.parent)
+                write(self.path, new_text.encode("utf-8", "surrogateescape"), durable=self._durable)
+                crash_point("lessons.written")
+                for record in records:
+                    record.is_in_file = record.state == "live" or (record.is_in_file and record.state == "waiting")
+                self._save(records)
+
+    def new_id(self, records: Sequence[LessonRecord]) -> str:
+        return f"{self.name}-{1 + max((int(record.id.rpartition('-')[2]) for record in records), default=0)}"
+
+    def _text(self) -> str:
+        try:
+            with open(self.path, "rb") as file:
+                raw = file.read(_MAX_BYTES + 1)
+        except FileNotFoundError:
+            return ""
+        if len(raw) > _MAX_BYTES:
+            raise UserError(f"is larger than {_MAX_BYTES >> 20} MiB", location=self.path, remedy="shorten it")
+        return raw.decode("utf-8", "surrogateescape")
+
+    def saved(self) -> list[LessonRecord]:
+        """Return the lessons as the runtime last saved them."""
+        try:
+            fields = load_record(self._record_path, _KIND, _VERSION) or {"lessons": []}
+            return [as_dataclass(LessonRecord, row, "lesson", self._record_path) for row in fields["lessons"]]
+        except (DamagedRecord, Unreadable, KeyError, TypeError) as error:
+            if not self._layout.read_only:
+                _log.warning("%s: kept as %s; its counts begin anew", error, set_aside(self._record_path).name)
+            return []
+
+    def _save(self, records: Sequence[LessonRecord]) -> None:
+        make_folder(self._record_path.parent)
+        rows: list[Mapping[str, Any]] = [asdict(record) for record in records]
+        save_record(self._record_path, _KIND, _VERSION, {"lessons": rows}, durable=self._durable)
+
+    def _compared(self, text: str) -> list[LessonRecord]:
+        """Return the records in line with the file: what a person wrote, changed or deleted since is noted in them."""
+        records = self.saved()
+        by_digest = {record.lesson.digest: record for record in records}
+        in_file = {lesson.digest: lesson for lesson in lessons_in(text)}
+        gone = [
+            record
+            for record in records
+            if record.is_in_file and record.state != "retired" and record.lesson.digest not in in_file
+        ]
+        for digest, lesson in in_file.items():
+            record = by_digest.get(digest)
+            if record is None:
+                record = _closest(lesson, gone)
+                if record is None:
+                    record = LessonRecord(self.new_id(records), lesson.text)
+                    records.append(record)
+                    self._adopt(record, "a person wrote it")
+                else:
+                    gone.remove(record)
+                    self._adopt(record, f"a person changed it; it was: {record.text}")
+                record.text, record.places, record.evidence = lesson.text, lesson.places, lesson.evidence
+            elif record.state == "retired" and not record.is_in_file:
+                self._adopt(record, "a person put it back")
+            record.is_in_file = True
+        for record in records:
+            if record.state == "retired" and record.lesson.digest not in in_file:
+                record.is_in_file = False
+        for record in gone:
+            record.author, record.is_in_file = "person", False
+            record.change("retired", "a person deleted it")
+        return records
+
+    def _adopt(self, record: LessonRecord, reason: str) -> None:
+        record.author = "person"
+        record.change(
+            "live" if self._trusts_file else "waiting", reason if self._trusts_file else f"{reason}, it seems"
+        )
+
+
+def _use(record: LessonRecord) -> tuple[int, int]:
+    """Return the order in which lessons go: the least useful first, of equals the oldest."""
+    return record.helped - record.wrong, -record.unused
+
+
+def _closest(lesson: Lesson, records: Sequence[LessonRecord]) -> LessonRecord | None:
+    """Return the record of which the lesson is a changed form, or None."""
+    shares = [(difflib.SequenceMatcher(None, record.text, lesson.text).ratio(), record) for record in records]
+    share, record = max(shares, key=lambda pair: pair[0], default=(0.0, None))
+    return record if share >= _SAME else None

@@ -1,0 +1,79 @@
+"""A hive with a repository whose tests need a variable, and a model that a test plays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.agent.preview import preview_context
+from hivemind.lessons.choice import book_of
+from hivemind.lessons.record import LessonRecord
+from tests.agent.conftest import Crew, crew, until_idle
+from tests.agent.test_worktree import Repo
+from tests.minds.server import Request, model_server
+
+__all__ = ["crew"]
+TRAP = 'test -n "$APP_ENV" || { echo APP_ENV is missing; exit 2; }\n'
+
+
+class Project:
+    """A crew at a repository, with a model that makes the calls of a script, task by task."""
+
+    def __init__(self, crew: Crew, folder: Path, server) -> None:
+        self.crew, self.server, self.asked = crew, server, list[Request]()
+        self.answer = "[]"
+        self.repo = Repo(folder / "app")
+        self.repo.commit(**{"check.sh": TRAP, "src__sail": "a sail\n", "docs__notes.md": "Notes.\n"})
+        self.configure()
+        mind = {"openai-compatible": {"url": server.url, "model": "played", "max_output": 500}}
+        crew.agent_file(json.dumps({"mind": mind, "toolset": "coder", "shell": True, "sandbox": "bwrap"}))
+
+    def configure(self, more: str = "", land: str = "off") -> None:
+        self.crew.configure(f"embedder: none\nroots: [{{path: ../app, worktree: true, land: {land}}}]\n{more}")
+
+    def work(self, *calls: tuple[str, dict[str, object]], text: str = "Mend src/sail.\n", name: str = "t") -> None:
+        """Drop a task and do it with these calls, and `finish_task` if they do not end it."""
+        script = [*calls, *([] if calls and calls[-1][0] in ("finish_task", "fail_task") else [("finish_task", {})])]
+        left = iter(script)
+
+        def think(request: Request) -> None:
+            if "What would have saved you a turn" in str(request.conversation[-1]):
+                self.asked.append(request)
+                request.answer(self.answer, [])
+            else:
+                request.answer("so", [next(left)])
+
+        self.server.think = think
+        self.crew.drop(text, f"{name}.md")
+        agent = self.crew.start()
+        until_idle(agent)
+        self.crew.end(agent)
+
+    @property
+    def lessons(self) -> list[LessonRecord]:
+        return book_of(Hive.open(self.crew.root), self.repo.path).read()
+
+    @property
+    def live(self) -> list[str]:
+        return [record.text for record in self.lessons if record.state == "live"]
+
+    def opening(self, text: str, name: str = "next") -> str:
+        """The opening of a task that waits."""
+        self.crew.drop(text, f"{name}.md")
+        shown = preview_context(Hive.open(self.crew.root), "ada", name).messages[1].text
+        (self.crew.root / f"tasks/inbox/{name}.md").unlink()
+        return shown
+
+
+def run(command: str) -> tuple[str, dict[str, object]]:
+    return "run_command", {"command": command}
+
+
+@pytest.fixture
+def project(crew: Crew, tmp_path: Path, language_models: None) -> Iterator[Project]:
+    with model_server() as server:
+        yield Project(crew, tmp_path, server)

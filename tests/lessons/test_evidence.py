@@ -1,0 +1,88 @@
+"""Pairs of commands: traps that one command fell into and another did not, and what only looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.lessons.trails import bash, edit, read, run, trail
+
+RETURNED = "Not landed: `make check` fails on your work merged into main (make check failed).\n\nThe end …"
+
+
+def pairs(*calls: dict[str, Any] | str, returns: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    return [(pair.failed.command, pair.passed.command) for pair in trail(*calls, returns=returns).pairs()]
+
+
+@pytest.mark.parametrize(
+    ("failed", "passed"),
+    [
+        ("pytest tests", "PYTHONPATH=src pytest tests"),
+        ("pytest tests", "env APP_ENV=test pytest tests"),
+        ("sh -c 'pytest tests'", "sh -c 'APP_ENV=test pytest tests'"),
+        ("cd app && make test", "cd app && make test DB=1"),
+        ("mytool check src", "mytool check src --profile ci"),
+        ("pytest", "python -m pytest"),
+        ("python -m unittest", "make test"),
+        ("npm test", "pnpm test"),
+        ("APP_ENV=test make", "APP_ENV=ci make"),
+        ("make test", "make check"),
+    ],
+)
+def test_a_command_that_passes_in_the_place_of_one_that_failed_is_a_pair(failed: str, passed: str) -> None:
+    assert pairs(run(failed, 1), run("ls"), run(passed)) == [(failed, passed)]
+    assert pairs(bash(failed, ok=False), bash(passed)) == [(failed, passed)]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [run("pytest", 1), run("pytest")],
+        [run("pytest", 1), run("pytest"), run("X=1 pytest")],
+        [run("pytest", 1), edit("a.py"), run("X=1 pytest")],
+        [run("pytest", 1), run("git pull"), run("X=1 pytest")],
+        [run("pytest", 1), run("pip install x"), run("python -m pytest")],
+        [run("pytest tests", 1), run("pytest tests/test_a.py")],
+        [run("pytest", 1), run("pytest -x -q")],
+        [run("pytest", 1), run("pytest -k one")],
+        [run("pytest", 1), run("pytest | tail -1")],
+        [run("pytest", 1), run("X=1 pytest; true")],
+        [run("pytest", 1), run("echo done")],
+        [run("curl x", 1, "Connection timed out"), run("curl x --http1.1")],
+        [run("git push", 1, "! [rejected] main -> main (fetch first)"), run("git push --set-upstream")],
+        [run("X=1 pytest"), run("pytest", 1)],
+        [run("", 1), run("pytest")],
+        [run("A=1 make", 1), run("make")],
+    ],
+    ids=lambda calls: " then ".join(str(call["arguments"]) for call in calls),
+)
+def test_what_may_have_passed_for_another_reason_is_no_pair(calls: list[dict[str, Any]]) -> None:
+    assert pairs(*calls) == []
+
+
+def test_a_check_of_landing_that_the_agent_had_not_run_is_a_pair() -> None:
+    returned = f"landing adds to the task:\n\n{RETURNED}"
+    assert pairs(returned, edit("a"), run("make check"), returns=(RETURNED,)) == [("make check", "make check")]
+    assert pairs(run("make check"), returned, edit("a"), run("make check"), returns=(RETURNED,)) == []
+    assert pairs(returned, edit("a"), run("make check")) == [], "a letter that only says so"
+
+
+def test_a_mind_cites_what_the_trail_has() -> None:
+    told = trail(
+        run("make test", 1), edit("src/schema.tmpl"), run("make test"), run("make lint", 2), run("make lint -o")
+    )
+    assert told.proof("make test", "make test", "src/schema.tmpl", "Edit src/schema.tmpl, not the copy.")
+    assert told.proof("make lint", "make lint -o", "", "Pass -o to make lint.")
+    assert told.proof("make test", "make test", "", "Tests are flaky.") is None
+    assert told.proof("make test", "make test", "src/other", "Edit src/other, not the copy.") is None
+    assert told.proof("make lint", "make lint -o", "", "Lint well.") is None
+    assert told.proof("make all", "make lint", "", "Use make lint.") is None
+
+
+def test_what_others_wrote_is_material_and_code_and_failures_are_not() -> None:
+    texts = trail(
+        read("src/a.py", "code"), read("NOTES.md", "notes"), run("cat README", output="readme"), run("make", 1, "hint"),
+        {"tool": "read_mail", "arguments": {}, "text": "letter"}, "news", opening="task",
+    ).materials  # fmt: skip
+    assert [text.split("\n")[-1] for text in texts] == ["task", "notes", "readme", "letter", "news"]

@@ -1,0 +1,129 @@
+"""What work teaches: from the trap of one task to the opening of the next, by rule and from the answer of a model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.lessons.conftest import Project, run
+from tests.messages import lines_of
+
+FELL = (run("sh check.sh"), run("APP_ENV=test sh check.sh"))
+SENTENCE = "Run `APP_ENV=test sh check.sh` instead of `sh check.sh`, which fails."
+
+
+def test_a_trap_of_one_task_is_a_lesson_in_the_opening_of_the_next(project: Project) -> None:
+    project.work(*FELL)
+    assert project.live == [SENTENCE]
+    file = (project.crew.root / "knowledge/lessons/app.md").read_text()
+    assert file.startswith(f"# Lessons: app\n\n- {SENTENCE} (for `check.sh`; from task `t`, m")
+    opening = project.opening("Mend check.sh.\n")
+    assert "\n## Lessons\n" in opening
+    assert f"* app-1: {SENTENCE}" in opening
+    [event] = project.crew.events("lesson.learned")
+    assert (event.payload["lesson"], event.payload["task_id"]) == ("app-1", "t")
+
+
+def test_a_model_is_asked_once_after_trouble_and_the_request_is_noted_as_its_own_kind(project: Project) -> None:
+    lesson = {"lesson": "Set `APP_ENV=test` for check.sh: without it nothing is checked.", "places": ["check.sh"],
+              "failed": "sh check.sh", "passed": "APP_ENV=test sh check.sh"}  # fmt: skip
+    project.answer = json.dumps([lesson])
+    project.work(*FELL)
+    assert len(project.asked) == 1
+    earlier, last = (sent["messages"] for sent in project.server.requests[-2:])
+    assert last[: len(earlier)] == earlier, "the provider has them in its cache"
+    assert project.server.requests[-1]["tools"] == project.server.requests[-2]["tools"]
+    lines = lines_of(project.crew.root / "tasks/done/t")
+    assert [line["cause"] for line in lines if "cause" in line and "request" in line].count("lesson") == 1
+    assert any(line.get("answered") and line.get("usage") for line in lines[-2:])
+    assert project.live == [lesson["lesson"]], "the rule has learned the same, in poorer words"
+
+
+def test_a_task_without_trouble_is_not_asked_about_and_costs_nothing(project: Project) -> None:
+    project.work(run("ls"))
+    assert project.asked == []
+    assert project.lessons == []
+
+
+@pytest.mark.parametrize(("setting", "asked", "count"), [("ask", 1, 1), ("rules", 0, 1), ("off", 0, 0)])
+def test_a_setting_says_whether_models_are_asked_and_whether_anything_is_learned(
+    project: Project, setting: str, asked: int, count: int
+) -> None:
+    project.configure(f"lessons: {setting}\n")
+    project.work(*FELL)
+    assert (len(project.asked), len(project.lessons)) == (asked, count)
+    assert ("## Lessons" in project.opening("Mend check.sh.\n")) == (setting != "off")
+
+
+def test_a_model_that_does_not_answer_ends_the_task_all_the_same(project: Project) -> None:
+    project.answer = "I have learned a lot."
+    project.work(*FELL)
+    assert (project.crew.root / "tasks/done/t/result.md").exists()
+    assert project.live == [SENTENCE]
+
+
+def test_a_lesson_is_shown_where_it_holds_and_nowhere_else(project: Project) -> None:
+    project.crew.root.joinpath("knowledge/lessons/app.md").write_text(
+        "- Sew with waxed thread. (for `src/`)\n- Use make.\n- Draw in ink. (for `docs/`)\n"
+    )
+    project.crew.root.joinpath("knowledge/lessons/general.md").write_text("- Write British English.\n")
+    shown = project.opening("Mend src/sail.\n")
+    assert "app-1: Sew with waxed thread." in shown
+    assert "app-2: Use make." in shown
+    assert "general-1: Write British English." in shown
+    assert "Draw in ink" not in shown
+
+
+def test_the_agent_says_which_lessons_helped_and_each_task_counts_once(project: Project) -> None:
+    project.work(*FELL)
+    used = ("finish_task", {"lessons_used": ["app-1", "app-9", "other-1"]})
+    project.work(run("APP_ENV=test sh check.sh"), used, text="Mend check.sh.\n", name="t2")
+    [record] = project.lessons
+    assert (record.shown, record.helped, record.unused, record.tasks) == (1, 1, 0, ["t2"])
+    results = [line["text"] for line in lines_of(project.crew.root / "tasks/done/t2") if line.get("role") == "tool"]
+    assert "app-9" in results[-1]
+    assert "other-1" in results[-1]
+
+
+def test_a_lesson_that_two_tasks_find_wrong_is_retired_with_the_reason(project: Project) -> None:
+    project.work(*FELL)
+    for name in ("t2", "t3"):
+        assert project.live == [SENTENCE]
+        project.work(("finish_task", {"lessons_wrong": ["app-1"]}), text="Mend check.sh.\n", name=name)
+    assert project.live == []
+    assert project.lessons[0].reason == "found wrong in t2 and t3"
+    assert SENTENCE not in (project.crew.root / "knowledge/lessons/app.md").read_text()
+    assert [event.payload["lesson"] for event in project.crew.events("lesson.retired")] == ["app-1"]
+
+
+def test_a_lesson_goes_when_the_command_that_failed_passes(project: Project) -> None:
+    project.work(*FELL)
+    project.repo.commit(**{"check.sh": "exit 0\n"})
+    project.work(run("ls none"), run("sh check.sh"), text="Mend src/sail.\n", name="t2")
+    assert project.live == []
+    assert project.lessons[0].reason == "`sh check.sh` passes now, in t2"
+
+
+def test_a_lesson_is_replaced_when_its_command_fails_and_another_one_passes(project: Project) -> None:
+    project.work(*FELL)
+    project.repo.commit(**{"check.sh": 'test "$APP_ENV" = ci\n'})
+    project.work(run("APP_ENV=test sh check.sh"), run("APP_ENV=ci sh check.sh"), text="Mend check.sh.\n", name="t2")
+    assert project.live == ["Run `APP_ENV=ci sh check.sh` instead of `APP_ENV=test sh check.sh`, which fails."]
+
+
+def test_a_pair_that_comes_again_in_another_folder_holds_in_the_whole_repository(project: Project) -> None:
+    project.repo.commit(Makefile='all:\n\ttest "$(ENV)"\n')
+    fell = (run("make all"), run("make all ENV=ci"))
+    for name, path in (("t", "src/sail"), ("t2", "docs/notes.md")):
+        edit = ("write_file", {"path": path, "text": "new\n"})
+        project.work(edit, *fell, text=f"Mend {path}.\n", name=name)
+        places = [record.places for record in project.lessons if record.state == "live"]
+        assert places == ([("src/", "make")] if name == "t" else [("make",)])
+
+
+def test_an_item_that_a_person_deletes_is_not_learned_again(project: Project) -> None:
+    project.work(*FELL)
+    (project.crew.root / "knowledge/lessons/app.md").write_text("")
+    project.work(*FELL, name="t2")
+    assert project.live == []
