@@ -14,7 +14,7 @@ from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
-from hivemind.layout import EXCHANGE, HUMAN, LANDING, METRICS, POSTMASTER, Layout
+from hivemind.layout import EXCHANGE, HUMAN, LANDING, METRICS, POSTMASTER, TELEMETRY, Layout
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
 from hivemind.sandbox import BoxSettings, Hosts
@@ -28,6 +28,7 @@ RESERVED_NAMES = {
     EXCHANGE: "the name of the process that links hives",
     LANDING: "the name of the process that lands branches",
     METRICS: "the name of the process that answers a monitoring system",
+    TELEMETRY: "the name of the process that sends traces",
     POSTMASTER: "the sender of the hive's own letters",
 }
 """Names that no agent may have, with the reasons."""
@@ -190,6 +191,13 @@ class McpConfig(StrictModel):
     never."""
 
     return_after: _Seconds = Field(600.0, ge=0)
+
+
+class TelemetryConfig(StrictModel):
+    """The collector that gets the traces of tasks, and whether it gets the texts of tasks, minds and tools too."""
+
+    endpoint: str | None = Field(None, pattern=r"^https?://[^/\s]")
+    content: bool = False
 
 
 class RetentionConfig(StrictModel):
@@ -372,6 +380,7 @@ class HiveConfig(StrictModel):
     mcp: McpConfig = McpConfig.model_construct()
     notify: NotifyConfig = NotifyConfig.model_construct()
     retention: Annotated[RetentionConfig, BeforeValidator(_or_default)] = RetentionConfig.model_construct()
+    telemetry: Annotated[TelemetryConfig, BeforeValidator(_or_default)] = TelemetryConfig.model_construct()
     zone: str = "UTC"
     lessons: Annotated[Literal["ask", "rules", "off"], BeforeValidator(_as_word)] = "ask"
     prices: dict[str, PriceConfig] = {}

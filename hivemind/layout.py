@@ -18,10 +18,11 @@ HUMAN = "human"
 EXCHANGE = "exchange"
 LANDING = "landing"
 METRICS = "metrics"
+TELEMETRY = "telemetry"
 POSTMASTER = "postmaster"
 """`EXCHANGE` is the process that carries tasks and mail to linked hives, and its mailbox of outgoing mail. `LANDING` is the
 process that brings finished branches into the branches of people; it owns a task from its finish to its landing. `METRICS` is the
-process that answers a monitoring system."""
+process that answers a monitoring system, `TELEMETRY` the one that sends traces to a collector."""
 ANY = "any"
 """The value of `where:` in a task that any linked hive may take; no hive may have this name."""
 MONTH = re.compile(r"\d{4}-\d{2}")

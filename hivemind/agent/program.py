@@ -181,7 +181,7 @@ class _ProgramRun:
             errors = stack.enter_context(TemporaryFile())
             self._program = self._mind.start(
                 prompt, self._folder, self._place(), server_config, errors, session=self.session,
-                folders=self._visible_folders(),
+                folders=self._visible_folders(), traceparent=self._tool_session.traceparent,
             )  # fmt: skip
             stack.enter_context(self._program)
             if self.session is None and self._mind.loopback_in_box:
@@ -537,26 +537,29 @@ class _ProgramRun:
             try:
                 with boundary("call"):
                     request = json.loads(raw)
-                    tool, arguments, token = str(request["tool"]), dict(request["arguments"]), str(request["token"])
+                    call = ToolCall(
+                        str(request["tool"]), dict(request["arguments"]), traceparent=request["traceparent"]
+                    )
+                    token = str(request["token"])
             except Unreadable as error:
                 response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
                 self._flush_chunks()
                 if not secrets.compare_digest(token, self._token):
                     response = {"text": "failed: not your agent", "failed": True}
-                elif tool == PERMISSION_TOOL and self._mind.profile.permission_kinds:
-                    self._decide(permission_request(self._mind.profile, arguments, connection.dup()))
+                elif call.tool == PERMISSION_TOOL and self._mind.profile.permission_kinds:
+                    self._decide(permission_request(self._mind.profile, call.arguments, connection.dup()))
                     return
                 else:
-                    response = self._answer(tool, arguments)
+                    response = self._answer(call)
             connection.sendall(json.dumps(response).encode() + b"\n")
 
-    def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _answer(self, call: ToolCall) -> dict[str, Any]:
         """Make a call. Return its result and the news."""
         if self._parking is not None or self._is_over or self._interruption is not None:
             self._end(None)
             return {"text": self._farewell(), "failed": False}
-        result = self._make(ToolCall(tool, arguments))
+        result = self._make(call)
         if self._parking is not None or self._is_over:
             self._end(None)
             return {"text": self._farewell(result), "failed": False}

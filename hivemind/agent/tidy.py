@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from hivemind.agent.act import ask_operator
 from hivemind.agent.metering import MeteredMind
@@ -40,6 +41,8 @@ def tidy(
     if not scheduler.only_looked(turn):
         if talk is None:
             _record(turn, session, log)
+        elif message is not None and message.traceparent is not None and turn.thought is not None:
+            _note_turn(turn, session, log, thread=message.thread_id)
         if work is not None:
             work.trace(turn.results, session.focus.step)
             if talk is not None and not work.is_ended:
@@ -58,17 +61,24 @@ def _record(turn: Turn, session: Session, log: AgentLog) -> None:
     focus, thought = session.focus, turn.thought
     if focus.work is None:
         if thought is not None or turn.problem is not None:
-            problem = {} if turn.problem is None else {"problem": turn.problem}
-            log.note(mask_values({
-                "kind": "turn", "time": round(time.time(), 3), "agent": session.agent, "about": focus.target,
-                "text": "" if thought is None else thought.text,
-                "calls": [result.as_record() for result in turn.results], **problem,
-            }))  # fmt: skip
+            text = "" if thought is None else thought.text
+            _note_turn(turn, session, log, text=text, calls=[result.as_record() for result in turn.results])
         return
     if thought is None or (turn.parking is not None and not turn.results):
         return  # it only looked whether its wait is over
     if thought.text or thought.actions:
         focus.work.conversation.add_turn(thought, turn.results, step=None if focus.step is None else focus.step.id)
+
+
+def _note_turn(turn: Turn, session: Session, log: AgentLog, **fields: Any) -> None:
+    """Note a turn about a letter in the agent's log. What a mind that reads conversations did is in the log of the `thread`."""
+    traceparent = None if session.focus.message is None else session.focus.message.traceparent
+    optional_fields = {"problem": turn.problem, "traceparent": traceparent}
+    log.note(mask_values({
+        "kind": "turn", "time": round(time.time(), 3), "seconds": round(turn.seconds, 3), "agent": session.agent,
+        "about": session.focus.target, **fields,
+        **{name: text for name, text in optional_fields.items() if text is not None},
+    }))  # fmt: skip
 
 
 def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) -> None:

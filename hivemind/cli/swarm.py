@@ -466,6 +466,8 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
         yield f"Exchange   {one_line(overview.exchange)}"
     if overview.landing is not None:
         yield f"Landing    {one_line(overview.landing)}"
+    if overview.telemetry is not None:
+        yield f"Traces     {one_line(overview.telemetry)}"
     if overview.unboxed:
         names = ", ".join(sorted(overview.unboxed, key=natural_key))
         yield f"Boxes      bubblewrap does not run here: the programs of {names} have all your rights (hivemind doctor)"

@@ -27,6 +27,7 @@ from hivemind.cli.output import MarkdownText, headed_text, print_line, separated
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE, LANDING
+from hivemind.trace_context import TraceContext
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -100,6 +101,7 @@ def add(
         title=title,
         project=project,
         priority=priority,
+        traceparent=TraceContext.checked(os.environ.get("TRACEPARENT")),
         assignee=assignee,
         role=role if role is None or where is not None else _known_role(hive, role),
         where=where,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SENT_FIELDS = (
     "title", "project", "priority", "assignee", "role", "deadline", "steps", "proof", "view", "max_tokens", "review",
-    "finish", "budget",
+    "finish", "budget", "traceparent",
 )  # fmt: skip
 """The keys of a task's front matter that are sent to other hives."""
 _MAX_OFFERS = 1000  # open offers at a time; further tasks wait in the inbox
@@ -126,7 +126,8 @@ class Offers:
         fields = {key: values[key] for key in SENT_FIELDS if values.get(key) is not None}
         place = str(values.get("where") or ANY).strip().lower()
         fields |= {key: name for key, name in (("assignee", task.assignee), ("role", task.role)) if name is not None}
-        return json.dumps({**fields, "title": task.title}, default=str).replace("\\u0000", "\\ufffd"), place
+        own_fields = {"title": task.title, "traceparent": task.traceparent}
+        return json.dumps({**fields, **own_fields}, default=str).replace("\\u0000", "\\ufffd"), place
 
     def _holds_claim(self, task: Task) -> bool:
         """Return True if the exchange process still has the claim, because the task was not cancelled or moved."""

@@ -184,7 +184,7 @@ class Contests:
 
     def _add(self, task: Task, task_id: str, fields: Callable[[], dict[str, Any]]) -> None:
         if not self._hive.tasks.inbox.has_id(task_id):
-            self._hive.tasks.add(**fields(), id=task_id, by=task.maker, parent=task.id)
+            self._hive.tasks.add(**fields(), id=task_id, by=task.maker, parent=task.id, traceparent=task.traceparent)
 
     def _pass_on(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> None:
         """Take a person's answer to the question which candidate it is. Any other addition goes to all candidates, of which the

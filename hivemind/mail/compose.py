@@ -98,6 +98,8 @@ def _hive_fields(draft: LetterDraft) -> Iterable[str]:
         yield format_field("Importance", draft.importance)
     if draft.expects_reply:
         yield format_field("X-Hive-Expects-Reply", "yes")
+    if draft.traceparent:
+        yield format_field("Traceparent", draft.traceparent)
     if draft.automatic:
         yield format_field("Auto-Submitted", "auto-replied")
 

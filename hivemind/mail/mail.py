@@ -90,12 +90,14 @@ class Mail:
         expects_reply: bool = False,
         attachments: Iterable[Attachment | str | os.PathLike[str]] = (),
         cause: Message | None = None,
+        traceparent: str | None = None,
     ) -> SendReport:
         """Send a message as `sender`, which the caller takes from its own identity.
 
         The report lists who has received it and who has not; unknown recipients bounce. If `message_id` was sent before,
         only recipients without the message receive it. `attachments` are paths or Attachments. `cause` is the message
         that an agent reacts to: a reaction to an automatic message is automatic, too, and does not bounce (RFC 3834, 2).
+        `traceparent` names the span that the message belongs to, by default that of its cause.
         Raises UserError without recipients, and for a bad sender, id, importance or attachment.
         """
         sender = check_name(sender, "sender")
@@ -130,6 +132,7 @@ class Mail:
             importance=importance,
             automatic=cause is not None and cause.automatic,
             expects_reply=expects_reply,
+            traceparent=cause.traceparent if traceparent is None and cause is not None else traceparent,
             attachments=tuple(_open_attachment(attachment) for attachment in attachments),
         )
         sending = Sending.to_recipients(sender, draft, base_from_id or base, (*recipients, *copies))
@@ -161,6 +164,7 @@ class Mail:
             references=(*message.references, message.id),
             task=message.task,
             lane=message.lane,
+            traceparent=message.traceparent,
         )
         if report.delivered:
             mail_file = MailFile(message.base, message.flags, message.path, False)

@@ -91,6 +91,7 @@ class Content:
     importance: str | None = None
     automatic: bool = False
     expects_reply: bool = False
+    traceparent: str | None = None
     attachments: tuple[Attachment, ...] = ()
 
     @property

@@ -22,6 +22,7 @@ from hivemind.mail.compose import MONTHS
 from hivemind.mail.header import decode_bytes, decode_text, one_line, parse_addresses, parse_fields
 from hivemind.mail.message import Attachment, Content
 from hivemind.names import is_name
+from hivemind.trace_context import TraceContext
 
 _MAX_PARTS = 1000
 _MAX_LEVELS = 10
@@ -221,6 +222,7 @@ def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> Parse
         importance=_field_text(fields, "importance").lower() or None,
         automatic=fields.get("auto-submitted", "no").strip().lower() != "no",
         expects_reply=fields.get("x-hive-expects-reply", "no").strip().lower() == "yes",
+        traceparent=TraceContext.checked(fields.get("traceparent")),
         attachments=attachments,
     )
 

@@ -133,11 +133,11 @@ class Member:
 
     # calls
 
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, tool: str, arguments: Mapping[str, Any], traceparent: str | None = None) -> dict[str, Any]:
         """Call a tool, log the call and return the result. If the task must wait, park the task and return the reason.
 
-        `new_mail` in the result is the number of letters that arrived since the last call. Raises HivemindError if the tool
-        refuses, HiveGone.
+        `traceparent` names the client's span. `new_mail` in the result is the number of letters that arrived since the last call.
+        Raises HivemindError if the tool refuses, HiveGone.
         """
         check_hive_exists(self._lock, self.hive.layout)
         self._hear_new_mail()
@@ -145,7 +145,7 @@ class Member:
         if focus.work is not None and focus.id in self._parked:
             self.hive.tasks.active.unpark(focus.work.task)
             self._parked.discard(focus.id)
-        call = ToolCall(tool, dict(arguments))
+        call = ToolCall(tool, dict(arguments), traceparent=traceparent)
         outcome = ToolResult.failure(call, INTERRUPTED)
         started_at = time.monotonic()
         try:

@@ -133,7 +133,8 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
 
     async def on_call_tool(_: _Context, request: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            return _answer(await run(lambda: member.call(request.name, request.arguments or {})))
+            traceparent: Any = (request.meta or {}).get("traceparent")
+            return _answer(await run(lambda: member.call(request.name, request.arguments or {}, traceparent)))
         except HivemindError as error:
             return _answer(refusal(error, member.tools), is_error=True)
         except Exception as error:  # a fault in a tool must not end the server; it is logged and reported to the client

@@ -52,16 +52,19 @@ class ToolCall:
     """A tool call. The runtime validates the arguments and sets the caller's identity.
 
     The result refers to the call's `id`. If the arguments cannot be read, `raw` has their text, and `arguments` is {}.
+    `traceparent` names the caller's span, if the caller is a program that sent one.
     """
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
     raw: str | None = None
+    traceparent: str | None = None
 
     def as_record(self) -> dict[str, Any]:
         record = {"id": self.id, "tool": self.tool, "arguments": dict(self.arguments)}
-        return record if self.raw is None else {**record, "raw": self.raw}
+        optional_fields = {"raw": self.raw, "traceparent": self.traceparent}
+        return record | {name: text for name, text in optional_fields.items() if text is not None}
 
 
 @frozen
@@ -164,7 +167,9 @@ class ChatMessage:
     def of(cls, record: Mapping[str, Any]) -> ChatMessage:
         """Create the message from its JSON form. A malformed record may raise any exception."""
         calls = tuple(
-            ToolCall(str(call["tool"]), dict(call["arguments"]), str(call["id"]), call.get("raw"))
+            ToolCall(
+                str(call["tool"]), dict(call["arguments"]), str(call["id"]), call.get("raw"), call.get("traceparent")
+            )
             for call in record.get("calls", ())
         )
         record_fields = {key: record[key] for key in _RECORD_FIELDS if key in record}

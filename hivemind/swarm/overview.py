@@ -20,7 +20,7 @@ from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.landing.target import Target, unpushed_roots
-from hivemind.layout import EXCHANGE, HUMAN, LANDING, Layout
+from hivemind.layout import EXCHANGE, HUMAN, LANDING, TELEMETRY, Layout
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
@@ -85,6 +85,7 @@ class Overview:
     untold: int = 0
     exchange: str | None = None
     landing: str | None = None
+    telemetry: str | None = None
     unboxed: tuple[str, ...] = ()
 
 
@@ -104,6 +105,7 @@ def overview(hive: Parts) -> Overview:
         untold=hive.tasks.outbox.count,
         exchange=_exchange_now(hive, active),
         landing=_landing_now(hive, active),
+        telemetry=_telemetry_now(hive),
         unboxed=tuple(name for name, config in hive.agents.items() if config.lacks_box),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
@@ -193,6 +195,14 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
         if settings.sign == "off" and _signs_commits(hive.layout, root, settings, int(time.monotonic() // _MINUTE_S)):
             notes.append(f"your git signs commits in {root}, landings are not signed (sign: off)")
     return "; ".join(notes) or "nothing is to land"
+
+
+def _telemetry_now(hive: Parts) -> str | None:
+    """Describe where traces go, or the reason why they wait. Return None if no traces are sent."""
+    if holder_pid(hive.layout, TELEMETRY) is None:
+        return None
+    status = read_status(hive.layout.agent_state(TELEMETRY), TELEMETRY)
+    return None if status is None else status.problem or status.last_action
 
 
 @lru_cache(64)

@@ -21,7 +21,7 @@ from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.process import needs_lander
-from hivemind.layout import EXCHANGE, LANDING, METRICS
+from hivemind.layout import EXCHANGE, LANDING, METRICS, TELEMETRY
 from hivemind.presence.identity import check_hive_exists, hold_lock, record_death, record_deaths
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
@@ -32,7 +32,7 @@ from hivemind.swarm.due import DueWork
 from hivemind.swarm.fork_server import ForkServer, RunAgent
 
 _log = logging.getLogger(__name__)
-_SERVICES = (EXCHANGE, LANDING, METRICS)  # processes without a mind
+_SERVICES = (EXCHANGE, LANDING, METRICS, TELEMETRY)  # processes without a mind
 _MIN_DELAY_S = 0.1
 _MAX_DELAY_S = 5.0
 _REPORTED_DEATHS = 3  # then status shows a problem
@@ -62,10 +62,10 @@ class Supervisor:
 
     def __init__(
         self, hive: Parts, files: AgentFiles, names: Collection[str], *, warm: Callable[[], None], run_agent: RunAgent,
-        has_metrics: bool = False,
+        services: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`. With `has_metrics`
-        the process `metrics` runs, too.
+        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`. The `services`
+        run, too.
 
         Raises HeldLock if another process holds the lock. Call it while this process has one thread and no open files.
         """
@@ -76,13 +76,11 @@ class Supervisor:
         self._fork_server = ForkServer(warm, run_agent)
         self._files = files
         self._due = DueWork(hive.layout, at_once=hive.config.retention.is_set)
-        self._children = {name: _Child(name) for name in names}
+        self._children = {name: _Child(name) for name in (*names, *services)}
         if hive.linked_hives.is_linked:
             self._children[EXCHANGE] = _Child(EXCHANGE)
         if needs_lander(hive):
             self._children[LANDING] = _Child(LANDING)
-        if has_metrics:
-            self._children[METRICS] = _Child(METRICS)
         self._apply_stops()
         self._watch: HiveWatch | None = None
         self._bell: Doorbell | None = None

@@ -12,7 +12,7 @@ from hivemind.embedding import preload as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.frozen import frozen
 from hivemind.landing.process import run_landing
-from hivemind.layout import EXCHANGE, LANDING, METRICS, Layout
+from hivemind.layout import EXCHANGE, LANDING, METRICS, TELEMETRY, Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import abandon_locks
 from hivemind.presence.parts import Parts
@@ -24,6 +24,7 @@ from hivemind.swarm.process import redirect_output, run_agent, start_logging
 from hivemind.swarm.supervisor import Supervisor
 from hivemind.tasks import why_failed
 from hivemind.tasks.form import TaskForm
+from hivemind.telemetry.process import collector_of, has_sdk, run_telemetry
 from hivemind.tools import TOOLS
 
 # Agents need these modules when they first read knowledge. If the parent imports them, the agents share their memory.
@@ -98,15 +99,20 @@ def run_swarm(
         if name == METRICS and metrics is not None:
             start_logging()
             return metrics(child_hive, lifeline)
-        if name == LANDING:
+        if name in (LANDING, TELEMETRY):
             start_logging()
-            return run_landing(child_hive, lifeline)
+            return (run_landing if name == LANDING else run_telemetry)(child_hive, lifeline)
         return run_agent(child_hive, name, lifeline=lifeline)
 
     if from_other_machine:
         abandon_locks(hive.layout)
+    services = [] if metrics is None else [METRICS]
+    if (collector := collector_of(hive.config)) is not None and has_sdk():
+        services.append(TELEMETRY)
+    elif collector is not None:
+        _log.warning("no traces are sent to %s: pip install 'hivemind-swarm[otel]'", collector)
     warm = _WarmUp(child_hive, child_files)
-    supervisor = Supervisor(hive, files, running, warm=warm, run_agent=agent_main, has_metrics=metrics is not None)
+    supervisor = Supervisor(hive, files, running, warm=warm, run_agent=agent_main, services=services)
     run = _SwarmRun(hive, supervisor, until_idle, on_tick, on_ready)
     supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()

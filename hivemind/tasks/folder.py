@@ -193,6 +193,7 @@ def task_of(
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
         owner=None if claim is None else _worker(claim.agent, state, record.kept), claim=claim.key if claim else None,
         parked=record.parked, said=record.said, kept=record.kept,
+        traceparent=None if record.trace is None else record.trace.traceparent,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from hivemind.tasks.step import (
 )
 from hivemind.tasks.task import TaskBudget, TaskProblem, TaskReview
 from hivemind.tokens import MIN_CONTEXT
+from hivemind.trace_context import TRACEPARENT
 
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
 DEFAULT_PRIORITY = 3
@@ -90,6 +91,12 @@ def _as_every(value: Any) -> Any:
     return value
 
 
+def _as_traceparent(value: Any) -> Any:
+    if TRACEPARENT.fullmatch(str(value)) is None:
+        raise ValueError("write it by W3C Trace Context: 00-TRACE-SPAN-01, with 32 and 16 hexadecimal digits")
+    return value
+
+
 class TaskForm(Strict):
     id: Id | None = None
     title: Text | None = None
@@ -113,6 +120,7 @@ class TaskForm(Strict):
     every: Annotated[str, BeforeValidator(_as_every)] | None = None
     until: Annotated[datetime, BeforeValidator(moment)] | None = None
     missed: Literal["once", "all"] = "once"
+    traceparent: Annotated[str | None, BeforeValidator(_as_traceparent)] = None
 
     @model_validator(mode="after")
     def _check_candidates(self) -> TaskForm:

@@ -54,6 +54,7 @@ class TaskFields(TypedDict, total=False):
     every: str | None
     until: datetime | str | None
     missed: str | None
+    traceparent: str | None
 
 
 @frozen

@@ -31,6 +31,7 @@ from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
 from hivemind.names import check_maker, check_name
 from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
+from hivemind.trace_context import TraceContext
 
 RECORD = "task.json"
 SESSION = "session"
@@ -79,8 +80,8 @@ class TaskRecord:
 
     `text` is the dropped text; it is None until the task is claimed. `name` is the name of the text's file, `source`
     the drop's name in the inbox. `attachments` are relative to the task's folder. `inode` identifies a folder that a
-    program completed before moving it to the inbox. `parent` is the id of the parent task. `kept` has values of the
-    runtime: reviews, waits, crashes, `once` steps, subtasks.
+    program completed before moving it to the inbox. `parent` is the id of the parent task. `trace` is the span of the
+    attempt, new with each attempt. `kept` has values of the runtime: reviews, waits, crashes, `once` steps, subtasks.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -97,6 +98,7 @@ class TaskRecord:
     handed: HandOverTarget | None = None
     parked: ParkedTask | None = None
     said: tuple[AddedText, ...] = ()
+    trace: TraceContext | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -118,7 +118,7 @@ class Task:
     `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
     `claim` is the key of the claim; writes under an older key are refused. `said` has later additions, `kept` values of
     the runtime. `parent` is the task that this one is a part of. With `fresh` it begins in worktrees without ignored files.
-    `candidates` are the agents, or their number, that do it at once.
+    `candidates` are the agents, or their number, that do it at once. `traceparent` names its span, once it is claimed.
     """
 
     id: str
@@ -150,6 +150,7 @@ class Task:
     claim: str | None = None
     parked: ParkedTask | None = None
     said: tuple[AddedText, ...] = ()
+    traceparent: str | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
 
     @property

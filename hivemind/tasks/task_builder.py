@@ -37,6 +37,7 @@ from hivemind.tasks.form import NoText, ParsedTask
 from hivemind.tasks.record import ENDS, RECORD, REOPENED, SESSION, Claim, TaskRecord, has_ended, load, load_sound
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
+from hivemind.trace_context import TraceContext
 
 BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task is built, or `.build-2` … if `.build` cannot be read any more."""
@@ -82,7 +83,7 @@ class TaskBuilder:
                 return self._build_from_folder(self._with_a_question(drop), incarnation)
             self._reject(drop, problem)
             return None
-        record = self._record(drop, incarnation, TaskRecord(), raw, drop.name)
+        record = self._record(drop, incarnation, TaskRecord(), raw, drop.name, parsed_task)
         build = self._start_build(drop, record)
         move(drop.path, build / text_file(record), durable=False)
         crash_point("tasks.claim.moved")
@@ -151,14 +152,15 @@ class TaskBuilder:
             message = "every: works only in a file, and this is a folder"
             raise TaskProblem(message, location=parsed_task.location("every"), remedy="drop its text alone")
         task_id = self._id(drop.name, True, parsed_task)
-        record = self._record(drop, incarnation, old_record or TaskRecord(), raw, text)
+        record = self._record(drop, incarnation, old_record or TaskRecord(), raw, text, parsed_task)
         apart = record.parent is not None and not is_open(self._layout, record.parent)
         if apart and not has_ended(folder):
             raise TaskProblem(f"its parent, the task {record.parent}, is over", location=drop.name)
         if old_record is not None and has_ended(folder):
             said = record.said if REOPENED in record.kept else ()
             kept = {name: value for name, value in record.kept.items() if name == SESSION}
-            record = replace(record, notes=changes(old_record, raw), said=said, kept=kept)
+            trace = TraceContext.begin(parsed_task.form.traceparent)
+            record = replace(record, notes=changes(old_record, raw), said=said, kept=kept, trace=trace)
             record = replace(record, parent=None) if apart else record  # a person retries it without its parent
             before = partial(self._save, folder, record) if was_claimed else None
             set_aside(folder, durable=self._durable, before=before)
@@ -178,11 +180,21 @@ class TaskBuilder:
         if self._durable:
             fsync_folder(build / FILES)
 
-    def _record(self, drop: ClaimedDrop, incarnation: int, old_record: TaskRecord, raw: bytes, name: str) -> TaskRecord:
+    def _record(
+        self,
+        drop: ClaimedDrop,
+        incarnation: int,
+        old_record: TaskRecord,
+        raw: bytes,
+        name: str,
+        parsed_task: ParsedTask,
+    ) -> TaskRecord:
         claimed = self._settings.clock().isoformat(timespec="milliseconds")
         claim = Claim(os.urandom(8).hex(), drop.agent, incarnation, claimed)
         old_record = replace(old_record, source=drop.name, handed=None, parked=None, inode=None)
-        return replace(old_record, name=os.path.basename(name), text=raw.decode(), claim=claim)
+        is_new = old_record.text is None or old_record.trace is None
+        trace = TraceContext.begin(parsed_task.form.traceparent) if is_new else old_record.trace
+        return replace(old_record, name=os.path.basename(name), text=raw.decode(), claim=claim, trace=trace)
 
     def _start_build(self, drop: ClaimedDrop, record: TaskRecord) -> Path:
         """Create the folder in which the task is built, with its record, and make it durable before anything is moved

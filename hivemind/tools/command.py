@@ -239,6 +239,7 @@ def _task_environment(session: Session, step: PlannedStep | None, author: str) -
         "HIVEMIND_AUTHOR": author,
         "HIVEMIND_TASK": session.work.task.id,
         **({} if step is None else {"HIVEMIND_STEP": step.id}),
+        **({} if session.traceparent is None else {"TRACEPARENT": session.traceparent}),
         **session.work.worktrees.identity,
     }
 

@@ -88,7 +88,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
                 mask(subtask.text), by=session.agent, parent=work.task.id, id=ids[at],
                 title=None if subtask.title is None else mask(subtask.title),
                 assignee=subtask.to, role=subtask.role, dependencies=dependencies[at], attachments=files[at],
-                budget=subtask.budget,
+                budget=subtask.budget, traceparent=work.task.traceparent,
             )  # fmt: skip
     ring_all(hive)
     return {"ids": ids}

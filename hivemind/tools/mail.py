@@ -83,7 +83,7 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
 
 def _send(session: Session, to: list[str], subject: str, body: str, **options: Any) -> dict[str, Any]:
     """Send a message. Raises Parking on a full disk, ToolProblem if a recipient did not get the message."""
-    report = session.hive.mail.send(session.agent, to, subject, body, **options)
+    report = session.hive.mail.send(session.agent, to, subject, body, traceparent=session.traceparent, **options)
     if report.disk_full:
         raise disk_full_parking()
     if report.failed:

@@ -89,6 +89,11 @@ class Session:
         return self.focus.work
 
     @property
+    def traceparent(self) -> str | None:
+        """The span of the task in focus."""
+        return None if self.focus.work is None else self.focus.work.task.traceparent
+
+    @property
     def worktrees(self) -> tuple[Worktree, ...]:
         """The worktrees of the task in focus, which may not exist yet; tools work in the first."""
         return () if self.focus.work is None else self.focus.work.worktrees.planned

@@ -33,7 +33,7 @@ def ask_person(
         session.agent, [HUMAN], f"{subject}: {work.task.title}",
         f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task continues.)\n",
         message_id=question_id(name, work.attempt, session.hive.config.workspace, question), task=work.task.id,
-        step=None if step is None else step.id,
+        step=None if step is None else step.id, traceparent=session.traceparent,
     )  # fmt: skip
     if report.failed:
         raise ToolProblem(f"the question could not be delivered: {report.failed[HUMAN]}")

@@ -80,7 +80,7 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
     assert review.reviewer is not None
     report = hive.mail.send(
         session.agent, [review.reviewer], f"Review: {work.task.title}", request_body(work.task.title, citations),
-        message_id=review.message_id, task=work.task.id,
+        message_id=review.message_id, task=work.task.id, traceparent=session.traceparent,
     )  # fmt: skip
     if report.failed:  # the mailbox cannot be written: choose another reviewer
         work.set_review(replace(review, state="none"))

@@ -133,13 +133,14 @@ class AgentMind:
         errors: IO[bytes],
         session: str | None = None,
         folders: Mapping[Path, bool | None] = MappingProxyType({}),
+        traceparent: str | None = None,
         *,
         is_read_only: bool = False,
     ) -> ProgramSession:
         """Start the program in `folder` with its own files in `files`, and with a `prompt`. A `session` is continued.
 
         `relay_config` configures the server of the hive's tools (`relay`). A box shows `folder`, and of the `folders` those
-        with True writable. Raises MindUnavailable if it cannot be started.
+        with True writable. `traceparent` names the task's span. Raises MindUnavailable if it cannot be started.
         """
         if self.profile.permission_kinds:
             schema = {"name": PERMISSION_TOOL, "description": "Not for you.", "inputSchema": {"type": "object"}}
@@ -153,6 +154,7 @@ class AgentMind:
         def launch(stdin: IO[bytes]) -> GuardedCommand:
             """Start the command line, in a box if there is one."""
             environment = self.profile.prepare(self.config, relay_command, files, is_boxed=self.box.is_boxed)
+            environment |= {} if traceparent is None else {"TRACEPARENT": traceparent}
             command = [self.path, *program_arguments]
             if not self.box.is_boxed:
                 return GuardedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)

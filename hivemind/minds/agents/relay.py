@@ -2,7 +2,7 @@
 
 It runs by its path, as `python -I -S relay.py CONFIG`, with the standard library alone, because a coding agent does not wait
 for the tools of a slow server. CONFIG is a JSON file that the agent writes: `{"socket", "token", "instructions", "tools"}`.
-Each call opens a connection to the socket, sends one line `{"token", "tool", "arguments"}`, and receives one line
+Each call opens a connection to the socket, sends one line `{"token", "tool", "arguments", "traceparent"}`, and receives one line
 `{"text", "failed"}`.
 """
 
@@ -62,6 +62,7 @@ class _Relay:
             "tool": params.get("name"),
             "arguments": params.get("arguments") or {},
             "token": self._config.get("token"),
+            "traceparent": (params.get("_meta") or {}).get("traceparent"),
         }
         try:
             with socket.socket(socket.AF_UNIX) as connection:
