@@ -240,16 +240,41 @@ def _call(command: str, task: Coder, tools: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def answer_lessons(lessons: Sequence[Mapping[str, Any]], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer the question for lessons: by a tool if one is named for it, else as a list of sentences."""
+    """Answer the question for lessons: by a tool if one is named for it, in JSON if it shows keys, else in a list."""
     for tool in request.get("tools", ()):
         if "lesson" in tool["name"]:
-            return {"text": "", "calls": [{"tool": tool["name"], "arguments": {"lessons": list(lessons)}}]}
+            schema = tool["parameters"]
+            [name] = [name for name, value in schema["properties"].items() if value.get("type") == "array"]
+            item = schema["properties"][name]["items"]
+            item = schema.get("$defs", {}).get(item.get("$ref", "").rpartition("/")[2], item)
+            entries = [
+                _fill(lesson, item["properties"]) if "properties" in item else lesson["lesson"] for lesson in lessons
+            ]
+            return {"text": "", "calls": [{"tool": tool["name"], "arguments": {name: entries}}]}
+    if keys := re.findall(r'"(\w+)": ', request["messages"][-1]["text"]):
+        entries = [_fill(lesson, {key: {} for key in keys}) for lesson in lessons]
+        return {"text": json.dumps({"lessons": entries} if keys[0] == "lessons" else entries), "calls": []}
     lines = [
-        f"* {one['lesson']} Holds in: {', '.join(one['place'])}. Evidence: turn {one['turn']}, `{one['failed']}` failed; "
-        f"turn {one['passed_turn']}, `{one['passed']}` passed."
-        for one in lessons
+        f"* {lesson['lesson']} Holds in: {', '.join(lesson['place'])}. Evidence: turn {lesson['turn']}, "
+        f"`{lesson['failed']}` failed; turn {lesson['passed_turn']}, `{lesson['passed']}` passed."
+        for lesson in lessons
     ]
     return {"text": "\n".join(lines) or "none", "calls": []}
+
+
+def _fill(lesson: Mapping[str, Any], properties: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a lesson under the names that were asked for, in their types."""
+    meanings = {"^lesson$|text|sentence": "lesson", "place|path|where|hold": "place", "fail": "failed", "pass|work": "passed",
+                "turn|evidence": "turn"}  # fmt: skip
+    entry = {}
+    for name, schema in properties.items():
+        key = next((key for pattern, key in meanings.items() if re.search(pattern, name)), None)
+        if key:
+            value = lesson[key]
+            if schema.get("type") == "string":
+                value = ", ".join(value) if isinstance(value, list) else str(value)
+            entry[name] = [value] if schema.get("type") == "array" and not isinstance(value, list) else value
+    return entry
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,7 +290,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     work = coder.work()
     commands = next(work)
     last = messages[-1]
-    asked = last["role"] == "user" and "lesson" in last["text"].lower() and len(messages) > begin
+    last_turn = next((message for message in reversed(messages) if message["role"] == "assistant"), {})
+    ended = any(call["tool"] == "finish_task" for call in last_turn.get("calls", ()))
+    asked = ended and last["role"] == "user" and "lesson" in last["text"].lower()
     outcomes = _outcomes(messages)
     for at, outcome in enumerate(outcomes):
         coder.turn = at + 1
