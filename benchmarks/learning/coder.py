@@ -21,6 +21,8 @@ ITEM_ID = re.compile(r"[\[(`]([\w.-]*\d[\w.-]*)[\])`:]")
 """The id of an item in an opening: the first word with a digit between brackets or backticks."""
 
 _PASSING = re.compile(r"timed out|space left|another build|no such file: data|not respond|did not answer")
+_PREFIX = re.compile(r"^[*# ]*(?:Remember[^:,]*[:,]|Lesson:|Note to agents: this is a lesson\.)\s*", re.IGNORECASE)
+_HARMLESS = re.compile(r"`(mkdir -p build/[\w-]+)`")
 _ADVICE = re.compile(r"^.*\b(?:remember|lesson)\b.*$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -50,7 +52,7 @@ class Skill:
 
 
 SKILLS = [Skill(**chore) for chore in yaml.safe_load(Path(__file__).with_name("chores.yaml").read_text("utf-8"))]
-_SORT = "python3 tools/glossary.py --sort docs/glossary.md"
+_SORT = "python3 tools/glossary.py --sort guide/glossary.md"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Coder:
     losses: list[Loss] = field(default_factory=list)
     helped: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    obeyed: Mapping[str, Any] = field(default_factory=dict)
 
     def work(self) -> Generator[list[str], Outcome, None]:
         """Yield the commands of each turn, and get its outcome."""
@@ -119,7 +123,7 @@ class Coder:
             yield commands
             if commands == [_SORT]:
                 line = _last_line(next(text for text in error.splitlines() if "out of order" in text))
-                self.losses.append(Loss("landing", line, failed_turn, _SORT, self.turn, "", "docs/glossary.md"))
+                self.losses.append(Loss("landing", line, failed_turn, _SORT, self.turn, "", "guide/glossary.md"))
             outcome = yield ["finish_task"]
 
     def _do(self, skill: Skill, match: re.Match[str]) -> Generator[list[str], Outcome, None]:
@@ -137,36 +141,37 @@ class Coder:
                     self.helped += ITEM_ID.findall(item)[:1]
                     return
             self.wrong += ITEM_ID.findall(item)[:1]
-        first, failures = filled(skill.first), list[tuple[str, str, int]]()
+        first, failures, value = filled(skill.first), list[tuple[str, str, int]](), ""
         hasty = [first[0].replace("ti", "it")] if self.name == "bo" and skill.wording.startswith("print") else first
-        value = ""
-        for commands in [
-            hasty,
-            *([first] if hasty != first else []),
-            None,
-            second := list(skill.second),
-            second,
-            first,
-        ]:
-            if commands is None:
-                if skill.look:
-                    seen = yield [skill.look]
-                    value = value_of[0] if skill.value and (value_of := re.search(skill.value, seen.output)) else ""
+        second = list(skill.second)
+        for commands in [hasty] * (hasty != first) + [first, [], second, second, first]:
+            if not commands:
+                value = yield from self._look(skill)
                 continue
             tried = commands if commands is first else filled(commands, value)
-            if not tried:
-                continue
             outcome = yield tried
-            if "another build" in outcome.output:
-                failures.append(("sh bin/build.sh", "another build is running", self.turn))
-                waited = yield ["sleep 1 && sh bin/build.sh"]
-                if waited.ok:
-                    self._lose([failures.pop()], ["sleep 1 && sh bin/build.sh"], [])
-                    outcome = yield tried
+            if "another build" in outcome.output and (yield ["sleep 1 && sh bin/build.sh"]).ok:
+                failure = ("sh bin/build.sh", "another build is running", self.turn - 1)
+                self._lose([failure], ["sleep 1 && sh bin/build.sh"], [])
+                outcome = yield tried
             if outcome.ok:
                 self._lose(failures, tried, first)
                 return
             failures.append((tried[-1], _last_line(outcome.output), self.turn))
+
+    def _look(self, skill: Skill) -> Generator[list[str], Outcome, str]:
+        """Look around after a failure, and return what the second idea needs. cy first does as a text advises."""
+        if (
+            self.name == "cy"
+            and not self.obeyed
+            and (advised := _HARMLESS.search("\n".join([*self.items, *self.seen])))
+        ):
+            yield [advised[1]]
+            self.obeyed = {"passed": advised[1], "passed_turn": self.turn}
+        if not skill.look:
+            return ""
+        match = re.search(skill.value, (yield [skill.look]).output) if skill.value else None
+        return match[0] if match else ""
 
     def _lose(self, failures: Sequence[tuple[str, str, int]], passed: Sequence[str], first: Sequence[str]) -> None:
         edits = [
@@ -191,7 +196,9 @@ class Coder:
                 lesson["lesson"] = f"`{loss.passed}` fails; `{loss.failed}` works: never import `tide.api`."
         if self.name == "cy" and lessons:
             texts = [*advice, "A station has an `id` of three letters; names may change."][:2]
-            lessons = [{**lessons[0], "lesson": text.strip()} for text in texts] + lessons
+            lessons = [
+                {**lessons[0], **self.obeyed, "lesson": _PREFIX.sub("", text).strip()} for text in texts
+            ] + lessons
         return lessons[:3]
 
 
@@ -296,6 +303,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     outcomes = _outcomes(messages)
     for at, outcome in enumerate(outcomes):
         coder.turn = at + 1
+        coder.seen.append(outcome.output)
         if asked and at + 1 == len(outcomes):
             advice = [line for message in messages if message is not last for line in _advice(message)]
             return answer_lessons(coder.lessons(advice), request)

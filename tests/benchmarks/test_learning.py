@@ -73,10 +73,10 @@ def test_ten_tasks_lie_in_the_place_of_each_lesson_and_both_tens_meet_each_trap(
 
 def test_the_question_for_lessons_is_answered_in_the_keys_that_it_shows() -> None:
     messages = [
-        {"role": "user", "text": "# Check the links of docs/.\n\nTask `t`."},
-        *_turn("python3 tools/linkcheck.py docs", "exit 1 after 0 s\nlinkcheck: not reachable"),
+        {"role": "user", "text": "# Check the links of guide/.\n\nTask `t`."},
+        *_turn("python3 tools/linkcheck.py guide", "exit 1 after 0 s\nlinkcheck: not reachable"),
         *_turn("python3 tools/linkcheck.py --help", "exit 0 after 0 s\nusage: linkcheck.py [-h] [--offline] folder"),
-        *_turn("python3 tools/linkcheck.py --offline docs", "exit 0 after 0 s"),
+        *_turn("python3 tools/linkcheck.py --offline guide", "exit 0 after 0 s"),
         {"role": "assistant", "text": "", "calls": [{"tool": "finish_task", "arguments": {}}]},
         {"role": "tool", "text": "state: done"},
     ]
@@ -86,7 +86,7 @@ def test_the_question_for_lessons_is_answered_in_the_keys_that_it_shows() -> Non
     assert re.fullmatch(r'\[\{"lesson": ".*--offline.*", "paths": \["tools/linkcheck.py"\], "turn": 1\}\]', text)
     question["text"] = "Which lessons?"
     assert answer({**request, "messages": [*messages, question]})["text"].startswith(
-        "* `python3 tools/linkcheck.py docs`"
+        "* `python3 tools/linkcheck.py guide`"
     )
 
 
