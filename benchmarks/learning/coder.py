@@ -170,7 +170,8 @@ class Coder:
             self.obeyed = {"passed": advised[1], "passed_turn": self.turn}
         if not skill.look:
             return ""
-        match = re.search(skill.value, (yield [skill.look]).output) if skill.value else None
+        outcome = yield [skill.look]
+        match = re.search(skill.value, outcome.output)
         return match[0] if match else ""
 
     def _lose(self, failures: Sequence[tuple[str, str, int]], passed: Sequence[str], first: Sequence[str]) -> None:
