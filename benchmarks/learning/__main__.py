@@ -120,8 +120,11 @@ class Ground:
         if person := plan.get("person"):
             threading.Thread(target=self._commit_meanwhile, args=(plan["id"], person), daemon=True).start()
         command = [sys.executable, "-m", "hivemind", "--hive", str(self.root), "up", "--until-idle"]
-        with open(self.top / "up.log", "a") as log:
-            subprocess.run(command, stdout=log, stderr=log, timeout=self.limit_s, check=False)
+        with open(self.top / "up.log", "a") as log, subprocess.Popen(command, stdout=log, stderr=log) as swarm:
+            try:
+                swarm.wait(self.limit_s)
+            except subprocess.TimeoutExpired:
+                swarm.terminate()
         for file in self.spool.iterdir():
             file.unlink()
         run = read_run(self.root, plan["id"], before)
