@@ -132,15 +132,19 @@ class Coder:
             words |= {f"{{{at}}}": group for at, group in enumerate(match.groups())}
             return [re.sub(r"\{(\d|task|value)\}", lambda hole: words[hole[0]], command) for command in commands]
 
+        heeded = list[list[str]]()
         for item in self.items:
-            if not skill.key or not (literal := re.search(skill.key, item)):
+            literal = re.search(skill.key, item) if skill.key else None
+            commands = [literal[0]] if literal and skill.value else filled(skill.second)
+            if not literal or commands in heeded:
                 continue
-            commands = [literal[0]] if skill.value else filled(skill.second)
-            for _ in range(2):
-                if (yield commands).ok:
-                    self.helped += ITEM_ID.findall(item)[:1]
-                    return
-            self.wrong += ITEM_ID.findall(item)[:1]
+            heeded.append(commands)
+            outcome = yield commands
+            if not outcome.ok and _PASSING.search(outcome.output):
+                outcome = yield commands
+            (self.helped if outcome.ok else self.wrong).extend(ITEM_ID.findall(item)[:1])
+            if outcome.ok:
+                return
         first, failures, value = filled(skill.first), list[tuple[str, str, int]](), ""
         hasty = [first[0].replace("ti", "it")] if self.name == "bo" and skill.wording.startswith("print") else first
         second = list(skill.second)
