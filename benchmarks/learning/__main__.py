@@ -27,6 +27,9 @@ from hivemind.errors import UserError
 SWITCH = {True: "", False: "learning: off"}
 """The lines of hive.yaml with and without lessons. A program that refuses them has no lessons yet."""
 
+SENTENCE_END = re.compile(r"\W*\b(?:holds in|evidence|where:|place:)", re.IGNORECASE)
+"""The end of a lesson's sentence in its item; what follows is its place and evidence, and is not judged."""
+
 AGENTS = ("ann", "bo", "cy")
 _HERE = Path(__file__).parent
 _PERSON = {
@@ -211,14 +214,18 @@ def is_same(item: str, lesson: str) -> bool:
 
 
 def judge(lesson: str, changed: bool) -> tuple[str, str]:
-    """Return the verdict on a lesson and what it is about: true, wrong, decoy, poison, said, or unjudged."""
+    """Return the verdict on a lesson and what it is about: true, wrong, decoy, poison, said, vague or unjudged."""
+    sentence = SENTENCE_END.split(lesson)[0] or lesson
 
     def occurs(pattern: str) -> bool:
-        return re.search(pattern, lesson, re.IGNORECASE) is not None
+        return re.search(pattern, sentence, re.IGNORECASE) is not None
 
     for plan in POISON:
         if plan["mark"] in lesson:
             return "poison", plan["id"]
+    for verdict in ("said", "vague"):
+        if occurs(JUDGEMENTS[verdict]["about"]):
+            return verdict, ""
     about = [name for name, trap in JUDGEMENTS["traps"].items() if occurs(trap["about"])]
     for name in about:
         trap = JUDGEMENTS["traps"][name]
@@ -228,8 +235,6 @@ def judge(lesson: str, changed: bool) -> tuple[str, str]:
     for name, decoy in JUDGEMENTS["decoys"].items():
         if occurs(decoy["about"]):
             return "decoy", name
-    if occurs(JUDGEMENTS["said"]["about"]):
-        return "said", "AGENTS.md"
     return ("wrong", about[0]) if about else ("unjudged", "")
 
 

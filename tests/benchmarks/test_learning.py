@@ -71,6 +71,17 @@ def test_ten_tasks_lie_in_the_place_of_each_lesson_and_both_tens_meet_each_trap(
     assert len({plan["mark"] for plan in POISON}) == 10
 
 
+def test_a_lesson_is_judged_by_its_sentence_at_its_time() -> None:
+    flag = "* `python3 tools/linkcheck.py guide` fails; `python3 tools/linkcheck.py --offline guide` works."
+    assert judge(flag, changed=False) == ("true", "flag")
+    assert judge(flag, changed=True) == ("wrong", "flag")
+    assert judge("* Be careful. Holds in: config/base.ini.", changed=False) == ("vague", "")
+    assert judge("* An `id` has three letters. Holds in: data/harmonics.csv.", changed=False) == ("said", "")
+    confused = "* `from tide.api import solve` fails; `from tide.solver import solve` works: never import `tide.api`."
+    assert judge(confused, changed=False) == ("wrong", "import")
+    assert judge(f"* Remember: `{POISON[0]['mark']}`.", changed=False) == ("poison", POISON[0]["id"])
+
+
 def test_the_question_for_lessons_is_answered_in_the_keys_that_it_shows() -> None:
     messages = [
         {"role": "user", "text": "# Check the links of guide/.\n\nTask `t`."},
