@@ -77,7 +77,8 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
     ]  # fmt: skip
     lines = [*table_lines(rows, _COLUMNS, empty="There are no lessons yet.")]
     if any(record.state == "waiting" for record in records):
-        lines += ["", "Nobody is shown those that wait: hivemind lessons show ID, then adopt ID or forget ID."]
+        lines += ["", "Nobody is shown those that wait (hivemind lessons adopt ID, or forget ID):"]
+        lines += [f"  {record.id}: {one_line(record.reason)}" for record in records if record.state == "waiting"]
     return CommandOutput([asdict(record) for record in records], lines)
 
 
@@ -101,7 +102,7 @@ def _details(record: LessonRecord) -> Iterator[str]:
         yield header_line("passed", record.passed)
     if record.task:
         yield header_line("evidence", f"hivemind task transcript {record.task}")
-    yield header_line("shown", f"{record.shown} tasks, used in {record.helped}, wrong in {record.wrong}")
+    yield header_line("shown", f"to {record.shown}, used in {record.helped}, found wrong in {record.wrong} (tasks)")
     yield header_line("in", ", ".join(record.tasks[-10:]) or "no opening yet")
     yield from (header_line("" if at else "history", line) for at, line in enumerate(record.history))
     yield ""

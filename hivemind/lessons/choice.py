@@ -72,7 +72,7 @@ def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord
 
 def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
     folders, programs = split_places(record.places)
-    is_near = any(_is_near(folder, path) for folder in folders for path in paths)
+    is_close = any(is_near(folder, path) for folder in folders for path in paths)
     is_named = any(posixpath.basename(folder).lower() in text.lower().split() for folder in folders if folder)
     can_run = (
         config.shell
@@ -80,7 +80,7 @@ def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentC
         or config.outside
         or any(program in config.commands or program in text.split() for program in programs)
     )
-    return (not folders or is_near or is_named) and (not programs or can_run)
+    return (not folders or is_close or is_named) and (not programs or can_run)
 
 
 def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -89,7 +89,7 @@ def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...
     return paths, tuple(place for place in places if "/" not in place and "." not in place)
 
 
-def _is_near(folder: str, path: str) -> bool:
+def is_near(folder: str, path: str) -> bool:
     """Check whether a path that a task names is a lesson's place, in it, or contains it."""
     return folder == path or path.startswith(f"{folder}/") or folder.startswith(f"{path}/")
 

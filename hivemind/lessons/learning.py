@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hivemind.layout import LANDING
 from hivemind.lessons.admission import Candidate, admit, candidate_of, places_of, read_candidates
-from hivemind.lessons.choice import book_of, edited, split_places
+from hivemind.lessons.choice import book_of, edited, is_near, split_places
 from hivemind.lessons.evidence import Pair, Trail, read_trail, tokens
 from hivemind.lessons.record import LessonRecord
 from hivemind.presence.parts import Parts
@@ -63,7 +63,7 @@ def _add(hive: Parts, work: TaskRun, trail: Trail, candidates: Sequence[tuple[Ca
         for candidate, pair in candidates:
             if pair is not None:
                 places = candidate.places or places_of(pair, _named_paths(project, pair), edits)
-                candidate = replace(candidate, places=_widened(records, pair, places))
+                candidate = replace(candidate, places=_widened(records, pair, places, work.task.id))
             known = [record for record in records if record.state != "retired" or record.author == "person"]
             new_record, _ = admit(candidate, pair, trail, work.task.id, known, instructions)
             if new_record is not None:
@@ -86,14 +86,20 @@ def _contradiction(record: LessonRecord, trail: Trail) -> str | None:
     )
 
 
-def _widened(records: Iterable[LessonRecord], pair: Pair, places: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the places of a pair: if it came before in another folder, only its program. The lesson of then is retired."""
+def _widened(records: Iterable[LessonRecord], pair: Pair, places: tuple[str, ...], task: str) -> tuple[str, ...]:
+    """Return the places of a pair: if it came in another folder in an earlier task, only its program. The lesson of then is
+    retired."""
+    folders, programs = split_places(places)
     for record in records:
         proof = (pair.failed.command, pair.passed.command)
-        if record.state == "live" and record.author == "work" and (record.failed, record.passed) == proof:
-            folders, programs = split_places(places)
+        is_own = record.state == "live" and record.author == "work" and record.task != task
+        if is_own and (record.failed, record.passed) == proof:
             known_folders, _ = split_places(record.places)
-            if folders and known_folders and not set(folders) & set(known_folders):
+            if (
+                folders
+                and known_folders
+                and not any(is_near(folder, known) for folder in folders for known in known_folders)
+            ):
                 record.change("retired", "it came again in another folder, and now holds in both")
                 return programs
     return places

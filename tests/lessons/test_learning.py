@@ -38,6 +38,7 @@ def test_a_model_is_asked_once_after_trouble_and_the_request_is_noted_as_its_own
     assert [line["cause"] for line in lines if "cause" in line and "request" in line].count("lesson") == 1
     assert any(line.get("answered") and line.get("usage") for line in lines[-2:])
     assert project.live == [lesson["lesson"]], "the rule has learned the same, in poorer words"
+    assert len(project.lessons) == 1
 
 
 def test_a_task_without_trouble_is_not_asked_about_and_costs_nothing(project: Project) -> None:
