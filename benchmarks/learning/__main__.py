@@ -24,7 +24,7 @@ from benchmarks.table import Row, show
 from hivemind import Hive
 from hivemind.errors import UserError
 
-SWITCH = {True: "", False: "learning: off"}
+SWITCH = {True: "", False: "lessons: off"}
 """The lines of hive.yaml with and without lessons. A program that refuses them has no lessons yet."""
 
 SENTENCE_END = re.compile(r"\W*\b(?:holds in|evidence|where:|place:)", re.IGNORECASE)

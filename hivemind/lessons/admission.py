@@ -28,7 +28,8 @@ _SENTENCES = re.compile(r"[.!?] +[A-Z]")
 _CODE = re.compile(r"`[^`]*`")
 
 QUESTION = """The task is over; only this is left. What would have saved you a turn here, had you known it at the start? Answer \
-with a JSON list of at most three objects, [] if nothing; that is the usual answer. Call no tool.
+with a JSON list of at most three objects {"lesson": "", "places": [], "failed": "", "passed": "", "changed": ""}, or [] if \
+nothing; that is the usual answer. Call no tool.
 * lesson: one sentence of at most 300 characters about this project, for whoever works here next, that its instructions do \
 not say. Name the command or the file literally.
 * places: the folders, files or programs that it is about, [] if all.
@@ -146,6 +147,7 @@ def _is_same(text: str, other: str) -> bool:
 def places_of(pair: Pair, named_paths: Iterable[str], edited_paths: Iterable[str]) -> tuple[str, ...]:
     """Return where a pair holds: the paths that its commands name, else the one folder that the task changed; and the program."""
     folders = {path.partition("/")[0] if "/" in path else "" for path in edited_paths}
-    paths = [*named_paths] or [f"{folder}/" for folder in folders if len(folders) == 1 and folder]
+    named = [path if "/" in path or "." in path else f"{path}/" for path in named_paths]
+    paths = named or [f"{folder}/" for folder in folders if len(folders) == 1 and folder]
     program = program_of(pair.passed.command)
     return (*paths[: _MAX_PLACES - 1], *([program] if program and "/" not in program and "." not in program else []))
