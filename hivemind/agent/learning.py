@@ -13,6 +13,7 @@ from hivemind.errors import HivemindError
 from hivemind.lessons.admission import QUESTION
 from hivemind.lessons.learning import learn
 from hivemind.minds import ChatMessage, Turn
+from hivemind.minds.command import CommandMind
 from hivemind.minds.language import LanguageMind
 from hivemind.tools import Session
 
@@ -25,8 +26,9 @@ def learn_from(
 ) -> None:
     """Learn from a task that has ended in this turn. A failure is logged: the task has ended all the same.
 
-    Language models and coding agents are asked, other minds are not. A model's answer costs one short request on the cached
-    conversation, noted with the cause `lesson` and booked on the day's budgets: the task's account is closed.
+    Language models, programs that think (`mind: {command: …}`) and coding agents are asked, other minds are not. A model's
+    answer costs one short request on the cached conversation, noted with the cause `lesson` and booked on the day's budgets:
+    the task's account is closed.
     """
     work, setting = session.focus.work, session.hive.config.lessons
     if work is None or not work.is_ended or setting == "off":
@@ -36,15 +38,15 @@ def learn_from(
         question = ChatMessage("user", QUESTION, news={"cause": "lesson"})
         asked = Turn(turn.agent, turn.focus, messages=[*window.talk.messages, question])
         model = mind.mind_for(None, window.talk)
-        assert isinstance(model, LanguageMind)
-        model.patience = replace(model.patience, max_tries=1)  # the next task does not wait for a provider that is down
+        if isinstance(model, LanguageMind):
+            model.patience = replace(model.patience, max_tries=1)  # the next task does not wait for a provider that is down
         return model.think(asked, window.schemas).text
 
     ask = None
     if window is not None and setting == "ask":
         if mind.program is not None:
             ask = partial(runner.ask, QUESTION, session, window)
-        elif isinstance(mind.mind, LanguageMind):
+        elif isinstance(mind.mind, LanguageMind | CommandMind):
             ask = partial(ask_model, window)
     try:
         with session.pulse.busy(_ASK_S):
