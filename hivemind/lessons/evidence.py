@@ -1,12 +1,14 @@
-"""Evidence in the trail of a task: a command that failed and the one that passed in its place, and what landing returned."""
+"""Evidence in the trail of a task: a command that failed and another that passed in its place, and returns by landing."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 
 _RETURNED = re.compile(r"Not landed: `([^`\n]+)` fails on your work")
@@ -51,7 +53,7 @@ class Action:
 
 @frozen
 class Pair:
-    """A command that failed, and the one that passed in its place."""
+    """A command that failed, and another that passed in its place."""
 
     failed: Action
     passed: Action
@@ -73,9 +75,9 @@ class Trail:
         return list(dict.fromkeys(path for action in self.actions for path in action.edited_paths))
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield each command that failed with the first other one that passed in its place, if nothing was changed in between.
+        """Yield each command that failed with the first other one that passed in its place. A change in between ends the search.
 
-        A command that fails and passes again unchanged proves nothing. Of landing's checks, the agent's own run that passes
+        A command that fails and passes again unchanged is no proof. Of landing's checks, the agent's own run that passes
         counts if it had not run the check before.
         """
         for at, failed in enumerate(self.actions):
@@ -100,9 +102,9 @@ class Trail:
                     break
 
     def proof(self, failed: str, passed: str, changed: str, text: str) -> Pair | None:
-        """Return the pair that a mind cites for a lesson, if the trail has it and the lesson names what made the difference.
+        """Return the pair that a mind cites for a lesson, if it is in the trail and the lesson names the difference.
 
-        That is a word of the command that passed and not of the one that failed, or the file that was `changed` in between.
+        The difference is a word that only the command that passed has, or the file that was `changed` in between.
         """
         for at, failure in enumerate(self.actions):
             if failure.is_ok or tokens(failure.command) != tokens(failed) or _PASSING.search(failure.output):
@@ -128,11 +130,10 @@ class Trail:
 
 def tokens(command: str) -> list[str]:
     """Return the words of a command, also of one inside `sh -c`."""
-    try:
+    with suppress(Unreadable), boundary("command", command[:80]):
         words = shlex.split(command)
         return [part for word in words for part in (shlex.split(word) if " " in word else [word])]
-    except ValueError:
-        return command.split()
+    return command.split()
 
 
 def program_of(command: str) -> str:
@@ -160,15 +161,15 @@ def _stands_in(passed: str, failed: str) -> bool:
         if set(failed_core) <= set(core):
             return bool(flags) and added[0] in flags and not all(_IDLE_FLAG.fullmatch(flag) for flag in flags)
         return len(core) == len(failed_core) and not flags and _goal(core) == _goal(failed_core) is not None
-    rest = [word for word in failed_core[1:] if not word.startswith("-")]
-    is_same_rest = bool(rest) and set(rest) <= set(core)
+    operands = [word for word in failed_core[1:] if not word.startswith("-")]
+    is_same_rest = bool(operands) and set(operands) <= set(core)
     return is_same_rest or (
-        _goal(core) == _goal(failed_core) is not None and not (rest and set(core) < set(failed_core))
+        _goal(core) == _goal(failed_core) is not None and not (operands and set(core) < set(failed_core))
     )
 
 
 def _has_own_status(command: str) -> bool:
-    """Return False for a command whose status may be that of another one: `pytest | tail`, `make; true`."""
+    """Return False if the status may be that of another command: `pytest | tail`, `make; true`."""
     return bool(command) and not any(mark in command.replace("&&", "") for mark in "|;>&")
 
 
@@ -176,8 +177,8 @@ def _goal(words: Iterable[str]) -> str | None:
     return next((goal for word in words for name, goal in _GOALS.items() if name in word.lower()), None)
 
 
-def _same_file(path: str, named: str) -> bool:
-    return path == named or path.endswith(f"/{named.removeprefix('./')}")
+def _same_file(path: str, name: str) -> bool:
+    return path == name or path.endswith(f"/{name.removeprefix('./')}")
 
 
 def read_trail(records: Iterable[Mapping[str, Any]], returns: Sequence[str] = ()) -> Trail:
@@ -188,7 +189,9 @@ def read_trail(records: Iterable[Mapping[str, Any]], returns: Sequence[str] = ()
         calls |= {str(call["id"]): call for call in record.get("calls", ())}
         if role == "user":
             materials.append(text)
-            returned = next((match for said in returns if said in text and (match := _RETURNED.match(said))), None)
+            returned = next(
+                (match for reason in returns if reason in text and (match := _RETURNED.match(reason))), None
+            )
             if returned is not None:
                 actions.append(Action(str(record.get("id")), returned[1], is_ok=False, is_return=True))
         elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
@@ -212,8 +215,8 @@ def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None
         return Action(identity, str(result["command"]), result["exit_status"] == 0, output)
     if call["tool"] in _EDITS or result.get("kind") in _EDIT_KINDS:
         patched = _PATCHED.findall(str(arguments.get("patch", "")))
-        named = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]
-        paths = tuple(dict.fromkeys(str(path) for path in named if path))
+        all_paths = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]
+        paths = tuple(dict.fromkeys(str(path) for path in all_paths if path))
         return Action(identity, "", is_ok, "", paths or ("?",)) if is_ok else None
     command = arguments.get("command")
     if isinstance(command, list):
