@@ -27,6 +27,7 @@ _CHANGING = re.compile(
 _PROSE = re.compile(
     r"\.(?:md|markdown|txt|rst|adoc|html?|eml|pdf)\b|README|https?://|\bgit\b|\b(?:curl|wget)\b", re.IGNORECASE
 )
+_BUILD_FILE = re.compile(r"(?:^|/)(?:Make|Docker|Just|Proc|Rake)file$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _FRAME = frozenset({"env", "export", "&&", ";", "sh", "bash", "-c", "-lc", "-ec"})
 _IDLE_FLAG = re.compile(
@@ -80,50 +81,54 @@ class Trail:
         A command that fails and passes again unchanged is no proof. Of landing's checks, the agent's own run that passes
         counts if it had not run the check before.
         """
-        for at, failed in enumerate(self.actions):
-            if failed.is_ok or not failed.command or _PASSING.search(failed.output):
-                continue
+        for at, failed in self._failures():
             for later in self.actions[at + 1 :]:
                 is_same = tokens(later.command) == tokens(failed.command)
-                if failed.is_return:
-                    if (
-                        later.is_ok
-                        and is_same
-                        and all(tokens(run.command) != tokens(failed.command) for run in self.actions[:at])
-                    ):
-                        yield Pair(failed, later)
-                        break
-                elif later.edited_paths or (is_same and later.is_ok):
+                if (
+                    later.is_ok
+                    and is_same
+                    and failed.is_return
+                    and not self._has_run(failed.command, self.actions[:at])
+                ):
+                    yield Pair(failed, later)
+                if (later.is_ok and is_same) or (later.edited_paths and not failed.is_return):
                     break
-                elif later.is_ok and _stands_in(later.command, failed.command):
+                if later.is_ok and not failed.is_return and _stands_in(later.command, failed.command):
                     yield Pair(failed, later)
                     break
-                elif later.is_ok and _CHANGING.search(later.command):
+                if later.is_ok and _CHANGING.search(later.command):
                     break
+
+    def _failures(self) -> Iterator[tuple[int, Action]]:
+        for at, action in enumerate(self.actions):
+            if action.command and not action.is_ok and not _PASSING.search(action.output):
+                yield at, action
+
+    def _has_run(self, command: str, actions: Sequence[Action]) -> bool:
+        return any(tokens(run.command) == tokens(command) for run in actions)
 
     def proof(self, failed: str, passed: str, changed: str, text: str) -> Pair | None:
         """Return the pair that a mind cites for a lesson, if it is in the trail and the lesson names the difference.
 
-        The difference is a word that only the command that passed has, or the file that was `changed` in between.
+        The difference is a word that only the command that passed has, or the file that was `changed` in between. A command
+        that passed stands in for the failed one, or the failed one passes right after it.
         """
-        for at, failure in enumerate(self.actions):
-            if failure.is_ok or tokens(failure.command) != tokens(failed) or _PASSING.search(failure.output):
-                continue
-            edits = {path for later in self.actions[at + 1 :] for path in later.edited_paths}
-            names_file = bool(changed) and changed in text and any(_same_file(path, changed) for path in edits)
-            if failure.is_return and names_file:
-                return Pair(failure, Action(failure.id))
+        for at, failure in self._failures():
+            edits = set[str]()
             for number, later in enumerate(self.actions[at + 1 :], at + 1):
-                if (
-                    not later.is_ok
-                    or not _has_own_status(later.command)
-                    or tokens(later.command) != tokens(passed or failed)
-                ):
-                    continue
-                edits = {path for between in self.actions[at + 1 : number] for path in between.edited_paths}
+                edits |= {*later.edited_paths}
                 names_file = bool(changed) and changed in text and any(_same_file(path, changed) for path in edits)
+                is_cited = tokens(failure.command) == tokens(failed)
+                if is_cited and failure.is_return and names_file:
+                    return Pair(failure, Action(later.id))
+                is_cited = is_cited and later.is_ok and tokens(later.command) == tokens(passed or failed)
+                if not is_cited or not _has_own_status(later.command):
+                    continue
                 new_words = set(tokens(later.command)) - set(tokens(failure.command)) - {"&&"}
-                if names_file or (not edits and any(len(word) > 1 and word in text for word in new_words)):
+                names_words = not edits and any(len(word) > 1 and word in text for word in new_words)
+                runs = [action for action in self.actions[number + 1 : number + 2] if action.is_ok]
+                is_related = _stands_in(later.command, failure.command) or self._has_run(failure.command, runs)
+                if names_file or (names_words and is_related):
                     return Pair(failure, later)
         return None
 
@@ -198,11 +203,30 @@ def read_trail(records: Iterable[Mapping[str, Any]], returns: Sequence[str] = ()
             action = _action(record, call)
             if action is not None:
                 actions.append(action)
-            is_told = action is None or (action.is_ok and _PROSE.search(action.command))
-            path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or ".md")
-            if is_told and (action is not None or _PROSE.search(path) or "." not in path):
+            path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or "")
+            if (
+                is_prose(path)
+                if action is None
+                else action.is_ok and " " in action.command and is_prose(action.command)
+            ):
                 materials.append(text)
     return Trail(tuple(actions), tuple(materials))
+
+
+def is_prose(source: str) -> bool:
+    """Check whether a path, or a command that prints files, may show prose of others; "" stands for any other source."""
+    program, *names = [word for word in source.split() if not word.startswith("-")] or [""]
+    files = {
+        "cat": names,
+        "head": names,
+        "tail": names,
+        "less": names,
+        "sed": names[1:],
+        "grep": names[1:],
+        "rg": names[1:],
+    }
+    paths = files.get(program, []) if names else [program]
+    return bool(_PROSE.search(source)) or any("." not in path and not _BUILD_FILE.search(path) for path in paths)
 
 
 def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None:

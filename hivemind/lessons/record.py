@@ -116,6 +116,9 @@ class LessonBook:
             own_records = sorted((record for record in live_records if record.author == "work"), key=_use)
             for record in own_records[: max(0, len(live_records) - MAX_LIVE)]:
                 record.change("retired", f"more than {MAX_LIVE} lessons, and this one of the least use")
+            waiting_records = [record for record in records if record.state == "waiting" and not record.is_in_file]
+            for record in waiting_records[: max(0, len(waiting_records) - MAX_LIVE)]:
+                record.change("retired", f"more than {MAX_LIVE} wait, and this one is the oldest")
             self._save(records)
             crash_point("lessons.recorded")
             added = [record.lesson for record in records if record.state == "live" and not record.is_in_file]
