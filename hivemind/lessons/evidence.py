@@ -13,7 +13,7 @@ from hivemind.frozen import frozen
 
 _RETURNED = re.compile(r"Not landed: `([^`\n]+)` fails on your work")
 _PASSING = re.compile(
-    r"timed? ?out|time limit|temporar|network|connection|unreachable|could not resolve|name resolution|try again"
+    r"timed? ?out|time limit|time was up|temporar|network|connection|unreachable|could not resolve|name resolution|try again"
     r"|too many requests"
     r"|\b(?:429|502|503|504)\b|non-fast-forward|fetch first|index\.lock|is locked|no space left|broken pipe",
     re.IGNORECASE,

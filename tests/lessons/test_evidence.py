@@ -50,6 +50,7 @@ def test_a_command_that_passes_in_the_place_of_one_that_failed_is_a_pair(failed:
         [run("pytest", 1), run("X=1 pytest; true")],
         [run("pytest", 1), run("echo done")],
         [run("curl x", 1, "Connection timed out"), run("curl x --http1.1")],
+        [run("make test", 1, "exit 124 (stopped: its time was up)"), run("make test FAST=1")],
         [run("git push", 1, "! [rejected] main -> main (fetch first)"), run("git push --set-upstream")],
         [run("X=1 pytest"), run("pytest", 1)],
         [run("", 1), run("pytest")],
