@@ -118,7 +118,7 @@ class Agent:
 
         A mind that works by rule gets the entries from `recall`. For a mind that reads conversations, `select` chooses
         the content of an opening, and `build` starts the conversation in the `window` with that opening or appends the
-        news.
+        news. After the turn that ends a task, its lessons are learned.
         """
         # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count

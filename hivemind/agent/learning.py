@@ -36,11 +36,11 @@ def learn_from(
 
     def ask_model(window: ContextWindow) -> str:
         question = ChatMessage("user", QUESTION, news={"cause": "lesson"})
-        asked = Turn(turn.agent, turn.focus, messages=[*window.talk.messages, question])
+        question_turn = Turn(turn.agent, turn.focus, messages=[*window.talk.messages, question])
         model = mind.mind_for(None, window.talk)
         if isinstance(model, LanguageMind):
             model.patience = replace(model.patience, max_tries=1)  # the next task does not wait for a provider that is down
-        return model.think(asked, window.schemas).text
+        return model.think(question_turn, window.schemas).text
 
     ask = None
     if window is not None and setting == "ask":
@@ -52,4 +52,4 @@ def learn_from(
         with session.pulse.busy(_ASK_S):
             learn(session.hive, work, ask)
     except (HivemindError, OSError) as error:
-        _log.warning("%s: nothing more is learned from %s: %s", session.agent, work.task.id, error)
+        _log.warning("%s: no lesson from %s: %s", session.agent, work.task.id, error)

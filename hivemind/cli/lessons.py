@@ -24,15 +24,15 @@ _COLUMNS = ("id", "state", "by", "shown", "used", "wrong", "lesson")
 def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False) -> CommandOutput:  # noqa: A002
     """List the lessons, or show, adopt or forget some.
 
-    Without a word it lists the lessons of every root: the live ones, which agents are shown, and those that wait for a
-    person. `show ID` shows one with its evidence and its history. `adopt ID` makes one yours and live, `forget ID` takes it
-    out of its file; it is not learned again. `propose ROOT` makes a commit of a root's lessons to its AGENTS.md, which
-    lands like the work of a task, and takes out those that were proposed and are retired now.
+    Without a word it lists the lessons of every root: the live ones, which agents are shown, and the waiting ones, which a
+    person has to adopt. `show ID` shows one with its evidence and its history. `adopt ID` makes one yours and live. `forget
+    ID` takes it out of its file; it is not learned again. `propose ROOT` makes a commit of a root's lessons to its
+    AGENTS.md, which lands like the work of a task, and takes out proposed ones that are retired now.
     The files are knowledge/lessons/ROOT.md.
 
     arguments:
       WORDS  a root (default: all), or show ID, adopt ID, forget ID, propose ROOT
-      --all  also those that are retired
+      --all  also retired ones
 
     examples:
       hivemind lessons
@@ -65,9 +65,9 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
         by_id = {record.id: record for record in records}
         if unknown := [name for name in names if name not in by_id]:
             raise no_lesson(unknown)
-        chosen = [by_id[name] for name in names]
+        matches = [by_id[name] for name in names]
         return CommandOutput(
-            [asdict(record) for record in chosen], [line for record in chosen for line in _details(record)]
+            [asdict(record) for record in matches], [line for record in matches for line in _details(record)]
         )
     records = [record for record in records if all or record.state != "retired"]
     rows = [
@@ -77,7 +77,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
     ]  # fmt: skip
     lines = [*table_lines(rows, _COLUMNS, empty="There are no lessons yet.")]
     if any(record.state == "waiting" for record in records):
-        lines += ["", "Nobody is shown those that wait (hivemind lessons adopt ID, or forget ID):"]
+        lines += ["", "Waiting lessons are shown to nobody (hivemind lessons adopt ID, or forget ID):"]
         lines += [f"  {record.id}: {one_line(record.reason)}" for record in records if record.state == "waiting"]
     return CommandOutput([asdict(record) for record in records], lines)
 

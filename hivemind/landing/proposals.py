@@ -1,5 +1,5 @@
-"""Proposals: a commit that brings a root's lessons into its AGENTS.md, and takes out those that are retired. It lands as a task
-of its own, which only the lander claims."""
+"""Proposals: a commit that adds a root's lessons to its AGENTS.md and removes retired ones. It lands as a task that only the
+lander claims."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ def propose(hive: Parts, name: str) -> str:
         added = [record for record in records if record.state == "live" and not record.is_proposed and record.is_short]
         removed = [record for record in records if record.state == "retired" and record.is_proposed]
         if not added and not removed:
-            raise UserError("there is nothing to propose", location=name, remedy="hivemind lessons lists what there is")
+            raise UserError(
+                "no lesson is new or retired since the last proposal",
+                location=name,
+                remedy="hivemind lessons lists what there is",
+            )
         if _HEADING not in text:
             text = f"{text.rstrip()}\n\n{_HEADING}\n".lstrip()
         new_text = with_changes(

@@ -1,6 +1,6 @@
 """Admission: which candidates become lessons, which wait for a person, and which are refused, by rule and with the reason.
 
-Only what the runtime has seen in the trail is evidence. What a text told an agent to remember is none.
+Only what the runtime has seen in the trail is evidence. A text that asks an agent to remember something is not.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Candidate:
 
 
 def read_candidates(answer: str) -> list[Candidate]:
-    """Read the answer to `QUESTION`. What is not in its form is no candidate."""
+    """Read the answer to `QUESTION`. Anything in another form is skipped."""
     candidates = []
     try:
         rows = find_json(answer)
@@ -65,7 +65,7 @@ def read_candidates(answer: str) -> list[Candidate]:
 
 
 def candidate_of(pair: Pair) -> Candidate | None:
-    """Return the lesson that a pair of commands is by itself; None if they cannot be quoted in a sentence."""
+    """Return the lesson that a pair of commands shows; None if they cannot be quoted in a sentence."""
     failed, passed = (" ".join(action.command.split()) for action in (pair.failed, pair.passed))
     if any("`" in command or len(command) > _MAX_COMMAND for command in (failed, passed)):
         return None
@@ -75,25 +75,30 @@ def candidate_of(pair: Pair) -> Candidate | None:
 
 
 def admit(
-    candidate: Candidate, pair: Pair | None, trail: Trail, task: str, known: Sequence[LessonRecord], instructions: str
+    candidate: Candidate,
+    pair: Pair | None,
+    trail: Trail,
+    task: str,
+    previous: Sequence[LessonRecord],
+    instructions: str,
 ) -> tuple[LessonRecord | None, str]:
     """Return the record of a candidate, and the reason: `live` with a `pair` that proves it, else `waiting` for a person, or
-    None if it is refused. `known` are the lessons of the root so far.
+    None if it is refused. `previous` are the lessons of the root so far.
     """
     text, places = candidate.lesson, candidate.places[:_MAX_PLACES]
     if refusal := _refusal(text, trail, instructions):
         return None, refusal
     if any("`" in place or not place.isprintable() or not place.strip() or mask(place) != place for place in places):
-        return None, "a place is no path and no program"
-    if any(_is_same(text, other.text) or _has_proof(other, pair) for other in known):
+        return None, "a place is neither a path nor a program"
+    if any(_is_same(text, record.text) or _has_proof(record, pair) for record in previous):
         return None, "it is known"
     record = LessonRecord("", text, places, task=task)
-    messages, state, reason = "", "waiting", "nothing in the trail proves it"
+    messages, state, reason = "", "waiting", "the trail has no proof of it"
     if pair is not None:
         record.failed, record.passed = pair.failed.command, pair.passed.command
         messages = f"{pair.failed.id} and {pair.passed.id}, "
         is_told = _is_told(pair, candidate.changed, trail)
-        state, reason = ("waiting", "a text told the agent so") if is_told else ("live", f"learned in {task}")
+        state, reason = ("waiting", "a text that the agent read says so") if is_told else ("live", f"learned in {task}")
     record.evidence = f"task `{task}`, {messages}{datetime.now(UTC):%Y-%m-%d}"
     record.change("live" if state == "live" else "waiting", reason)
     return record, reason
@@ -128,19 +133,19 @@ def _refusal(text: str, trail: Trail, instructions: str) -> str | None:
     return None
 
 
-def _shares_words(text: str, other: str) -> bool:
-    words, other_words = (re.findall(r"\w+", part.lower()) for part in (text, other))
-    joined = f" {' '.join(other_words)} "
+def _shares_words(text: str, material: str) -> bool:
+    words, other_words = (re.findall(r"\w+", part.lower()) for part in (text, material))
+    joined_words = f" {' '.join(other_words)} "
     runs = (words[at : at + _OVERLAP] for at in range(max(0, len(words) - _OVERLAP) + 1))
-    return any(len(run) == _OVERLAP and f" {' '.join(run)} " in joined for run in runs)
+    return any(len(run) == _OVERLAP and f" {' '.join(run)} " in joined_words for run in runs)
 
 
-def _is_same(text: str, other: str) -> bool:
+def _is_same(text: str, previous_text: str) -> bool:
     """Check whether two lessons say the same: they quote the same commands, or have four fifths of their words in common."""
-    commands, other_commands = set(_CODE.findall(text)), set(_CODE.findall(other))
+    commands, other_commands = set(_CODE.findall(text)), set(_CODE.findall(previous_text))
     if commands and other_commands:
         return commands == other_commands
-    words, other_words = set(re.findall(r"\w+", text.lower())), set(re.findall(r"\w+", other.lower()))
+    words, other_words = set(re.findall(r"\w+", text.lower())), set(re.findall(r"\w+", previous_text.lower()))
     return len(words & other_words) >= 0.8 * max(1, len(words | other_words))
 
 

@@ -57,7 +57,7 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
 
 
 def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord]:
-    """Return the live lessons whose places match the task, at most five, those that have helped most first."""
+    """Return the live lessons at a place of the task, at most five, the most helpful first."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title
@@ -100,7 +100,7 @@ def lesson_line(record: LessonRecord) -> str:
 
 
 def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonRecord], object]) -> list[str]:
-    """Change the lessons of these ids, and return the ids that no lesson has."""
+    """Change the lessons of these ids, and return the unknown ids."""
     unknown = dict.fromkeys(ids)
     for book in all_books(hive):
         if any(lesson_id.rpartition("-")[0] == book.name for lesson_id in ids):

@@ -1,17 +1,19 @@
-"""Evidence in the trail of a task: a command that failed and the one that passed in its place, and what landing returned."""
+"""Evidence in the trail of a task: a command that failed and another that passed in its place, and returns by landing."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 
 _RETURNED = re.compile(r"Not landed: `([^`\n]+)` fails on your work")
 _PASSING = re.compile(
-    r"timed? ?out|time limit|temporar|network|connection|unreachable|could not resolve|name resolution|try again"
+    r"timed? ?out|time limit|time was up|temporar|network|connection|unreachable|could not resolve|name resolution|try again"
     r"|too many requests"
     r"|\b(?:429|502|503|504)\b|non-fast-forward|fetch first|index\.lock|is locked|no space left|broken pipe",
     re.IGNORECASE,
@@ -25,6 +27,7 @@ _CHANGING = re.compile(
 _PROSE = re.compile(
     r"\.(?:md|markdown|txt|rst|adoc|html?|eml|pdf)\b|README|https?://|\bgit\b|\b(?:curl|wget)\b", re.IGNORECASE
 )
+_BUILD_FILE = re.compile(r"(?:^|/)(?:Make|Docker|Just|Proc|Rake)file$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _FRAME = frozenset({"env", "export", "&&", ";", "sh", "bash", "-c", "-lc", "-ec"})
 _IDLE_FLAG = re.compile(
@@ -51,7 +54,7 @@ class Action:
 
 @frozen
 class Pair:
-    """A command that failed, and the one that passed in its place."""
+    """A command that failed, and another that passed in its place."""
 
     failed: Action
     passed: Action
@@ -73,66 +76,69 @@ class Trail:
         return list(dict.fromkeys(path for action in self.actions for path in action.edited_paths))
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield each command that failed with the first other one that passed in its place, if nothing was changed in between.
+        """Yield each command that failed with the first other one that passed in its place. A change in between ends the search.
 
-        A command that fails and passes again unchanged proves nothing. Of landing's checks, the agent's own run that passes
+        A command that fails and passes again unchanged is no proof. Of landing's checks, the agent's own run that passes
         counts if it had not run the check before.
         """
-        for at, failed in enumerate(self.actions):
-            if failed.is_ok or not failed.command or _PASSING.search(failed.output):
-                continue
+        for at, failed in self._failures():
             for later in self.actions[at + 1 :]:
                 is_same = tokens(later.command) == tokens(failed.command)
-                if failed.is_return:
-                    if (
-                        later.is_ok
-                        and is_same
-                        and all(tokens(run.command) != tokens(failed.command) for run in self.actions[:at])
-                    ):
-                        yield Pair(failed, later)
-                        break
-                elif later.edited_paths or (is_same and later.is_ok):
+                if (
+                    later.is_ok
+                    and is_same
+                    and failed.is_return
+                    and not self._has_run(failed.command, self.actions[:at])
+                ):
+                    yield Pair(failed, later)
+                if (later.is_ok and is_same) or (later.edited_paths and not failed.is_return):
                     break
-                elif later.is_ok and _stands_in(later.command, failed.command):
+                if later.is_ok and not failed.is_return and _stands_in(later.command, failed.command):
                     yield Pair(failed, later)
                     break
-                elif later.is_ok and _CHANGING.search(later.command):
+                if later.is_ok and _CHANGING.search(later.command):
                     break
 
-    def proof(self, failed: str, passed: str, changed: str, text: str) -> Pair | None:
-        """Return the pair that a mind cites for a lesson, if the trail has it and the lesson names what made the difference.
+    def _failures(self) -> Iterator[tuple[int, Action]]:
+        for at, action in enumerate(self.actions):
+            if action.command and not action.is_ok and not _PASSING.search(action.output):
+                yield at, action
 
-        That is a word of the command that passed and not of the one that failed, or the file that was `changed` in between.
+    def _has_run(self, command: str, actions: Sequence[Action]) -> bool:
+        return any(tokens(run.command) == tokens(command) for run in actions)
+
+    def proof(self, failed: str, passed: str, changed: str, text: str) -> Pair | None:
+        """Return the pair that a mind cites for a lesson, if it is in the trail and the lesson names the difference.
+
+        The difference is a word that only the command that passed has, or the file that was `changed` in between. A command
+        that passed stands in for the failed one, or the failed one passes right after it.
         """
-        for at, failure in enumerate(self.actions):
-            if failure.is_ok or tokens(failure.command) != tokens(failed) or _PASSING.search(failure.output):
-                continue
-            edits = {path for later in self.actions[at + 1 :] for path in later.edited_paths}
-            names_file = bool(changed) and changed in text and any(_same_file(path, changed) for path in edits)
-            if failure.is_return and names_file:
-                return Pair(failure, Action(failure.id))
+        for at, failure in self._failures():
+            edits = set[str]()
             for number, later in enumerate(self.actions[at + 1 :], at + 1):
-                if (
-                    not later.is_ok
-                    or not _has_own_status(later.command)
-                    or tokens(later.command) != tokens(passed or failed)
-                ):
-                    continue
-                edits = {path for between in self.actions[at + 1 : number] for path in between.edited_paths}
+                edits |= {*later.edited_paths}
                 names_file = bool(changed) and changed in text and any(_same_file(path, changed) for path in edits)
+                is_cited = tokens(failure.command) == tokens(failed)
+                if is_cited and failure.is_return and names_file:
+                    return Pair(failure, Action(later.id))
+                is_cited = is_cited and later.is_ok and tokens(later.command) == tokens(passed or failed)
+                if not is_cited or not _has_own_status(later.command):
+                    continue
                 new_words = set(tokens(later.command)) - set(tokens(failure.command)) - {"&&"}
-                if names_file or (not edits and any(len(word) > 1 and word in text for word in new_words)):
+                names_words = not edits and any(len(word) > 1 and word in text for word in new_words)
+                runs = [action for action in self.actions[number + 1 : number + 2] if action.is_ok]
+                is_related = _stands_in(later.command, failure.command) or self._has_run(failure.command, runs)
+                if names_file or (names_words and is_related):
                     return Pair(failure, later)
         return None
 
 
 def tokens(command: str) -> list[str]:
     """Return the words of a command, also of one inside `sh -c`."""
-    try:
+    with suppress(Unreadable), boundary("command", command[:80]):
         words = shlex.split(command)
         return [part for word in words for part in (shlex.split(word) if " " in word else [word])]
-    except ValueError:
-        return command.split()
+    return command.split()
 
 
 def program_of(command: str) -> str:
@@ -160,15 +166,15 @@ def _stands_in(passed: str, failed: str) -> bool:
         if set(failed_core) <= set(core):
             return bool(flags) and added[0] in flags and not all(_IDLE_FLAG.fullmatch(flag) for flag in flags)
         return len(core) == len(failed_core) and not flags and _goal(core) == _goal(failed_core) is not None
-    rest = [word for word in failed_core[1:] if not word.startswith("-")]
-    is_same_rest = bool(rest) and set(rest) <= set(core)
+    operands = [word for word in failed_core[1:] if not word.startswith("-")]
+    is_same_rest = bool(operands) and set(operands) <= set(core)
     return is_same_rest or (
-        _goal(core) == _goal(failed_core) is not None and not (rest and set(core) < set(failed_core))
+        _goal(core) == _goal(failed_core) is not None and not (operands and set(core) < set(failed_core))
     )
 
 
 def _has_own_status(command: str) -> bool:
-    """Return False for a command whose status may be that of another one: `pytest | tail`, `make; true`."""
+    """Return False if the status may be that of another command: `pytest | tail`, `make; true`."""
     return bool(command) and not any(mark in command.replace("&&", "") for mark in "|;>&")
 
 
@@ -176,8 +182,8 @@ def _goal(words: Iterable[str]) -> str | None:
     return next((goal for word in words for name, goal in _GOALS.items() if name in word.lower()), None)
 
 
-def _same_file(path: str, named: str) -> bool:
-    return path == named or path.endswith(f"/{named.removeprefix('./')}")
+def _same_file(path: str, name: str) -> bool:
+    return path == name or path.endswith(f"/{name.removeprefix('./')}")
 
 
 def read_trail(records: Iterable[Mapping[str, Any]], returns: Sequence[str] = ()) -> Trail:
@@ -188,18 +194,39 @@ def read_trail(records: Iterable[Mapping[str, Any]], returns: Sequence[str] = ()
         calls |= {str(call["id"]): call for call in record.get("calls", ())}
         if role == "user":
             materials.append(text)
-            returned = next((match for said in returns if said in text and (match := _RETURNED.match(said))), None)
+            returned = next(
+                (match for reason in returns if reason in text and (match := _RETURNED.match(reason))), None
+            )
             if returned is not None:
                 actions.append(Action(str(record.get("id")), returned[1], is_ok=False, is_return=True))
         elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
             action = _action(record, call)
             if action is not None:
                 actions.append(action)
-            is_told = action is None or (action.is_ok and _PROSE.search(action.command))
-            path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or ".md")
-            if is_told and (action is not None or _PROSE.search(path) or "." not in path):
+            path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or "")
+            if (
+                is_prose(path)
+                if action is None
+                else action.is_ok and " " in action.command and is_prose(action.command)
+            ):
                 materials.append(text)
     return Trail(tuple(actions), tuple(materials))
+
+
+def is_prose(source: str) -> bool:
+    """Check whether a path, or a command that prints files, may show prose of others; "" stands for any other source."""
+    program, *names = [word for word in source.split() if not word.startswith("-")] or [""]
+    files = {
+        "cat": names,
+        "head": names,
+        "tail": names,
+        "less": names,
+        "sed": names[1:],
+        "grep": names[1:],
+        "rg": names[1:],
+    }
+    paths = files.get(program, []) if names else [program]
+    return bool(_PROSE.search(source)) or any("." not in path and not _BUILD_FILE.search(path) for path in paths)
 
 
 def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None:
@@ -212,8 +239,8 @@ def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None
         return Action(identity, str(result["command"]), result["exit_status"] == 0, output)
     if call["tool"] in _EDITS or result.get("kind") in _EDIT_KINDS:
         patched = _PATCHED.findall(str(arguments.get("patch", "")))
-        named = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]
-        paths = tuple(dict.fromkeys(str(path) for path in named if path))
+        all_paths = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]
+        paths = tuple(dict.fromkeys(str(path) for path in all_paths if path))
         return Action(identity, "", is_ok, "", paths or ("?",)) if is_ok else None
     command = arguments.get("command")
     if isinstance(command, list):

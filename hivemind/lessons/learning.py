@@ -27,7 +27,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     if folder is None:
         return
     records = [*open_log(folder, durable=False).records()]
-    returns = [said.text.strip() for said in work.task.said if said.by == LANDING]
+    returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     trail = read_trail(records, returns)
     if not trail.has_trouble:
         return
@@ -36,8 +36,8 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     ]
     try:
         if ask is not None and not any(record.get("cause") == "lesson" for record in records):
-            answered = read_candidates(ask())  # its words come first, since they may say why
-            candidates = [*((candidate, _proof(trail, candidate)) for candidate in answered), *candidates]
+            answers = read_candidates(ask())  # its words come first, since they may say why
+            candidates = [*((candidate, _proof(trail, candidate)) for candidate in answers), *candidates]
     finally:
         _add(hive, work, trail, candidates)
 
@@ -47,7 +47,7 @@ def _proof(trail: Trail, candidate: Candidate) -> Pair | None:
 
 
 def _add(hive: Parts, work: TaskRun, trail: Trail, candidates: Sequence[tuple[Candidate, Pair | None]]) -> None:
-    """Admit candidates to the lessons of the task's first root, and retire those that the trail contradicts."""
+    """Admit candidates to the lessons of the task's first root, and retire lessons that the trail contradicts."""
     project = next(iter(work.projects), None)
     book = book_of(hive, None if project is None else project.root)
     if not candidates and not any(_contradiction(record, trail) for record in book.read()):
@@ -64,25 +64,29 @@ def _add(hive: Parts, work: TaskRun, trail: Trail, candidates: Sequence[tuple[Ca
             if pair is not None:
                 places = candidate.places or places_of(pair, _named_paths(project, pair), edits)
                 candidate = replace(candidate, places=_widened(records, pair, places, work.task.id))
-            known = [record for record in records if record.state != "retired" or record.author == "person"]
-            new_record, _ = admit(candidate, pair, trail, work.task.id, known, instructions)
+            previous = [record for record in records if record.state != "retired" or record.author == "person"]
+            new_record, _ = admit(candidate, pair, trail, work.task.id, previous, instructions)
             if new_record is not None:
                 new_record.id = book.new_id(records)
                 records.append(new_record)
 
 
 def _contradiction(record: LessonRecord, trail: Trail) -> str | None:
-    """Return how a trail contradicts a lesson of the runtime: the command that failed passes, or that which passed fails and
-    another one passed in its place."""
+    """Return how a trail contradicts a lesson of the runtime: the command that failed passes, or the command that passed
+    fails and another one passed in its place."""
     if record.state != "live" or record.author != "work" or not record.failed or record.failed == record.passed:
         return None
     runs = [action for action in trail.actions if action.command]
     if any(run.is_ok and tokens(run.command) == tokens(record.failed) for run in runs):
         return f"`{record.failed}` passes now"
     passing = next((run for run in runs if run.is_ok and tokens(run.command) == tokens(record.passed)), None)
-    other = next((pair.passed for pair in trail.pairs() if tokens(pair.failed.command) == tokens(record.passed)), None)
+    replacement = next(
+        (pair.passed for pair in trail.pairs() if tokens(pair.failed.command) == tokens(record.passed)), None
+    )
     return (
-        None if other is None or passing is not None else f"`{record.passed}` fails now, and `{other.command}` passes"
+        None
+        if replacement is None or passing is not None
+        else f"`{record.passed}` fails now, and `{replacement.command}` passes"
     )
 
 
@@ -98,7 +102,7 @@ def _widened(records: Iterable[LessonRecord], pair: Pair, places: tuple[str, ...
             if (
                 folders
                 and known_folders
-                and not any(is_near(folder, known) for folder in folders for known in known_folders)
+                and not any(is_near(folder, known_folder) for folder in folders for known_folder in known_folders)
             ):
                 record.change("retired", "it came again in another folder, and now holds in both")
                 return programs

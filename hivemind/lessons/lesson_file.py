@@ -27,7 +27,7 @@ class Lesson:
 
     @classmethod
     def parse(cls, item: str) -> Lesson:
-        """Read an item without its bullet. White space counts as a blank; a character that is no text becomes `?`."""
+        """Read an item without its bullet. White space counts as a blank; an invalid character becomes `?`."""
         item = " ".join(item.encode("utf-8", "replace").decode().split())
         source = _SOURCE.search(item)
         if source is None or not item[: source.start()].strip():
@@ -37,7 +37,7 @@ class Lesson:
 
     @property
     def line(self) -> str:
-        """The item as the file has it, without its bullet."""
+        """The item in the form of the file, without its bullet."""
         places = ", ".join(f"`{place}`" for place in self.places)
         parts = [*([f"for {places}"] if places else []), *([f"from {self.evidence}"] if self.evidence else [])]
         return f"{self.text} ({'; '.join(parts)})" if parts else self.text
@@ -56,7 +56,7 @@ def lessons_in(text: str) -> list[Lesson]:
 def with_changes(text: str, added: Iterable[Lesson], removed: Collection[str], title: str) -> str:
     """Return the text with items at its end for the `added` lessons, and without the items of the `removed` digests.
 
-    All else stays, but for blank lines before what is added. An empty file gets a `title`.
+    All else stays, except for blank lines before added items. An empty file gets a `title`.
     """
     lines = text.split("\n")
     for (start, end), lesson in reversed([*zip(_spans(lines), lessons_in(text), strict=True)]):

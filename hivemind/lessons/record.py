@@ -1,7 +1,7 @@
 """The record of a root's lessons, `.hive/lessons/ROOT.json`: ids, counts, history, and which items the runtime has written.
 
 It is compared with the file under one lock. The record is saved before the file changes, and again after that: `is_in_file`
-then tells an item that a person deleted from one that a killed process did not add.
+then distinguishes an item that a person deleted from an item that a killed process did not add.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LessonRecord:
 
     A `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept with the reason, the last line
     of `history`. `failed` and `passed` are the commands that prove it. `shown` counts the tasks that were shown it, `unused`
-    those in a row that did not name it; `tasks` are the last ones, `used_in` and `wrong_in` those that named it.
+    those in a row that did not name it; `tasks` are the last ones, `used_in` and `wrong_in` the tasks that named it.
     """
 
     id: str
@@ -102,7 +102,7 @@ class LessonBook:
         self._record_path = layout.lesson_records / f"{name}.json"
 
     def read(self) -> list[LessonRecord]:
-        """Return the lessons as the file and the record have them now; nothing is written."""
+        """Return the lessons as the file and the record have them now, without a write."""
         return self._compared(self._text())
 
     @contextmanager
@@ -116,6 +116,9 @@ class LessonBook:
             own_records = sorted((record for record in live_records if record.author == "work"), key=_use)
             for record in own_records[: max(0, len(live_records) - MAX_LIVE)]:
                 record.change("retired", f"more than {MAX_LIVE} lessons, and this one of the least use")
+            waiting_records = [record for record in records if record.state == "waiting" and not record.is_in_file]
+            for record in waiting_records[: max(0, len(waiting_records) - MAX_LIVE)]:
+                record.change("retired", f"more than {MAX_LIVE} wait, and this one is the oldest")
             self._save(records)
             crash_point("lessons.recorded")
             added = [record.lesson for record in records if record.state == "live" and not record.is_in_file]
@@ -149,7 +152,7 @@ class LessonBook:
             return [as_dataclass(LessonRecord, row, "lesson", self._record_path) for row in fields["lessons"]]
         except (DamagedRecord, Unreadable, KeyError, TypeError) as error:
             if not self._layout.read_only:
-                _log.warning("%s: kept as %s; its counts begin anew", error, set_aside(self._record_path).name)
+                _log.warning("%s: kept as %s; its counts begin at 0", error, set_aside(self._record_path).name)
             return []
 
     def _save(self, records: Sequence[LessonRecord]) -> None:
@@ -162,7 +165,7 @@ class LessonBook:
         records = self.saved()
         by_digest = {record.lesson.digest: record for record in records}
         in_file = {lesson.digest: lesson for lesson in lessons_in(text)}
-        gone = [
+        missing_records = [
             record
             for record in records
             if record.is_in_file and record.state != "retired" and record.lesson.digest not in in_file
@@ -170,13 +173,13 @@ class LessonBook:
         for digest, lesson in in_file.items():
             record = by_digest.get(digest)
             if record is None:
-                record = _closest(lesson, gone)
+                record = _closest(lesson, missing_records)
                 if record is None:
                     record = LessonRecord(self.new_id(records), lesson.text)
                     records.append(record)
                     self._adopt(record, "a person wrote it")
                 else:
-                    gone.remove(record)
+                    missing_records.remove(record)
                     self._adopt(record, f"a person changed it; it was: {record.text}")
                 record.text, record.places, record.evidence = lesson.text, lesson.places, lesson.evidence
             elif record.state == "retired" and not record.is_in_file:
@@ -185,7 +188,7 @@ class LessonBook:
         for record in records:
             if record.state == "retired" and record.lesson.digest not in in_file:
                 record.is_in_file = False
-        for record in gone:
+        for record in missing_records:
             record.author, record.is_in_file = "person", False
             record.change("retired", "a person deleted it")
         return records
@@ -203,7 +206,7 @@ def _use(record: LessonRecord) -> tuple[int, int]:
 
 
 def _closest(lesson: Lesson, records: Sequence[LessonRecord]) -> LessonRecord | None:
-    """Return the record of which the lesson is a changed form, or None."""
+    """Return the record that a person may have changed into the lesson, or None."""
     shares = [(difflib.SequenceMatcher(None, record.text, lesson.text).ratio(), record) for record in records]
     share, record = max(shares, key=lambda pair: pair[0], default=(0.0, None))
     return record if share >= _SAME else None

@@ -29,7 +29,7 @@ _CHANGING = """
     | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
     | graph branch create | graph branch merge | doc import | doc note | doc summarize | doc restore
     | doc delete | doc index | memory remember | memory forget | memory reindex
-    | memory copy | acp | mcp | completion | web | top
+    | memory copy | lessons | acp | mcp | completion | web | top
 """
 LOOKING = {
     command.strip(): arguments.split()

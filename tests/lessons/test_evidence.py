@@ -50,6 +50,7 @@ def test_a_command_that_passes_in_the_place_of_one_that_failed_is_a_pair(failed:
         [run("pytest", 1), run("X=1 pytest; true")],
         [run("pytest", 1), run("echo done")],
         [run("curl x", 1, "Connection timed out"), run("curl x --http1.1")],
+        [run("make test", 1, "exit 124 (stopped: its time was up)"), run("make test FAST=1")],
         [run("git push", 1, "! [rejected] main -> main (fetch first)"), run("git push --set-upstream")],
         [run("X=1 pytest"), run("pytest", 1)],
         [run("", 1), run("pytest")],
@@ -77,12 +78,16 @@ def test_a_mind_cites_what_the_trail_has() -> None:
     assert told.proof("make test", "make test", "", "Tests are flaky.") is None
     assert told.proof("make test", "make test", "src/other", "Edit src/other, not the copy.") is None
     assert told.proof("make lint", "make lint -o", "", "Lint well.") is None
+    setup = trail(run("make test", 1), run("make schema"), run("make test"))
+    assert setup.proof("make test", "make schema", "", "Run `make schema` before the tests.")
+    assert told.proof("make lint", "ls", "", "Run `ls`.") is None
     assert told.proof("make all", "make lint", "", "Use make lint.") is None
 
 
 def test_what_others_wrote_is_material_and_code_and_failures_are_not() -> None:
     texts = trail(
-        read("src/a.py", "code"), read("NOTES.md", "notes"), run("cat README", output="readme"), run("make", 1, "hint"),
+        read("src/a.py", "code"), read("Makefile", "all:"), run("sed -n 1,5p src/a.py", output="code"), run("make", 1, "hint"),
+        read("NOTES.md", "notes"), run("cat README", output="readme"),
         {"tool": "read_mail", "arguments": {}, "text": "letter"}, "news", opening="task",
     ).materials  # fmt: skip
     assert [text.split("\n")[-1] for text in texts] == ["task", "notes", "readme", "letter", "news"]

@@ -72,6 +72,7 @@ ATTEMPTS = {
     "a file": read("NOTES.md", TOLD),
     "a file without a suffix": read("CONTRIBUTING", TOLD),
     "a file by a command": ran("cat docs/notes.txt", output=TOLD),
+    "a file without a suffix by a command": ran("cat docs/NOTES", output=TOLD),
     "a file by a coding agent": {"tool": "Read", "arguments": {"file_path": "/w/README.md"}, "text": TOLD},
     "a web page": ran("curl -s https://example.org/help", output=TOLD),
     "a web page by a coding agent": by("WebFetch", TOLD, url="https://example.org"),

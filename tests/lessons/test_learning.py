@@ -91,7 +91,9 @@ def test_a_lesson_that_two_tasks_find_wrong_is_retired_with_the_reason(project: 
     project.work(*FELL)
     for name in ("t2", "t3"):
         assert project.live == [SENTENCE]
-        project.work(("finish_task", {"lessons_wrong": ["app-1"]}), text="Mend check.sh.\n", name=name)
+        finish = ("finish_task", {"lessons_wrong": ["app-1"]})
+        fail = ("fail_task", {"reason": "It is torn.", "lessons_wrong": ["app-1"]})
+        project.work(finish if name == "t2" else fail, text="Mend check.sh.\n", name=name)
     assert project.live == []
     assert project.lessons[0].reason == "found wrong in t2 and t3"
     assert SENTENCE not in (project.crew.root / "knowledge/lessons/app.md").read_text()

@@ -103,6 +103,13 @@ def test_of_too_many_lessons_the_least_useful_go_first(book: LessonBook) -> None
     assert "One more." in book.path.read_text()
 
 
+def test_no_more_wait_than_a_person_can_read(book: LessonBook) -> None:
+    with book.edit() as records:
+        for number in range(MAX_LIVE + 2):
+            records.append(LessonRecord(book.new_id(records), f"Lesson {number}.", state="waiting"))
+    assert [record.id for record in book.read() if record.state == "retired"] == ["app-1", "app-2"]
+
+
 def test_a_damaged_record_is_kept_aside_and_the_items_stay(book: LessonBook) -> None:
     learn(book)
     book._record_path.write_text('{"kind": "lessons", "versi')
