@@ -387,9 +387,9 @@ def _content_text(content: Any) -> str:
 
 def _content_texts(fields: Mapping[str, Any]) -> str:
     """Return the texts and diffs in the content of a call."""
-    forms = {"diff": _diff_text, "content": lambda content: _content_text(content.get("content"))}
     contents = _mappings(fields.get("content"))
-    return "\n".join(filter(None, (forms[c["type"]](c) for c in contents if c.get("type") in forms)))
+    texts = (_diff_text(c) if c.get("type") == "diff" else _content_text(c.get("content")) for c in contents)
+    return "\n".join(filter(None, texts))
 
 
 def _diff_text(content: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ _KINDS: dict[PermissionClass, tuple[str, ...]] = {
 }
 _CLASSES = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
 _CLASSES |= {"execute": "execute", "fetch": "fetch"}
-_DEFAULTS: dict[PermissionClass, Policy] = {"read": "allow", "edit": "allow", "fetch": "ask", "other": "ask"}
+_DEFAULTS: dict[PermissionClass, Rule] = {"read": "allow", "edit": "allow", "fetch": "ask", "other": "ask"}
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "/bin/sh", "/bin/bash", "/usr/bin/bash"})
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "&"})
 
@@ -41,7 +41,7 @@ def decide(
         return "allow"
     permission_class = _CLASSES.get(call.kind, "other")
     default: Rule = "commands" if commands else "allow" if is_boxed else "ask"
-    policy = permissions.get(permission_class) or _DEFAULTS.get(permission_class, default)
+    policy: Rule = permissions.get(permission_class) or _DEFAULTS.get(permission_class, default)
     if policy == "commands":
         programs = _programs(command_of(call))
         return "allow" if programs and programs <= set(commands) else "ask"

@@ -67,7 +67,7 @@ class UsagePaths(StrictModel):
         def total(paths: _Paths) -> float:
             values = [value_at(message, path) for path in ([paths] if isinstance(paths, str) else paths)]
             numbers = (number for value in values for number in (value if isinstance(value, list) else [value]))
-            return sum(number for number in numbers if type(number) in (int, float) and 0 < number <= _MAX_FIGURE)
+            return sum(n for n in numbers if type(n) is int or type(n) is float if 0 < n <= _MAX_FIGURE)
 
         return Usage(
             int(total(self.tokens_in)), int(total(self.tokens_out)), total(self.money), cached=int(total(self.cached)),
