@@ -347,11 +347,8 @@ class ProgramSettings(StrictModel):
     def _mode(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and "sandbox" in values:
             value = values["sandbox"]
-            key = (
-                f"mind: {{mode: {value}}}"
-                if value not in ("auto", "bwrap", "none")
-                else f"sandbox: {value} beside mind"
-            )
+            is_box = value in ("auto", "bwrap", "none")
+            key = f"sandbox: {value} beside mind" if is_box else f"mind: {{mode: {value}}}"
             raise ValueError(f"sandbox is no key of mind: write {key}")
         return values
 

@@ -7,6 +7,7 @@ import select
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +78,14 @@ class _Server:
                 session.refresh()
             except BrokenPipeError:
                 raise
-            except (
-                HivemindError,
-                OSError,
-            ) as error:  # the disk is full, or a file is damaged: the next look may succeed
+            except (HivemindError, OSError) as error:  # a full disk, a damaged file: the next look may succeed
                 sys.stderr.write(f"hivemind acp: {session.id}: {error}\n")
             if session.task_id is not None and (folder := self._hive.layout.active / session.task_id).is_dir():
                 watcher.add(folder, is_temporary=True)
 
     def _wake(self, _: Path) -> None:
-        try:
+        with suppress(BlockingIOError):  # a wake-up is pending already
             os.write(self._wake_write, b".")
-        except BlockingIOError:  # a wake-up is pending already
-            pass
 
     def _handle(self, message: json_rpc.Incoming) -> None:
         match message:

@@ -56,10 +56,9 @@ def list_sessions(hive: Hive, cwd: str | None) -> list[dict[str, Any]]:
     summaries = (task for task in hive.tasks.list(limit=_MAX_LISTED) if task.maker == HUMAN and task.parent is None)
     for task in sorted(summaries, key=lambda summary: summary.since):
         mark = _mark_of(task.path)
-        session = sessions.setdefault(
-            mark.get("id", task.id),
-            {"sessionId": mark.get("id", task.id), "cwd": mark.get("cwd", str(hive.layout.root)), "title": task.title},
-        )
+        session_id, cwd_of_task = mark.get("id", task.id), mark.get("cwd", str(hive.layout.root))
+        new_session = {"sessionId": session_id, "cwd": cwd_of_task, "title": task.title}
+        session = sessions.setdefault(session_id, new_session)
         session["updatedAt"] = task.since.isoformat()
     visible_sessions = [session for session in sessions.values() if cwd in (None, session["cwd"])]
     return sorted(visible_sessions, key=lambda session: str(session["updatedAt"]), reverse=True)[:_MAX_LISTED]

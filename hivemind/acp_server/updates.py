@@ -25,9 +25,7 @@ _KINDS = {
     "think": ("plan_steps", "add_card", "add_evidence", "note_step", "finish_step", "finish_task"),
 }
 _KIND_OF = {tool: kind for kind, tools in _KINDS.items() for tool in tools}
-_PROTOCOL_KINDS = frozenset(
-    {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"}
-)
+_PROTOCOL_KINDS = {*_KINDS, "delete", "move", "fetch", "switch_mode", "other"}
 _SUBJECTS = ("command", "path", "query", "question", "title", "text", "reason", "name", "step")
 """The arguments of a call that say what it is about, the most telling first."""
 _MAX_TITLE, _MAX_OUTPUT = 120, 4_000
@@ -103,11 +101,8 @@ class TaskUpdates:
             fields = self._call_fields(task, call)
             update: Update = {"sessionUpdate": name, "toolCallId": call_id, "status": state, **fields}
             if state != "in_progress":
-                output = {
-                    "type": "content",
-                    "content": {"type": "text", "text": truncate(call.get("text", ""), _MAX_OUTPUT)},
-                }
-                update["content"] = [*_diffs(task, self._hive, call), output]
+                text = {"type": "text", "text": truncate(call.get("text", ""), _MAX_OUTPUT)}
+                update["content"] = [*_diffs(task, self._hive, call), {"type": "content", "content": text}]
             yield update
 
     def _call_fields(self, task: Task, call: Mapping[str, Any]) -> Update:
@@ -148,11 +143,8 @@ def outcome_updates(hive: Hive, text: str) -> Iterator[Update]:
         path = hive.layout.root / source["path"]
         if path.is_file():
             lines = f"{source['first']}:{source['last'] or source['first']}"
-            link = {
-                "type": "resource_link",
-                "uri": f"{path.resolve().as_uri()}#L{lines}",
-                "name": source[0].split("`")[1],
-            }
+            uri, name = f"{path.resolve().as_uri()}#L{lines}", source[0].split("`")[1]
+            link = {"type": "resource_link", "uri": uri, "name": name}
             yield {"sessionUpdate": "agent_message_chunk", "content": link}
 
 

@@ -60,13 +60,10 @@ def question_of(hive: Hive, task: Task) -> Question | None:
             return None
         text = letter.body.partition("\n\n(Task ")[0]
         return Question(letter.id, text, tuple(_letter_choices(hive, letter.id, text)), letter.id)
-    awaits_tasks = (
-        TaskWait.of(task.kept.get("wait_for")) is not None
-        or StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(parked.reason) is not None
-    )
-    return (
-        None if parked.until is not None or awaits_tasks else Question(parked.reason, f"It is parked: {parked.reason}")
-    )
+    step_waits = StepWaits(task.kept.get("waits"), lambda _: None)
+    awaited = (parked.until, TaskWait.of(task.kept.get("wait_for")), step_waits.awaited_task(parked.reason))
+    is_awaiting = any(condition is not None for condition in awaited)
+    return None if is_awaiting else Question(parked.reason, f"It is parked: {parked.reason}")
 
 
 def _letter_choices(hive: Hive, letter_id: str, text: str) -> Iterator[Choice]:
@@ -89,11 +86,9 @@ def _landing_question(hive: Hive, task: Task, reason: str) -> Question:
     text = f"The work is done, and is not in its branch yet: {reason}"
     if f"hivemind land {task.id}" not in reason:
         return Question(reason, text)
-    return Question(
-        reason,
-        f"{text}\n\nIts changes: `hivemind task diff {task.id}`",
-        (Choice("Let it land", "allow_once", partial(approve, hive, task.id)), Choice("Not now", "reject_once")),
-    )
+    landing = Choice("Let it land", "allow_once", partial(approve, hive, task.id))
+    text = f"{text}\n\nIts changes: `hivemind task diff {task.id}`"
+    return Question(reason, text, (landing, Choice("Not now", "reject_once")))
 
 
 def obstacle_of(hive: Hive, task: Task) -> str | None:

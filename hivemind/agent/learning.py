@@ -39,7 +39,9 @@ def learn_from(
         question_turn = Turn(turn.agent, turn.focus, messages=[*window.talk.messages, question])
         model = mind.mind_for(None, window.talk)
         if isinstance(model, LanguageMind):
-            model.patience = replace(model.patience, max_tries=1)  # the next task does not wait for a provider that is down
+            model.patience = replace(
+                model.patience, max_tries=1
+            )  # the next task does not wait for a provider that is down
         return model.think(question_turn, window.schemas).text
 
     ask = None

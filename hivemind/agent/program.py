@@ -145,15 +145,13 @@ class _ProgramRun:
         self._update_count = 0
         self._problem = ""
         self._desk = None if self._work is None else PermissionDesk(session, self._work)
-        self._question: tuple[events.PermissionRequest, Grant, float] | None = (
-            None  # with the end of the program's wait
-        )
+        # with the end of the program's wait
+        self._question: tuple[events.PermissionRequest, Grant, float] | None = None
         self._verdicts: list[str] = []  # for the next result or prompt
-        self._failure: str | None = None  # the reason why the program could not go on
-        self._refusal: str | None = None  # the setting that it refuses
+        self._failure: events.Failure | None = None  # why the program could not go on
         self._parking: Parking | None = None
         self._interruption: HivemindError | None = None  # raised when the program was ended for it
-        self._is_done = False
+        self._is_done = self._was_cancelled = False
         self._ends_at: float | None = None
         self._active_at = turn.began_at  # the end of the work that is recorded so far
         self._end_reason: str | None = None
@@ -185,9 +183,8 @@ class _ProgramRun:
             )  # fmt: skip
             stack.enter_context(self._program)
             if self.session is None and self._mind.loopback_in_box:
-                self._note(
-                    "network", f"Its box reaches {', '.join(self._mind.loopback_in_box)}: its env or args name it."
-                )
+                hosts = ", ".join(self._mind.loopback_in_box)
+                self._note("network", f"Its box reaches {hosts}: its env or args name it.")
             self._watch(listener)
             error = last_line(errors)
         self._close_turn()
@@ -199,9 +196,8 @@ class _ProgramRun:
 
     def _place(self) -> Path:
         """Create the folder to work in: the task's worktree or its folder, or one for letters."""
-        if self._work is None:
-            place = self._folder / "mail"
-        else:
+        place = self._folder / "mail"
+        if self._work is not None:
             trees = self._work.worktrees.catch_up()
             place = trees[0].path if trees else self._work.task.files
         place.mkdir(parents=True, exist_ok=True)
@@ -245,7 +241,7 @@ class _ProgramRun:
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 if not program.cancel():
                     return  # leaving the block ends it, with all that it started
-                self._ends_at = time.monotonic() + _CANCEL_S
+                self._ends_at, self._was_cancelled = time.monotonic() + _CANCEL_S, True
 
     def _interrupt(self, error: HivemindError) -> None:
         """Have the program end its turn, and raise the error after that."""
@@ -254,9 +250,10 @@ class _ProgramRun:
             self._end(None, 0.0)
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
-        """Give the program `grace_s` seconds to exit. After that it is ended."""
+        """Give the program `grace_s` seconds to exit. After that it is ended. A cancelled turn keeps its time to report usage."""
         ends_at = time.monotonic() + grace_s
-        if self._ends_at is None or (self._end_reason is None and ends_at < self._ends_at):
+        may_shorten = self._end_reason is None and not self._was_cancelled
+        if self._ends_at is None or (may_shorten and ends_at < self._ends_at):
             self._ends_at, self._end_reason = ends_at, reason
 
     def _close_turn(self) -> None:
@@ -274,9 +271,7 @@ class _ProgramRun:
         if reason != "end_turn" and self._ends_at is None:
             self._note("turn", f"The program ended its turn: {reason}")
         self._is_done = True
-        if self._work is None or self._is_over or self._parking is not None or self._ends_at is not None:
-            return
-        if not self._program.takes_prompts:
+        if self._work is None or self._is_resting or self._ends_at is not None or not self._program.takes_prompts:
             return
         self._close_turn()
         texts = self._news()
@@ -301,10 +296,10 @@ class _ProgramRun:
             raise MindError(f"{name} was ended: {self._end_reason}")
         elif self._is_over:
             return
-        elif self._refusal is not None:
-            self._ask_operator(f"{name} {self._refusal}.")
+        elif self._failure is not None and self._failure.kind == "settings":
+            self._ask_operator(f"{name} {self._failure.reason}.")
         elif self._failure is not None:
-            reason = f"{name} {self._failure}: {self._problem or error}".rstrip(": ")
+            reason = f"{name} {self._failure.reason}: {self._problem or error}".rstrip(": ")
             runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
             limit = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
             if runner.failed_starts < limit or work is None:
@@ -321,9 +316,8 @@ class _ProgramRun:
                 self._make(ToolCall("finish_task", {"result": last_answer}))
                 self._turn.parking = self._parking
             else:
-                self._ask_operator(
-                    f"unfinished: look at it. {name} ended without finish_task, and wrote: {last_answer}"
-                )
+                words = f"{name} ended without finish_task, and wrote: {last_answer}"
+                self._ask_operator(f"unfinished: look at it. {words}")
 
     def _ask_operator(self, reason: str) -> None:
         ask_operator(self._turn, self._tool_session, self._talk, reason)
@@ -369,19 +363,13 @@ class _ProgramRun:
                 self._end_turn(event.reason)
             case events.Failure(kind="login"):
                 raise LoginNeeded(f"{self._mind.name} {event.reason}")
-            case events.Failure(kind="settings"):
-                self._is_done, self._refusal = True, event.reason
+            case events.Failure(kind="overrun"):
+                self._end(f"it {event.reason}", 0.0)
+                self._is_done = True
             case events.Failure():
-                self._failure, self._is_done = event.reason, True
-            case events.TooMuchOutput():
-                self._end(f"it printed more than {event.limit:,} bytes", 0.0)
                 self._is_done = True
-            case events.ProgramExit():
-                self._is_done = True
-                if event.status is None:
-                    self._end("it closed its output and did not end", 0.0)
-                elif self._ends_at is None:
-                    self._failure = f"ended with status {event.status}"
+                if event.kind != "exit" or self._ends_at is None:
+                    self._failure = event
 
     def _add_text(self, event: events.AgentText) -> None:
         """Collect the chunks of a message. A whole message, or a chunk of another one, ends it."""
@@ -484,13 +472,10 @@ class _ProgramRun:
     @property
     def _is_over(self) -> bool:
         """True if the task has ended, is about to, or was handed over. Later output is not recorded."""
-        work = self._work
-        return work is not None and (
-            work.is_ended
-            or work.handed_to is not None
-            or isinstance(self._parking, ProgramAtWork)
-            or isinstance(self._interruption, TaskMoved)
-        )
+        if (work := self._work) is None:
+            return False
+        is_leaving = isinstance(self._parking, ProgramAtWork) or isinstance(self._interruption, TaskMoved)
+        return is_leaving or work.is_ended or work.handed_to is not None
 
     @property
     def _step_id(self) -> str | None:
@@ -504,11 +489,9 @@ class _ProgramRun:
         try:
             self._account.report(report.usage, report.part, self.session if report.is_cumulative else None)
         except Parking as parking:
-            if self._parking is None:
-                self._parking = parking
-            self._end(
-                None, 0.0 if self._program.takes_prompts else _GRACE_S
-            )  # what cannot be asked may be about to end
+            self._parking = self._parking or parking
+            # what cannot be asked may be about to end
+            self._end(None, 0.0 if self._program.takes_prompts else _GRACE_S)
         self._runner.reporter.progress(self._turn)
 
     # calls of the hive's tools
@@ -556,34 +539,29 @@ class _ProgramRun:
 
     def _answer(self, call: ToolCall) -> dict[str, Any]:
         """Make a call. Return its result and the news."""
-        if self._parking is not None or self._is_over or self._interruption is not None:
+        result = None if self._is_resting else self._make(call)
+        texts = [] if result is None else [result.text]
+        if self._is_resting:
             self._end(None)
-            return {"text": self._farewell(), "failed": False}
-        result = self._make(call)
-        if self._parking is not None or self._is_over:
-            self._end(None)
-            return {"text": self._farewell(result), "failed": False}
+            reason = self._interruption or (self._parking and self._parking.reason)
+            texts.append(_OVER if self._is_over or reason is None else _RESTS.format(reason=reason))
+            return {"text": "\n\n".join(texts), "failed": False}
         self._count_turn()
-        return {
-            "text": "\n\n".join(["" if result is None else result.text, *self._news()]),
-            "failed": not (result and result.ok),
-        }
+        return {"text": "\n\n".join([*texts, *self._news()]), "failed": not (result and result.ok)}
 
-    def _farewell(self, result: ToolResult | None = None) -> str:
-        reason = self._interruption or (self._parking and self._parking.reason)
-        text = _OVER if self._is_over or reason is None else _RESTS.format(reason=reason)
-        return text if result is None else f"{result.text}\n\n{text}"
+    @property
+    def _is_resting(self) -> bool:
+        return self._parking is not None or self._is_over or self._interruption is not None
 
     def _make(self, call: ToolCall) -> ToolResult | None:
         """Make one call under the lease of the step in focus. Return None if the call parks the task."""
-        results = list[ToolResult]()
-        self.heard = True
+        self.heard, earlier_count = True, len(self._results)
         focus = self._turn.focus if self._work is None else focus_on(self._work, reads=True)
         self._step = focus.step
         answer = self._talk.answer(self._thought("", call), step=self._step_id)
 
         def record(result: ToolResult) -> None:
-            results.append(result)
+            self._results.append(result)
             self._talk.result(result)
             self._active_at = time.monotonic()
 
@@ -595,14 +573,12 @@ class _ProgramRun:
             if isinstance(error, Parking):
                 self._parking = error
             record(ToolResult.failure(answer.calls[0], str(for_mind(error, self._tool_session.tools))))
-        self._results += results
         self._runner.reporter.called(call.tool)
-        return results[0] if results else None
+        return self._results[-1] if len(self._results) > earlier_count else None
 
     def _tell_verdicts(self) -> None:
-        for text in self._verdicts:
-            self._talk.add_news(text, cause="permission")
-        self._verdicts.clear()
+        while self._verdicts:
+            self._talk.add_news(self._verdicts.pop(0), cause="permission")
 
     def _news(self) -> list[str]:
         """Append the news to the conversation, and return them."""

@@ -18,17 +18,9 @@ from hivemind.errors import UserError
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _ETC_FILES = (
-    "alternatives",
-    "group",
-    "ld.so.cache",
-    "localtime",
-    "mime.types",
-    "passwd",
-    "pki/ca-trust/extracted",
-    "pki/tls/certs",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-)
+    "alternatives", "group", "ld.so.cache", "localtime", "mime.types", "passwd", "pki/ca-trust/extracted", "pki/tls/certs",
+    "ssl/certs", "ssl/openssl.cnf",
+)  # fmt: skip
 _NETWORK_FILES = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
 _EMPTY = "/tmp"  # noqa: S108 - inside the sandbox
 _BWRAP = (
@@ -125,11 +117,8 @@ def _system_mounts(program: str) -> Iterator[str]:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     visible = [name for name in SYSTEM_FOLDERS if os.path.isdir(name)]
     program_path = shutil.which(program)
-    for path in (
-        sys.base_prefix,
-        sys.prefix,
-        *((program_path, os.path.realpath(program_path)) if program_path else ()),
-    ):
+    program_paths = (program_path, os.path.realpath(program_path)) if program_path else ()
+    for path in (sys.base_prefix, sys.prefix, *program_paths):
         if any(Path(path).is_relative_to(folder) for folder in visible):
             continue
         if os.path.islink(path):

@@ -131,11 +131,8 @@ class ProgramBox:
 def _proxy_variables(url: str) -> dict[str, str]:
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     variables = {spelling: url for name in names for spelling in (name, name.lower())}
-    return {
-        **variables,
-        **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
-        "NODE_USE_ENV_PROXY": "1",
-    }
+    local = "localhost,127.0.0.1,::1"
+    return {**variables, "NO_PROXY": local, "no_proxy": local, "NODE_USE_ENV_PROXY": "1"}
 
 
 def _program_files(program: str, search_path: str | None) -> tuple[set[Path], dict[str, Path]]:

@@ -182,7 +182,12 @@ class Proxy:
             try:
                 async with asyncio.timeout(_HEAD_S):
                     head = await reader.readuntil(b"\r\n\r\n")
-                await self._forward(_request(head), reader, writer)
+                try:
+                    with boundary("request"):
+                        request = _Request.parse(head)
+                except Unreadable:
+                    raise _Refusal("400 Bad Request", "the request is ambiguous, or its body has no length") from None
+                await self._forward(request, reader, writer)
             except _Refusal as refusal:
                 if refusal.is_recorded and len(self._refusals) < _MAX_REFUSALS:
                     self._refusals.setdefault(str(refusal), False)
@@ -245,14 +250,6 @@ class Proxy:
     def _may_connect(self, text: str, port: int) -> bool:
         address = as_address(text)
         return address is not None and (is_public(address) or self._hosts.allow(str(address), port))
-
-
-def _request(head: bytes) -> _Request:
-    try:
-        with boundary("request"):
-            return _Request.parse(head)
-    except Unreadable:
-        raise _Refusal("400 Bad Request", "the request is ambiguous, or its body has no length") from None
 
 
 def _check_tunnel(answer: bytes) -> None:

@@ -24,6 +24,14 @@ def embedded(path: Path, text: str) -> dict:
     return {"type": "resource", "resource": {"uri": path.as_uri(), "text": text, "mimeType": "text/plain"}}
 
 
+def begin(editor, place, text: str, cwd: Path | None = None):
+    """An editor whose first prompt is a task, and the prompt's turn."""
+    zed = editor(place.root).start(cwd)
+    turn = zed.prompt(text)
+    zed.until(lambda: zed.said)
+    return zed, turn
+
+
 def titled(editor, title: str) -> dict:
     """The call with a title that begins so, with its later updates."""
     updates = [update for update in editor.updates if update.get("title", "").startswith(title)]
@@ -73,9 +81,7 @@ def test_a_call_that_takes_long_is_shown_before_its_end(crew, editor):
 
 def test_what_may_land_is_asked_with_options_and_lands_when_it_is_chosen(harbour, editor):
     harbour.configure(land="ask")
-    zed = editor(harbour.root).start(harbour.repo.path)
-    turn = zed.prompt("---\nassignee: ada\n---\nSet the mast\n")
-    zed.until(lambda: zed.said)
+    zed, turn = begin(editor, harbour, "---\nassignee: ada\n---\nSet the mast\n", harbour.repo.path)
     harbour.turn(*writes(mast="a mast\n"), *FINISH)
     harbour.land()
     zed.until(lambda: zed.asked)
@@ -94,9 +100,7 @@ def test_what_may_land_is_asked_with_options_and_lands_when_it_is_chosen(harbour
 
 def test_what_the_person_does_not_let_land_waits_and_the_next_prompt_goes_to_its_agent(harbour, editor):
     harbour.configure(land="ask")
-    zed = editor(harbour.root).start()
-    turn = zed.prompt("---\nassignee: ada\n---\nSet the mast\n")
-    zed.until(lambda: zed.said)
+    zed, turn = begin(editor, harbour, "---\nassignee: ada\n---\nSet the mast\n")
     harbour.turn(*writes(mast="a mast\n"), *FINISH)
     harbour.land()
     zed.choose("Not now")
@@ -121,9 +125,7 @@ def test_what_the_person_does_not_let_land_waits_and_the_next_prompt_goes_to_its
 
 def test_a_question_that_is_answered_elsewhere_is_withdrawn(harbour, editor):
     harbour.configure(land="ask")
-    zed = editor(harbour.root).start()
-    turn = zed.prompt("---\nassignee: ada\n---\nSet the mast\n")
-    zed.until(lambda: zed.said)
+    zed, turn = begin(editor, harbour, "---\nassignee: ada\n---\nSet the mast\n")
     harbour.turn(*writes(mast="a mast\n"), *FINISH)
     harbour.land()
     zed.until(lambda: zed.asked)
@@ -136,9 +138,7 @@ def test_a_question_that_is_answered_elsewhere_is_withdrawn(harbour, editor):
 
 
 def test_a_result_that_no_agent_can_review_is_approved_in_the_editor(crew, editor):
-    zed = editor(crew.root).start()
-    zed.prompt("---\nreview: {by: judge, criteria: [it floats]}\n---\nBuild a raft\n")
-    zed.until(lambda: zed.said)
+    zed, _ = begin(editor, crew, "---\nreview: {by: judge, criteria: [it floats]}\n---\nBuild a raft\n")
     agent = crew.start()
     wants(agent, ("finish_task", {"result": "A raft."}), task="build-a-raft")
     zed.choose("approved")
@@ -148,9 +148,7 @@ def test_a_result_that_no_agent_can_review_is_approved_in_the_editor(crew, edito
 
 
 def test_answers_that_a_question_proposes_are_options(crew, editor):
-    zed = editor(crew.root).start()
-    turn = zed.prompt("Row")
-    zed.until(lambda: zed.said)
+    zed, turn = begin(editor, crew, "Row")
     agent = crew.start()
     wants(
         agent,
@@ -189,9 +187,7 @@ def test_a_prompt_reads_no_record_of_a_task_that_ended_before(crew, editor):
 
 
 def test_a_failed_task_says_why_and_what_to_do(crew, editor):
-    zed = editor(crew.root).start()
-    turn = zed.prompt("Row")
-    zed.until(lambda: zed.said)
+    zed, turn = begin(editor, crew, "Row")
     wants(crew.start(), ("fail_task", {"reason": "There is no boat."}), task="row")
     assert zed.stop_reason(turn) == "end_turn"
     assert "There is no boat." in zed.said
@@ -281,9 +277,7 @@ def test_bad_input_is_answered_and_the_next_request_as_well(crew, editor):
 
 def test_what_a_coding_agent_thinks_and_does_by_itself_is_shown(crew, editor):
     """Its conversation is as the runtime records it."""
-    zed = editor(crew.root).start()
-    zed.prompt("Row")
-    zed.until(lambda: zed.said)
+    zed, _ = begin(editor, crew, "Row")
     agent = crew.start()
     wants(agent, ("list_files", {}), task="row")
     action = ToolCall("Edit", {"file_path": "/a/b.py"}, "x1")

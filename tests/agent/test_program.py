@@ -77,6 +77,20 @@ def task(crew: Crew, name: str = "t") -> Path:
     return next(path for state in ("done", "failed", "active") if (path := crew.root / "tasks" / state / name).is_dir())
 
 
+def cancel_at_work(crew: Crew, agent: Agent, sign: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A person cancels the task when the program has left a file in its home."""
+
+    def cancel() -> None:
+        until((home(crew) / sign).exists)
+        assert main(["--hive", str(crew.root), "task", "cancel", "t"]) == 0
+
+    with caplog.at_level(logging.INFO), ThreadPoolExecutor() as pool:
+        cancelling = pool.submit(cancel)
+        agent.cycle()
+        cancelling.result()
+    assert "its task was taken away" in caplog.text
+
+
 def test_a_program_works_on_a_task_and_its_conversation_has_all_of_it(coder: Crew):
     coder.drop(f"Write a file.\n!say I begin.\n!write notes.txt five words\n{FINISH}\n")
     until_idle(coder.start())
@@ -310,16 +324,7 @@ def test_a_program_whose_task_is_cancelled_is_ended(coder: Crew, caplog: pytest.
     coder.agent_file("mind: {agent: fake, quiet_s: 20}\n")
     coder.drop("x\n!hang\n")
     agent = coder.start()
-
-    def cancel() -> None:
-        until((home(coder) / "prompts").exists)
-        assert main(["--hive", str(coder.root), "task", "cancel", "t"]) == 0
-
-    with caplog.at_level(logging.INFO), ThreadPoolExecutor() as pool:
-        cancelling = pool.submit(cancel)
-        agent.cycle()
-        cancelling.result()
-    assert "its task was taken away" in caplog.text
+    cancel_at_work(coder, agent, "prompts", caplog)
     assert agent.hive.leases.list() == []
 
 

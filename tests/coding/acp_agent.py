@@ -8,9 +8,9 @@ the answer), `late JSON` (an update after the answer), `spend` (some money), `st
 (one that outlives it).
 
 Flags: `resume`, `load` (with a replay before the answer), `late` (with a replay after it), `login` (required), `key=METHOD`
-(to log in by), `modes=a,b`, `models=a,b`, `refuses` (every setting), `version=N`, `die=METHOD` (kill -9 before that request
-is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what
-it has cost.
+(to log in by), `modes=a,b`, `models=a,b`, `pauses` (between its cost and its answer), `refuses` (every setting), `version=N`,
+`die=METHOD` (kill -9 before that request is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that
+are left, what has happened, and what it has cost.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ class Agent:
                 self.obey(order, rest, hive)
         state.write_text(json.dumps(orders))
         self.spend()
+        if "pauses" in FLAGS:
+            time.sleep(1)
         usage = {"inputTokens": 60, "cachedReadTokens": 40, "outputTokens": 10, "totalTokens": 110}
         reason = "cancelled" if self.cancelled.is_set() else self.stop_reason
         return {"stopReason": reason, "usage": usage, **extra}

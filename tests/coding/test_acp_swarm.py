@@ -6,13 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.coding.hives import empty_hive, git, repository
 from tests.messages import calls_of, lines_of
 from tests.swarm.conftest import Swarm, is_alive
 from tests.waiting import until
@@ -24,22 +24,9 @@ FINISH = '!call finish_task {"result": "It is done."}'
 @pytest.fixture
 def swarm(tmp_path: Path):
     """A hive with one coder, whose repository has one file."""
-    root = tmp_path / "app"
-    root.mkdir()
-    (root / "app.txt").write_text("two\n")
-    for words in (
-        ["init", "-q", "-b", "main"],
-        ["add", "."],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin"],
-    ):
-        subprocess.run(["git", "-C", root, *words], check=True)
-    made = Swarm(tmp_path / "hive")
-    made.root.mkdir()
-    made.run("init")
+    root = repository(tmp_path / "app", app_txt="two\n")
     roots = [{"path": str(root), "worktree": True, "land": "auto", "check": "grep three app.txt"}]
-    made.configure(durability="relaxed", settle_ms=20, embedder="none", roots=roots)
-    for path in (made.root / "agents").glob("*.yaml"):
-        path.unlink()
+    made = empty_hive(tmp_path / "hive", roots=roots)
     mind = {"acp": [sys.executable, str(PROGRAM), str(PROGRAM.with_name("fake_agent.py")), "load", "reexec"]}
     (made.root / "agents" / "coder.yaml").write_text(json.dumps({"role": "coder", "mind": mind}))
     yield made
@@ -56,8 +43,7 @@ def show(swarm: Swarm) -> dict[str, object]:
 
 
 def landed(swarm: Swarm) -> str:
-    words = ["git", "-C", swarm.root.parent / "app", "show", "main:app.txt"]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return git(swarm.root.parent / "app", "show", "main:app.txt")
 
 
 def test_a_task_is_worked_on_in_a_worktree_and_its_branch_lands(swarm: Swarm):

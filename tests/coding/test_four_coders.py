@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.coding.hives import empty_hive, git, repository
 from tests.coding.played import Answer, Asked, Call, Played, played
 from tests.coding.test_real_programs import NEEDED, environment, mind, shell, until
 from tests.swarm.conftest import Swarm
@@ -98,33 +99,14 @@ def coders():
         TemporaryDirectory(dir="/var/tmp", prefix="hivemind-") as folder,
         played(lambda asked: (lead if any("You are lead" in one for one in asked.said) else code)(asked)) as server,
     ):
-        root = Path(folder, "app")
-        root.mkdir()
-        (root / "shared.py").write_text("PARTS = [\n]\n")
-        (root / "check.py").write_text(CHECK)
-        git(root, "init", "-q", "-b", "main")
-        git(root, "add", ".")
-        git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin")
-        swarm = Swarm(Path(folder) / "hive")
-        swarm.root.mkdir()
-        swarm.run("init")
-        swarm.configure(
-            durability="relaxed",
-            settle_ms=20,
-            embedder="none",
-            roots=[{"path": "../app", "worktree": True, "land_tries": 6}],
-        )
-        for path in (swarm.root / "agents").glob("*.yaml"):
-            path.unlink()
+        root = repository(Path(folder, "app"), shared_py="PARTS = [\n]\n", check_py=CHECK)
+        roots = [{"path": "../app", "worktree": True, "land_tries": 6}]
+        swarm = empty_hive(Path(folder) / "hive", roots=roots)
         for name, replicas in (("lead", 1), ("coder", 4)):
             text = {"role": name, "mind": mind("codex", server.root), "replicas": replicas}
             (swarm.root / "agents" / f"{name}.yaml").write_text(json.dumps(text))
         yield swarm, server, root, lead
         swarm.end()
-
-
-def git(root: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", root, *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_four_coders_do_twelve_tasks_and_conflicts_go_back_to_them(coders: tuple[Swarm, Played, Path, Lead]):
@@ -143,8 +125,8 @@ def test_four_coders_do_twelve_tasks_and_conflicts_go_back_to_them(coders: tuple
 
     # nobody has touched the person's checkout, and all is in the lead's branch
     assert (git(root, "rev-parse", "HEAD"), git(root, "status", "--porcelain")) == (begun, "")
-    assert git(root, "for-each-ref", "--format=%(refname:short)", "refs/heads/hive") == "hive/job"
-    changed = git(root, "diff", "--name-only", f"{begun}...hive/job").split()
+    assert git(root, "for-each-ref", "--format=%(refname:short)", "refs/heads/hive") == "hive/job\n"
+    changed = git(root, "diff", "--name-only", f"{begun.strip()}...hive/job").split()
     assert changed == sorted(["shared.py", *(f"part_{number}.py" for number in OWN)])
 
     swarm.run("land", "job")

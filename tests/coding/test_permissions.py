@@ -12,6 +12,7 @@ import pytest
 from hivemind.minds.agents.events import ProgramCall
 from hivemind.minds.agents.permissions import call_key, decide
 from tests.agent.test_program import PROFILE
+from tests.coding.hives import empty_hive
 from tests.swarm.conftest import Swarm
 from tests.waiting import until
 
@@ -33,12 +34,7 @@ def ask(command: str, kind: str = "execute") -> str:
 
 @pytest.fixture
 def swarm(tmp_path: Path):
-    made = Swarm(tmp_path / "hive")
-    made.root.mkdir()
-    made.run("init")
-    made.configure(durability="relaxed", settle_ms=20, embedder="none")
-    for path in (made.root / "agents").glob("*.yaml"):
-        path.unlink()
+    made = empty_hive(tmp_path / "hive")
     yield made
     made.end()
 

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.coding.hives import empty_hive, git, repository
 from tests.coding.played import Answer, Asked, Call, Played, played
 from tests.coding.test_permissions import reply
 from tests.messages import calls_of, lines_of
@@ -31,6 +32,7 @@ SHELLS = {
     "Bash": "command",
 }
 PROGRAMS = ("codex", "gemini", "opencode", "claude")
+CHECK = 'import app\nassert app.SAYS == "three", app.SAYS\nprint("CHECKED")\n'
 NEEDED = os.environ.get("HIVEMIND_CODING_AGENTS", "").split()
 
 
@@ -112,53 +114,32 @@ def program(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def repository(path: Path) -> Path:
-    path.mkdir()
-    (path / "app.py").write_text('SAYS = "two"\n')
-    (path / "check.py").write_text('import app\nassert app.SAYS == "three", app.SAYS\nprint("CHECKED")\n')
-    for words in (
-        ["init", "-q", "-b", "main"],
-        ["add", "."],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin"],
-    ):
-        subprocess.run(["git", "-C", path, *words], check=True)
-    return path
-
-
 @pytest.fixture
-def swarm(program: str):
-    """A hive outside of memory: sandboxes of these programs hide /dev/shm, and refuse to work in /tmp."""
+def folder(program: str):
+    """A folder outside of memory: sandboxes of these programs hide /dev/shm, and refuse to work in /tmp."""
     with TemporaryDirectory(dir="/var/tmp", prefix="hivemind-") as folder:
-        made = Swarm(Path(folder) / "hive")
-        made.root.mkdir()
-        made.run("init")
-        yield made
-        made.end()
+        yield Path(folder)
 
 
 @pytest.fixture
-def hive(program: str, swarm: Swarm):
+def hive(program: str, folder: Path):
     leaked = []
 
     def answered(asked: Asked) -> Answer:
-        found = subprocess.run(
-            ["grep", "-rsl", "k-played-1234", swarm.root / ".hive"], capture_output=True, check=False
-        )
+        words = ["grep", "-rsl", "k-played-1234", folder / "hive/.hive"]
+        found = subprocess.run(words, capture_output=True, check=False)
         leaked.append(found.stdout)
         return by_name(asked)
 
     with played(answered) as server:
-        root = repository(swarm.root.parent / "app")
-        swarm.configure(
-            durability="relaxed", settle_ms=20, embedder="none",
-            roots=[{"path": str(root), "worktree": True, "land": "auto", "check": "python3 check.py"}],
-        )  # fmt: skip
-        for path in (swarm.root / "agents").glob("*.yaml"):
-            path.unlink()
+        root = repository(folder / "app", app_py='SAYS = "two"\n', check_py=CHECK)
+        roots = [{"path": str(root), "worktree": True, "land": "auto", "check": "python3 check.py"}]
+        swarm = empty_hive(folder / "hive", roots=roots)
         for name in ("lead", "helper"):
             text = {"role": name, "mind": mind(program, server.root)}
             (swarm.root / "agents" / f"{name}.yaml").write_text(json.dumps(text))
         yield swarm, server, root
+        swarm.end()
     assert not any(leaked), "the key stands nowhere in the hive, while the program works either"
 
 
@@ -168,8 +149,7 @@ def done(swarm: Swarm, server: Played, root: Path) -> None:
     folder = swarm.root / "tasks" / "done" / "job"
     tools = [one["tool"] for one in calls_of(folder)]
     assert [tools.count(one) for one in ("delegate", "finish_task")] == [1, 1]
-    git = subprocess.run(["git", "-C", root, "show", "main:app.py"], capture_output=True, text=True, check=True)
-    assert git.stdout == 'SAYS = "three"\n'  # the work has landed
+    assert git(root, "show", "main:app.py") == 'SAYS = "three"\n'  # the work has landed
     assert "CHECKED" in swarm.run("mail", "list", "human", "--json") + str(lines_of(folder))
     assert "k-played-1234" not in (folder / "messages.jsonl").read_text()
     assert not list((swarm.root / "tasks" / "failed").iterdir())

@@ -15,24 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
+from hivemind import json_rpc
 from hivemind.guarded import GuardedCommand
-from hivemind.json_rpc import (
-    METHOD_NOT_FOUND,
-    BadLine,
-    Incoming,
-    JsonRpc,
-    JsonRpcError,
-    Notification,
-    Request,
-    RequestId,
-    Response,
-)
+from hivemind.json_rpc import BadLine, JsonRpcError, Notification, Request, Response
 from hivemind.minds.agents import events
 from hivemind.minds.agents.profile import AgentProgram, Profile, as_text, value_at
-from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession
+from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession, too_much_output
 
 PROTOCOL_VERSION = 1
 _AUTH_REQUIRED = -32000
@@ -51,8 +41,7 @@ class AcpSession(ProgramSession):
 
     def __init__(
         self,
-        command: GuardedCommand,
-        stdin: IO[bytes],
+        launch: Callable[[IO[bytes]], GuardedCommand],
         config: AgentProgram,
         profile: Profile,
         *,
@@ -62,25 +51,30 @@ class AcpSession(ProgramSession):
         session: str | None,
         exit_s: float,
     ) -> None:
-        """Shake hands. `stdin` is the writing end of the program's input. A `session` is continued."""
-        super().__init__(command, exit_s=exit_s)
-        self._stdin, self._unsent = stdin, b""
-        os.set_blocking(stdin.fileno(), False)
+        """Start the program with `launch`, which receives its standard input, and shake hands. A `session` is continued.
+
+        Raises OSError.
+        """
+        reader, writer = os.pipe()
+        with open(reader, "rb") as program_end, ExitStack() as stack:
+            self._stdin, self._unsent = stack.enter_context(open(writer, "wb", buffering=0)), b""
+            super().__init__(launch(program_end), exit_s=exit_s)
+            stack.pop_all()
+        os.set_blocking(self._stdin.fileno(), False)
         self._config, self._profile, self._rules = config, profile, profile.acp
         program, *arguments = relay_command
         server = {"name": "hivemind", "command": program, "args": arguments, "env": []}
         self._place = {"cwd": os.path.abspath(folder), "mcpServers": [server]}
         self._first_prompt, self._session = prompt, session
         self._capabilities: Mapping[str, Any] = {}
-        self._open_settings: dict[RequestId, str] = {}  # with what a refusal means
+        self._open_settings: dict[json_rpc.RequestId, str] = {}  # with what a refusal means
         self._replay_s = 0.0
         self._is_prompting = self._is_cancelled = self._has_authenticated = False
         self._stop_reason = ""
         self._calls: dict[str, dict[str, Any]] = {}
-        self._outputs: dict[str, str] = {}
         self._open_requests: list[Request] = []
         self._usage_messages = 0
-        self._rpc = JsonRpc(self._write, max_line_bytes=MAX_LINE_BYTES)
+        self._rpc = json_rpc.JsonRpc(self._write, max_line_bytes=MAX_LINE_BYTES)
         client = {"name": "hivemind", "title": "hivemind", "version": "1"}
         capabilities = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
         fields = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": capabilities, "clientInfo": client}
@@ -116,11 +110,9 @@ class AcpSession(ProgramSession):
             else:
                 self.prompt(self._first_prompt)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         with self._stdin:
-            super().__exit__(kind, error, trace)
+            super().__exit__(*error)
 
     def _ending(self, status: int | None) -> Iterator[events.Event]:
         if self._is_prompting and self.due != math.inf:
@@ -149,7 +141,7 @@ class AcpSession(ProgramSession):
         if source not in self._open_requests:  # the turn was cancelled
             return True
         self._open_requests.remove(source)
-        options = [option for option in _list(source.params.get("options")) if isinstance(option, dict)]
+        options = _mappings(source.params.get("options"))
         kinds = ("allow_once",) if is_allowed else ("reject_once", "reject_always")  # never allow_always
         option_id = next((o.get("optionId") for kind in kinds for o in options if o.get("kind") == kind), None)
         outcome = {"outcome": "cancelled"} if option_id is None else {"outcome": "selected", "optionId": option_id}
@@ -162,7 +154,7 @@ class AcpSession(ProgramSession):
         for message in self._rpc.feed(chunk):
             yield from self._message_events(message)
 
-    def _message_events(self, message: Incoming) -> Iterator[events.Event]:
+    def _message_events(self, message: json_rpc.Incoming) -> Iterator[events.Event]:
         match message:
             case Response(error=JsonRpcError() as error):
                 yield from self._error_events(message, error)
@@ -175,18 +167,15 @@ class AcpSession(ProgramSession):
                 call = self._merged_call(_mapping(message.params.get("toolCall")))
                 yield events.PermissionRequest(call, message)
             case Request():
-                self._rpc.refuse(message, JsonRpcError(METHOD_NOT_FOUND, f"{message.method} is not offered"))
+                self._rpc.refuse(message, JsonRpcError(json_rpc.METHOD_NOT_FOUND, f"{message.method} is not offered"))
                 yield events.OtherUpdate(message.method, _dumped(message.params))
             case Notification() if self._is_prompting:
                 yield events.OtherUpdate(message.method, _dumped(message.params))
             case BadLine(is_too_long=True):
-                yield events.TooMuchOutput(MAX_LINE_BYTES)
+                yield too_much_output(MAX_LINE_BYTES)
             case BadLine():
-                yield (
-                    events.OtherUpdate(message.reason, message.text)
-                    if self._is_prompting
-                    else events.Problem(message.text)
-                )
+                text = message.text
+                yield events.OtherUpdate(message.reason, text) if self._is_prompting else events.Problem(text)
 
     def _response_events(self, response: Response) -> Iterator[events.Event]:
         result = _mapping(response.result)
@@ -274,14 +263,14 @@ class AcpSession(ProgramSession):
     def _choices(self, name: str, value: str | None, result: Mapping[str, Any]) -> tuple[str | None, list[str]]:
         """Return the id of the option that sets a mode or model (None: a method of its own does), and the values there are."""
         plural = f"{name}s"
-        entries = _list(_mapping(result.get(plural)).get(f"available{plural.capitalize()}"))
+        entries = _mappings(_mapping(result.get(plural)).get(f"available{plural.capitalize()}"))
         values = _texts(entries, "modelId" if name == "model" else "id")
-        options = [_mapping(option) for option in _list(result.get("configOptions"))]
+        options = _mappings(result.get("configOptions"))
         option = next((o for o in options if name in (o.get("category"), o.get("id"))), None)
         if option is None or value in values:
             return None, values
-        entries = _list(option.get("options"))
-        groups = [entry for group in entries for entry in _list(_mapping(group).get("options"))]
+        entries = _mappings(option.get("options"))
+        groups = [entry for group in entries for entry in _mappings(group.get("options"))]
         return as_text(option.get("id")), _texts([*entries, *groups], "value")
 
     def _await_prompt(self) -> None:
@@ -305,14 +294,12 @@ class AcpSession(ProgramSession):
         match kind:
             case "agent_message_chunk" | "agent_thought_chunk":
                 if text := _content_text(update.get("content")):
-                    message = as_text(update.get("messageId"))
-                    yield events.AgentText(
-                        text, is_chunk=True, is_thought=kind == "agent_thought_chunk", message=message
-                    )
+                    is_thought, message = kind == "agent_thought_chunk", as_text(update.get("messageId"))
+                    yield events.AgentText(text, is_chunk=True, is_thought=is_thought, message=message)
             case "tool_call" | "tool_call_update":
                 yield from self._call_events(update)
             case "plan":
-                entries = [_mapping(entry) for entry in _list(update.get("entries"))]
+                entries = _mappings(update.get("entries"))
                 yield events.AgentPlan(tuple((str(e.get("content")), str(e.get("status", "pending"))) for e in entries))
             case _ if kind not in _SILENT_UPDATES:
                 yield events.OtherUpdate(kind, _dumped(update))
@@ -325,7 +312,7 @@ class AcpSession(ProgramSession):
         yield call
         if fields.get("status") in ("completed", "failed"):
             fields["is_over"] = True
-            text = _content_texts(fields) or self._outputs.get(call.id) or as_text(fields.get("rawOutput")) or ""
+            text = _content_texts(fields) or fields.get("output") or as_text(fields.get("rawOutput")) or ""
             yield events.ProgramCallResult(call.id, text, fields["status"] == "failed")
 
     def _merged_call(self, update: Mapping[str, Any]) -> events.ProgramCall:
@@ -333,10 +320,12 @@ class AcpSession(ProgramSession):
         call_id = str(update.get("toolCallId"))
         fields = self._calls.setdefault(call_id, {})
         meta = {**_mapping(fields.get("_meta")), **_mapping(update.get("_meta"))}
-        fields |= {key: value for key, value in update.items() if value is not None and key != "is_over"}
+        fields |= {
+            key: value for key, value in update.items() if value is not None and key not in ("is_over", "output")
+        }
         fields["_meta"] = meta
         if output := as_text(value_at(update, self._rules.output)):
-            self._outputs[call_id] = self._outputs.get(call_id, "") + output
+            fields["output"] = fields.get("output", "") + output
         kind, title = str(fields.get("kind") or "other"), str(fields.get("title") or "")
         names = {path: as_text(value_at(fields, path)) for path in self._rules.tool_names}
         is_hive_tool = any(
@@ -346,12 +335,9 @@ class AcpSession(ProgramSession):
             for pattern in self._rules.hive_tools
         )
         tool = next((name for path, name in names.items() if name and path != "title"), kind)
-        locations = [_mapping(location).get("path") for location in _list(fields.get("locations"))]
-        raw_input = fields.get("rawInput")
+        locations = [location.get("path") for location in _mappings(fields.get("locations"))]
         paths = tuple(str(path) for path in locations[:_MAX_PATHS] if path)
-        arguments = {"title": title, **({"paths": [*paths]} if paths else {})}
-        if raw_input and isinstance(raw_input, dict):
-            arguments = raw_input
+        arguments = _mapping(fields.get("rawInput")) or {"title": title, **({"paths": [*paths]} if paths else {})}
         return events.ProgramCall(call_id, tool, arguments, title[:_TITLE_CHARS], kind, paths, is_hive_tool)
 
     def _usage_events(self, message: Mapping[str, Any]) -> Iterator[events.Event]:
@@ -363,29 +349,17 @@ class AcpSession(ProgramSession):
                 yield events.UsageReport(usage, part, is_cumulative=rule.of == "session")
 
 
-def start_acp(
-    launch: Callable[[IO[bytes]], GuardedCommand], config: AgentProgram, profile: Profile, **setup: Any
-) -> AcpSession:
-    """Start a program with `launch`, which receives its standard input, and open a session with it. Raises OSError."""
-    reader, writer = os.pipe()
-    with open(reader, "rb") as program_end, ExitStack() as stack:
-        stdin = stack.enter_context(open(writer, "wb", buffering=0))
-        session = AcpSession(launch(program_end), stdin, config, profile, **setup)
-        stack.pop_all()
-        return session
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return list(map(_mapping, value)) if isinstance(value, list) else []
 
 
-def _texts(entries: list[Any], key: str) -> list[str]:
+def _texts(entries: list[Mapping[str, Any]], key: str) -> list[str]:
     """Return the first texts under a key."""
-    return [text for entry in entries if isinstance(text := _mapping(entry).get(key), str)][:20]
+    return [text for entry in entries if isinstance(text := entry.get(key), str)][:20]
 
 
 def _names(capabilities: Mapping[str, Any]) -> Iterator[str]:
@@ -413,16 +387,11 @@ def _content_text(content: Any) -> str:
 
 def _content_texts(fields: Mapping[str, Any]) -> str:
     """Return the texts and diffs in the content of a call."""
-    texts = []
-    for content in map(_mapping, _list(fields.get("content"))):
-        if content.get("type") == "diff":
-            texts.append(_diff_text(content))
-        elif content.get("type") == "content":
-            texts.append(_content_text(content.get("content")))
+    contents = _mappings(fields.get("content"))
+    texts = (_diff_text(c) if c.get("type") == "diff" else _content_text(c.get("content")) for c in contents)
     return "\n".join(filter(None, texts))
 
 
 def _diff_text(content: Mapping[str, Any]) -> str:
     path, old, new = (str(content.get(key) or "") for key in ("path", "oldText", "newText"))
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, lineterm="", n=2)
-    return "\n".join(lines)
+    return "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), path, path, lineterm="", n=2))

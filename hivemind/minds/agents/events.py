@@ -10,15 +10,19 @@ from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
 
+class Event:
+    """A step of a program's work."""
+
+
 @frozen
-class SessionOpened:
+class SessionOpened(Event):
     """The program has opened the session, or continues it."""
 
     session: str
 
 
 @frozen
-class AgentText:
+class AgentText(Event):
     """Text of the program, or its reasoning (`is_thought`): a whole message, or the next chunk of one.
 
     Chunks with different `message` ids belong to different messages.
@@ -31,14 +35,14 @@ class AgentText:
 
 
 @frozen
-class AgentPlan:
+class AgentPlan(Event):
     """The steps that the program intends to take, each with its status. Each plan replaces the one before it."""
 
     steps: tuple[tuple[str, str], ...]
 
 
 @frozen
-class ProgramCall:
+class ProgramCall(Event):
     """A call of one of the program's own tools, with all that is known. A later event with the same id replaces it.
 
     `kind` is the protocol's kind of call (read, edit, execute, fetch …), "" if unknown. `paths` are the files that it touches.
@@ -54,7 +58,7 @@ class ProgramCall:
 
 
 @frozen
-class ProgramCallResult:
+class ProgramCallResult(Event):
     """The result of the call `id`."""
 
     id: str
@@ -63,7 +67,7 @@ class ProgramCallResult:
 
 
 @frozen
-class UsageReport:
+class UsageReport(Event):
     """Usage of the whole run, or of a `part` of it; a part's later report replaces its earlier one.
 
     With `is_cumulative` the figures count from the beginning of the session, across processes.
@@ -75,7 +79,7 @@ class UsageReport:
 
 
 @frozen
-class PermissionRequest:
+class PermissionRequest(Event):
     """A request to allow a call. Answer it with `ProgramSession.answer`."""
 
     call: ProgramCall
@@ -83,7 +87,7 @@ class PermissionRequest:
 
 
 @frozen
-class OtherUpdate:
+class OtherUpdate(Event):
     """A message of a kind that the reader does not know."""
 
     kind: str
@@ -91,57 +95,26 @@ class OtherUpdate:
 
 
 @frozen
-class Problem:
+class Problem(Event):
     """The program's reason for an error; it may still go on."""
 
     reason: str
 
 
 @frozen
-class TurnEnd:
+class TurnEnd(Event):
     """The program has ended its turn, for a `reason`: end_turn, cancelled, refusal …"""
 
     reason: str = "end_turn"
 
 
 @frozen
-class Failure:
+class Failure(Event):
     """The program cannot go on: `reason` completes a sentence that begins with its name.
 
     Of the kind `session` it cannot continue the session, of `settings` it refuses its mode or model, of `login` a person has
-    to log in first.
+    to log in first. Of the kind `exit` it has ended, of `overrun` it has to be.
     """
 
     reason: str
-    kind: Literal["error", "session", "settings", "login"] = "error"
-
-
-@frozen
-class TooMuchOutput:
-    """The program has printed more than `limit` bytes, in one line or in all."""
-
-    limit: int
-
-
-@frozen
-class ProgramExit:
-    """The program's output has ended, with its exit `status`; None if it did not end."""
-
-    status: int | None
-
-
-Event = (
-    SessionOpened
-    | AgentText
-    | AgentPlan
-    | ProgramCall
-    | ProgramCallResult
-    | UsageReport
-    | PermissionRequest
-    | OtherUpdate
-    | Problem
-    | TurnEnd
-    | Failure
-    | TooMuchOutput
-    | ProgramExit
-)
+    kind: Literal["error", "session", "settings", "login", "exit", "overrun"] = "error"

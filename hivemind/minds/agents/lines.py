@@ -14,7 +14,7 @@ from hivemind.guarded import GuardedCommand
 from hivemind.json_text import read_json
 from hivemind.minds.agents import events
 from hivemind.minds.agents.profile import LineRule, Profile, as_text, value_at
-from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession
+from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession, too_much_output
 
 
 class LineSession(ProgramSession):
@@ -34,7 +34,7 @@ class LineSession(ProgramSession):
             yield from read_line(self._profile, text)
         self._partial_line += rest
         if len(self._partial_line) > MAX_LINE_BYTES:
-            yield events.TooMuchOutput(MAX_LINE_BYTES)
+            yield too_much_output(MAX_LINE_BYTES)
 
     def answer(self, request: events.PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:
         """Answer the call of the tool `permission` that waits on the request's connection, in the form of Claude Code."""
@@ -49,7 +49,7 @@ class LineSession(ProgramSession):
     def _ending(self, status: int | None) -> Iterator[events.Event]:
         if status == 0:
             yield events.TurnEnd()
-        yield events.ProgramExit(status)
+        yield from super()._ending(status)
 
 
 def permission_request(profile: Profile, arguments: Mapping[str, Any], connection: socket) -> events.PermissionRequest:

@@ -17,18 +17,8 @@ from typing import IO, Any, Literal
 from hivemind import fs
 from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
 from hivemind.guarded import GuardedCommand
-from hivemind.minds.agents import relay
-from hivemind.minds.agents.acp import start_acp
-from hivemind.minds.agents.events import (
-    AgentText,
-    Failure,
-    PermissionRequest,
-    Problem,
-    ProgramExit,
-    TooMuchOutput,
-    TurnEnd,
-    UsageReport,
-)
+from hivemind.minds.agents import events, relay
+from hivemind.minds.agents.acp import AcpSession
 from hivemind.minds.agents.lines import LineSession
 from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
@@ -148,34 +138,31 @@ class AgentMind:
         config_path = files / "attached.json"
         fs.write(config_path, json.dumps(relay_config), durable=False)
         relay_command = [sys.executable, "-I", "-S", relay.__file__, os.fspath(config_path)]
-        program_arguments = self.profile.arguments(self.config, relay_command, files, session)
         exit_s = min(EXIT_S, self.config.quiet_s)
 
         def launch(stdin: IO[bytes]) -> GuardedCommand:
             """Start the command line, in a box if there is one."""
             environment = self.profile.prepare(self.config, relay_command, files, is_boxed=self.box.is_boxed)
             environment |= {} if traceparent is None else {"TRACEPARENT": traceparent}
-            command = [self.path, *program_arguments]
-            if not self.box.is_boxed:
-                return GuardedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)
-            own_arguments = self.profile.arguments(self.config, relay_command, files, None)  # a session's id is no file
-            box = self._running_box = ProgramBox(
-                command, environment, folder=folder, home=files / "home",
-                folders={**folders, files: False, **_sockets(relay_config)}, files=[relay.__file__, *own_arguments],
-                login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
-                socket=_socket_path(files), is_read_only=is_read_only,
-            )  # fmt: skip
+            command = [self.path, *self.profile.arguments(self.config, relay_command, files, session)]
             with ExitStack() as stack:
-                stack.callback(box.close)
-                program = GuardedCommand(
-                    box.command, folder=folder, environment=box.environment, stdin=stdin, stderr=errors
-                )
+                if self.box.is_boxed:
+                    own_arguments = self.profile.arguments(self.config, relay_command, files, None)  # no session's id
+                    box = self._running_box = ProgramBox(
+                        command, environment, folder=folder, home=files / "home",
+                        folders={**folders, files: False, **_sockets(relay_config)}, files=[relay.__file__, *own_arguments],
+                        login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
+                        socket=_socket_path(files), is_read_only=is_read_only,
+                    )  # fmt: skip
+                    stack.callback(box.close)
+                    command, environment = box.command, box.environment
+                program = GuardedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)
                 program.call_at_end(stack.pop_all().close)
             return program
 
         try:
             if self.profile.protocol == "acp":
-                return start_acp(
+                return AcpSession(
                     launch, self.config, self.profile, folder=folder, relay_command=relay_command, prompt=prompt,
                     session=session, exit_s=exit_s,
                 )  # fmt: skip
@@ -220,7 +207,7 @@ class ProgramAnswer:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.reports: list[UsageReport] = []
+        self.reports: list[events.UsageReport] = []
         self.announcement = self.problem = ""
         self.failure: str | None = None
         self.is_over = False
@@ -241,25 +228,21 @@ class ProgramAnswer:
         """Read the events that have come. Permissions are refused."""
         for event in program.read():
             match event:
-                case AgentText(is_thought=False):
+                case events.AgentText(is_thought=False):
                     joins = event.is_chunk and self._follows_chunk
                     self.texts[-1:] = [self.texts[-1] + event.text] if joins else [*self.texts[-1:], event.text]
-                case PermissionRequest():
-                    program.answer(event, is_allowed=False)
-                case UsageReport():
+                case events.UsageReport():
                     self.reports.append(event)
-                case Problem():
+                    continue
+                case events.PermissionRequest():
+                    program.answer(event, is_allowed=False)
+                case events.Problem():
                     self.problem = event.reason
-                case Failure():
-                    self.failure, self.is_over = event.reason, True
-                case TurnEnd():
+                case events.TurnEnd():
                     self.is_over = True
-                case TooMuchOutput():
-                    self.failure, self.is_over = f"printed more than {event.limit:,} bytes", True
-                case ProgramExit() if not self.is_over:
-                    self.failure, self.is_over = f"ended with status {event.status}", True
-            if not isinstance(event, UsageReport):
-                self._follows_chunk = isinstance(event, AgentText) and event.is_chunk
+                case events.Failure() if not self.is_over:
+                    self.failure, self.is_over = event.reason, True
+            self._follows_chunk = isinstance(event, events.AgentText) and event.is_chunk
 
 
 def _socket_path(files: Path) -> str:

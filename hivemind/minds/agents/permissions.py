@@ -6,30 +6,31 @@ import hashlib
 import json
 import shlex
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from hivemind.minds.agents.events import ProgramCall
 
 Policy = Literal["allow", "ask", "deny"]
+Rule = Literal["allow", "ask", "deny", "commands"]
 PermissionClass = Literal["read", "edit", "execute", "fetch", "other"]
 
-_CLASSES: dict[str, PermissionClass] = {
-    "read": "read",
-    "search": "read",
-    "think": "read",
-    "edit": "edit",
-    "delete": "edit",
-    "move": "edit",
-    "execute": "execute",
-    "fetch": "fetch",
+_KINDS: dict[PermissionClass, tuple[str, ...]] = {
+    "read": ("read", "search", "think"),
+    "edit": ("edit", "delete", "move"),
 }
-_DEFAULTS: dict[PermissionClass, Policy] = {"read": "allow", "edit": "allow", "fetch": "ask", "other": "ask"}
+_CLASSES = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
+_CLASSES |= {"execute": "execute", "fetch": "fetch"}
+_DEFAULTS: dict[PermissionClass, Rule] = {"read": "allow", "edit": "allow", "fetch": "ask", "other": "ask"}
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "/bin/sh", "/bin/bash", "/usr/bin/bash"})
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "&"})
 
 
 def decide(
-    call: ProgramCall, permissions: Mapping[Any, str], commands: Collection[str] = (), *, is_boxed: bool = False
+    call: ProgramCall,
+    permissions: Mapping[PermissionClass, Rule],
+    commands: Collection[str] = (),
+    *,
+    is_boxed: bool = False,
 ) -> Policy:
     """Decide on a call by its kind. The hive's own tools are always allowed.
 
@@ -39,15 +40,12 @@ def decide(
     if call.is_hive_tool:
         return "allow"
     permission_class = _CLASSES.get(call.kind, "other")
-    policy = permissions.get(permission_class)
-    if policy is None and permission_class == "execute":
-        policy = "commands" if commands else "allow" if is_boxed else "ask"
+    default: Rule = "commands" if commands else "allow" if is_boxed else "ask"
+    policy: Rule = permissions.get(permission_class) or _DEFAULTS.get(permission_class, default)
     if policy == "commands":
         programs = _programs(command_of(call))
         return "allow" if programs and programs <= set(commands) else "ask"
-    if policy is None:
-        return _DEFAULTS[permission_class]
-    return "deny" if policy == "deny" else "allow" if policy == "allow" else "ask"
+    return policy
 
 
 def call_key(call: ProgramCall) -> str:

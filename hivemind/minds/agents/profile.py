@@ -26,16 +26,8 @@ from hivemind.sandbox import Hosts
 
 SHIPPED = ("claude", "codex", "gemini", "opencode", "qwen", "kimi", "goose")
 _INHERITED_VARIABLES = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-)
+    "PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"
+)  # fmt: skip
 _Paths = str | list[str]
 _MAX_FIGURE = 2**53  # larger numbers are no counts
 
@@ -75,11 +67,7 @@ class UsagePaths(StrictModel):
         def total(paths: _Paths) -> float:
             values = [value_at(message, path) for path in ([paths] if isinstance(paths, str) else paths)]
             numbers = (number for value in values for number in (value if isinstance(value, list) else [value]))
-            return sum(
-                number
-                for number in numbers
-                if isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= _MAX_FIGURE
-            )
+            return sum(n for n in numbers if type(n) is int or type(n) is float if 0 < n <= _MAX_FIGURE)
 
         return Usage(
             int(total(self.tokens_in)), int(total(self.tokens_out)), total(self.money), cached=int(total(self.cached)),
@@ -207,7 +195,7 @@ class Profile(StrictModel):
         changes: dict[str, Any] = {"protocol": profile.protocol if config.acp is None else "acp"}
         if changes["protocol"] == "acp":
             acp = profile.acp
-            changes |= {"program": acp.program or profile.program, "install": acp.install or profile.install}
+            changes |= {name: getattr(acp, name) or getattr(profile, name) for name in ("program", "install")}
             changes |= {
                 "words": acp.words,
                 "files": acp.files,
@@ -266,14 +254,10 @@ class Profile(StrictModel):
         is resumed.
         """
         substitutions = self._substitutions(config, relay_command, files)
-        lists = {
-            "$resume": self.resume if session else (),
-            "$session": [Template(argument).substitute(id=session) for argument in self.session] if session else (),
-            "$model": [Template(argument).substitute(model=config.model) for argument in self.model]
-            if config.model
-            else (),
-            "$args": config.args,
-        }
+        session_words = [Template(word).substitute(id=session) for word in self.session if session]
+        model_words = [Template(word).substitute(model=config.model) for word in self.model if config.model]
+        lists: dict[str, Sequence[str]] = {"$session": session_words, "$model": model_words, "$args": config.args}
+        lists["$resume"] = self.resume if session else ()
         program_arguments: list[str] = []
         for word in self.words:
             program_arguments += lists[word] if word in lists else [Template(word).substitute(substitutions)]
@@ -289,8 +273,8 @@ class Profile(StrictModel):
         substitutions = self._substitutions(config, relay_command, files)
         for name, text in self.files.items():
             write_below(files, name, Template(text).substitute(substitutions))
-        own = {name: Template(text).substitute(substitutions) for name, text in self.environment.items()}
-        own = {name: value for name, value in own.items() if value}
+        values = ((name, Template(text).substitute(substitutions)) for name, text in self.environment.items())
+        own = {name: value for name, value in values if value}
         names = (*_INHERITED_VARIABLES, *(() if config.login else self.keys), *config.env)
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         environment = {**own, **inherited}

@@ -37,25 +37,17 @@ class _Relay:
                     self._handle_request(request["id"], str(request["method"]), request.get("params") or {})
 
     def _handle_request(self, request_id: object, method: str, params: Mapping[str, Any]) -> None:
+        information = {
+            "protocolVersion": params.get("protocolVersion", "2025-06-18"), "capabilities": {"tools": {}},
+            "serverInfo": {"name": "hivemind", "version": "1"}, "instructions": self._config["instructions"],
+        }  # fmt: skip
+        results = {"initialize": information, "tools/list": {"tools": self._config["tools"]}, "ping": {}}
         if method == "tools/call":
             threading.Thread(target=self._call, args=(request_id, params), daemon=True).start()
-            return
-        result = self._result(method, params)
-        if result is None:
-            self._send({"id": request_id, "error": {"code": _NO_METHOD, "message": f"unknown method {method}"}})
+        elif method in results:
+            self._send({"id": request_id, "result": results[method]})
         else:
-            self._send({"id": request_id, "result": result})
-
-    def _result(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        if method == "initialize":
-            return {
-                "protocolVersion": params.get("protocolVersion", "2025-06-18"), "capabilities": {"tools": {}},
-                "serverInfo": {"name": "hivemind", "version": "1"},
-                "instructions": self._config["instructions"],
-            }  # fmt: skip
-        if method == "tools/list":
-            return {"tools": self._config["tools"]}
-        return {} if method == "ping" else None
+            self._send({"id": request_id, "error": {"code": _NO_METHOD, "message": f"unknown method {method}"}})
 
     def _call(self, request_id: object, params: Mapping[str, Any]) -> None:
         call = {

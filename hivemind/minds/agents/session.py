@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from hivemind.guarded import GuardedCommand
-from hivemind.minds.agents.events import Event, PermissionRequest, ProgramExit, TooMuchOutput
+from hivemind.minds.agents.events import Event, Failure, PermissionRequest
 
 MAX_LINE_BYTES = 8 << 20
 _MAX_OUTPUT_BYTES = 256 << 20
@@ -43,7 +42,7 @@ class ProgramSession:
         return []
 
     def read(self) -> Iterator[Event]:
-        """Yield the events of the output that is there. After `ProgramExit` or `TooMuchOutput`, there are no more."""
+        """Yield the events of the output that is there. After a failure of the kinds `exit` and `overrun`, there are no more."""
         for _ in range(_CHUNKS):
             try:
                 chunk = os.read(self.descriptors[0], _CHUNK)
@@ -54,7 +53,7 @@ class ProgramSession:
                 return
             self._size += len(chunk)
             if self._size > _MAX_OUTPUT_BYTES:
-                yield TooMuchOutput(_MAX_OUTPUT_BYTES)
+                yield too_much_output(_MAX_OUTPUT_BYTES)
                 return
             yield from self._events(chunk)
 
@@ -74,13 +73,19 @@ class ProgramSession:
         raise NotImplementedError
 
     def _ending(self, status: int | None) -> Iterator[Event]:
-        yield ProgramExit(status)
+        if status is None:
+            yield Failure("closed its output and did not end", "overrun")
+        else:
+            yield Failure(f"ended with status {status}", "exit")
 
     def __enter__(self) -> Self:
         self._command.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._command.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._command.__exit__(*error)
+
+
+def too_much_output(limit: int) -> Failure:
+    """Return the failure of a program that has printed more than `limit` bytes, in one line or in all."""
+    return Failure(f"printed more than {limit:,} bytes", "overrun")
