@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -21,6 +22,7 @@ from hivemind.fs import load_dataclass, save_dataclass
 from hivemind.fs.paths import names_in
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.parts import Parts
+from hivemind.presence.watching import supervisor_lock
 from hivemind.taskrun.conversation import open_thread, usage_of
 from hivemind.tasks import read_outcome
 from hivemind.tasks.folder import ended_at, ended_folder, open_log
@@ -31,6 +33,7 @@ from hivemind.trace_context import TraceContext
 _KIND, _VERSION = "telemetry", 1
 _ENDS = {"task.done": "done", "task.failed": "failed", "task.cancelled": "cancelled"}
 _MAX_SPANS = 200  # that are sent at once
+_MAX_FIRST_EVENTS = 10_000  # that are searched for the start of the swarm
 _log = logging.getLogger(__name__)
 Spans = list[ReadableSpan]
 
@@ -79,10 +82,20 @@ class TraceFollower:
         self._rewind()
 
     def _first_position(self) -> TracePosition:
-        """Return the position at which a hive begins: its active tasks are read from their first line, nothing else is."""
+        """Return the position at which a hive begins: the start of the swarm, and the first lines of active tasks."""
+        holder, journal = supervisor_lock(self._hive.layout.locks).holder() or {}, self._hive.journal
+        began_at = datetime.fromisoformat(str(holder["since"])).timestamp() if "since" in holder else time.time()
+        seq = journal.seq
+        for event in journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
+            if event.payload.get("time", 0) >= int(began_at):
+                seq = event.seq - 1
+                break
         active = [name for name in names_in(self._hive.layout.active) if not name.startswith(".")]
-        logs = {name: sum(1 for _ in log.records()) for name, log in self._agent_logs().items()}
-        return TracePosition(self._hive.journal.seq, dict.fromkeys(active, 0), logs)
+        logs = {
+            name: sum(line.get("time", 0) < began_at for line in log.records())
+            for name, log in self._agent_logs().items()
+        }
+        return TracePosition(seq, dict.fromkeys(active, 0), logs)
 
     def _rewind(self) -> None:
         """Return to the last saved position."""
