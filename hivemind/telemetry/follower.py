@@ -22,7 +22,6 @@ from hivemind.fs import load_dataclass, save_dataclass
 from hivemind.fs.paths import names_in
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.parts import Parts
-from hivemind.presence.watching import supervisor_lock
 from hivemind.taskrun.conversation import open_thread, usage_of
 from hivemind.tasks import read_outcome
 from hivemind.tasks.folder import ended_at, ended_folder, open_log
@@ -33,7 +32,7 @@ from hivemind.trace_context import TraceContext
 _KIND, _VERSION = "telemetry", 1
 _ENDS = {"task.done": "done", "task.failed": "failed", "task.cancelled": "cancelled"}
 _MAX_SPANS = 200  # that are sent at once
-_MAX_FIRST_EVENTS = 10_000  # that are searched for the start of the swarm
+_FIRST_S, _MAX_FIRST_EVENTS = 60.0, 10_000
 _log = logging.getLogger(__name__)
 Spans = list[ReadableSpan]
 
@@ -82,12 +81,10 @@ class TraceFollower:
         self._rewind()
 
     def _first_position(self) -> TracePosition:
-        """Return the position at which a hive begins: the start of the swarm, and the first lines of active tasks."""
-        holder, journal = supervisor_lock(self._hive.layout.locks).holder() or {}, self._hive.journal
-        began_at = datetime.fromisoformat(str(holder["since"])).timestamp() if "since" in holder else time.time()
-        seq = journal.seq
-        for event in journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
-            if event.payload.get("time", 0) >= int(began_at):
+        """Return the position at which a hive begins: the last minute, since agents start before this process, and active tasks."""
+        began_at, seq = time.time() - _FIRST_S, self._hive.journal.seq
+        for event in self._hive.journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
+            if event.payload.get("time", 0) >= began_at:
                 seq = event.seq - 1
                 break
         active = [name for name in names_in(self._hive.layout.active) if not name.startswith(".")]
@@ -167,7 +164,7 @@ class TraceFollower:
         outcome, text, spans = _ENDS[event.kind], read_outcome(folder), []
         with _logged_errors(), boundary("task's record", folder):
             end, claimed = ended_at(folder), datetime.fromisoformat(record.claim.claimed).timestamp()
-            spans = [*task.spans.end(end)]
+            spans = [*task.spans.open_spans(end)]
             landing = record.kept.get("landing") or {}
             agent = str(landing.get("agent") or record.claim.agent)
             context = task.spans.context

@@ -11,6 +11,8 @@ import pytest
 
 from hivemind.layout import Layout
 from hivemind.presence.identity import holder_pid
+from tests.agent.test_program import FINISH, PROFILE
+from tests.coding.fake_agent import OWN_SPAN
 from tests.minds.server import Request, model_server
 from tests.swarm.conftest import Swarm
 from tests.swarm.test_divided_work import BOAT, MIND
@@ -114,6 +116,9 @@ def test_content_is_sent_if_the_hive_says_so(hive: Swarm, receiver: Collector) -
     [task] = [span for span in receiver.spans.values() if span.name.startswith("invoke_agent") and not span.parent]
     assert "What moves a rowing boat?" in task.attributes["gen_ai.input.messages"]
     assert "oars" in task.attributes["gen_ai.output.messages"]
+    [check] = receiver.named("execute_tool check_citations")  # by a colleague, by rule
+    assert check.trace == task.trace
+    assert receiver.spans[check.parent].parent == task.id
 
 
 PATIENT = """
@@ -183,3 +188,48 @@ def test_a_collector_that_never_answers_delays_no_task_and_no_end(hive: Swarm, r
     receiver.may_answer.set()
     hive.run("up", "--until-idle", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
     assert [span for span in receiver.spans.values() if not span.parent]
+
+
+def test_a_coding_agents_calls_are_within_its_own_span_in_the_trace_of_its_task(
+    hive: Swarm, receiver: Collector
+) -> None:
+    (hive.root / "agents/profiles").mkdir(parents=True)
+    (hive.root / "agents/profiles/fake.yaml").write_text(PROFILE)
+    only({"ada": {"mind": {"agent": "fake"}, "sandbox": "none"}}, hive)
+    hive.drop("boats.md", f"Write a file.\n!write notes.txt five words\n!call check_mailbox {{}}\n{FINISH}\n")
+    hive.run("up", "--until-idle", FAKE_KEY="its-own-key", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+    [task] = receiver.named("invoke_agent ada")
+    [run] = receiver.named("invoke_agent fake")
+    [own_call] = receiver.named("execute_tool write")
+    calls = receiver.named("execute_tool check_mailbox") + receiver.named("execute_tool finish_task")
+    assert (run.parent, own_call.parent) == (task.id, task.id)
+    assert [call.parent for call in calls] == [OWN_SPAN, OWN_SPAN]
+    assert {span.trace for span in receiver.sent} == {task.trace}
+
+
+ASKING = """
+import json, sys
+
+said, name = sys.stdin.read(), sys.argv[1]
+letter = json.loads(said)["turn"]["about"]
+question = {"to": ["bob"], "subject": "Boats", "body": "How many boats?", "expects_reply": True}
+if name == "bob":
+    calls = [("reply_mail", {"id": letter["id"], "body": "Two."})]
+else:
+    calls = [("send_mail", question), ("finish_step", {}), ("finish_task", {"result": "Asked."})]
+print(json.dumps({"calls": [{"tool": tool, "arguments": arguments} for tool, arguments in calls]}))
+"""
+
+
+def test_a_colleagues_turn_about_a_letter_is_in_the_trace_of_the_task_that_wrote_it(
+    hive: Swarm, receiver: Collector
+) -> None:
+    (hive.root / "mind.py").write_text(ASKING)
+    only({name: {"mind": {"command": [sys.executable, "mind.py", name]}} for name in ("ada", "bob")}, hive)
+    hive.drop("boats.md", "---\nassignee: ada\nsteps: [{title: Ask}]\n---\nAsk bob.\n")
+    hive.run("up", "--until-idle", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+    [task], [turn] = receiver.named("invoke_agent ada"), receiver.named("invoke_agent bob")
+    assert (turn.trace, turn.parent) == (task.trace, task.id)
+    [reply] = receiver.named("execute_tool reply_mail")
+    assert (reply.parent, reply.attributes["gen_ai.agent.name"]) == (turn.id, "bob")
+    assert turn.start <= reply.start <= reply.end <= turn.end
