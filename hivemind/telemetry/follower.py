@@ -55,7 +55,7 @@ class OpenTask:
         self.usage: dict[str, tuple[int, int]] = {}
         self.began_at: float | None = None
 
-    def take(self, line: Mapping[str, Any]) -> Spans:
+    def ended_spans(self, line: Mapping[str, Any]) -> Spans:
         """Return the spans that end with the next line."""
         self.line_count += 1
         try:
@@ -65,7 +65,7 @@ class OpenTask:
                     usage = usage_of(line)
                     key = str(line.get("answered") or line.get("request") or len(self.usage))
                     self.usage[key] = usage.tokens_in, usage.tokens_out
-                return [*self.spans.take(line)]
+                return [*self.spans.line_spans(line)]
         except HivemindError as error:
             _log.warning("%s", error)
             return []
@@ -77,11 +77,18 @@ class TraceFollower:
     def __init__(self, hive: Parts, factory: SpanFactory, send: Callable[[Spans], bool]) -> None:
         self._hive, self._factory, self._send = hive, factory, send
         self._path = hive.layout.state / "telemetry.json"
-        self._saved = load_dataclass(TracePosition, self._path, _KIND, _VERSION) or self._first_position()
+        self._saved = self._load() or self._first_position()
         self._rewind()
 
+    def _load(self) -> TracePosition | None:
+        try:
+            return load_dataclass(TracePosition, self._path, _KIND, _VERSION)
+        except HivemindError as error:
+            _log.warning("%s; traces begin anew", error)
+            return None
+
     def _first_position(self) -> TracePosition:
-        """Return the position at which a hive begins: the last minute, since agents start before this process, and active tasks."""
+        """Return where a hive begins: a minute ago, since agents start before this process, and at its active tasks."""
         began_at, seq = time.time() - _FIRST_S, self._hive.journal.seq
         for event in self._hive.journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
             if event.payload.get("time", 0) >= began_at:
@@ -103,17 +110,24 @@ class TraceFollower:
     def step(self) -> bool:
         """Send what has ended since the last step. Return False if it could not be sent; it is then sent again."""
         batch: Spans = []
-        for spans in self._new_spans():
-            batch += spans
-            if len(batch) >= _MAX_SPANS and not self._flush(batch):
-                return False
-        return self._flush(batch)
+        is_sent = False
+        try:
+            for spans in self._new_spans():
+                batch += spans
+                if len(batch) >= _MAX_SPANS and not self._flush(batch):
+                    return False
+            is_sent = self._flush(batch)
+        except (HivemindError, OSError) as error:  # the disk is full, or the journal cannot be read
+            _log.warning("traces wait: %s", error)
+        finally:
+            if not is_sent:
+                self._rewind()
+        return is_sent
 
     def _flush(self, batch: Spans) -> bool:
         sampled_spans = [span for span in batch if span.context.trace_flags.sampled]
         batch.clear()
         if sampled_spans and not self._send(sampled_spans):
-            self._rewind()
             return False
         if self._position != self._saved:
             save_dataclass(self._path, _KIND, _VERSION, self._position, durable=False)
@@ -146,7 +160,7 @@ class TraceFollower:
         task.log.path = os.path.join(folder, os.path.basename(task.log.path))
         with _logged_errors():
             for line in task.log.read():
-                spans = task.take(line)
+                spans = task.ended_spans(line)
                 if task.line_count > self._position.tasks[task_id]:
                     self._position.tasks[task_id] = task.line_count
                     yield spans
@@ -240,7 +254,7 @@ class TraceFollower:
         if "thread" in line:
             conversation = ConversationSpans(self._factory, context, attributes)
             for message in open_thread(self._hive.layout, agent, line["thread"], durable=False).records():
-                spans = [*conversation.take(message)]
+                spans = [*conversation.line_spans(message)]
                 yield from (span for span in spans if times[0] <= timestamp(message) <= times[1])
 
 

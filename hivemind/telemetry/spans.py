@@ -81,7 +81,7 @@ class ConversationSpans:
         self._answered: dict[str, Line] = {}
         self._calls: dict[str, tuple[Attributes, Line]] = {}
 
-    def take(self, line: Line) -> Iterator[ReadableSpan]:
+    def line_spans(self, line: Line) -> Iterator[ReadableSpan]:
         """Yield the spans that end with the next line. Malformed lines may raise any exception."""
         if "reserved" in line:
             yield from self._noted_requests()
