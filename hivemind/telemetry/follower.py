@@ -88,7 +88,7 @@ class TraceFollower:
             return None
 
     def _first_position(self) -> TracePosition:
-        """Return where a hive begins: a minute ago, since agents start before this process, and at its active tasks."""
+        """Save and return where a hive begins: a minute ago, since agents start before this process, and at active tasks."""
         began_at, seq = time.time() - _FIRST_S, self._hive.journal.seq
         for event in self._hive.journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
             if event.payload.get("time", 0) >= began_at:
@@ -99,7 +99,9 @@ class TraceFollower:
             name: sum(line.get("time", 0) < began_at for line in log.records())
             for name, log in self._agent_logs().items()
         }
-        return TracePosition(seq, dict.fromkeys(active, 0), logs)
+        position = TracePosition(seq, dict.fromkeys(active, 0), logs)
+        save_dataclass(self._path, _KIND, _VERSION, position, durable=False)
+        return position
 
     def _rewind(self) -> None:
         """Return to the last saved position."""
