@@ -521,7 +521,7 @@ class _ProgramRun:
                 with boundary("call"):
                     request = json.loads(raw)
                     call = ToolCall(
-                        str(request["tool"]), dict(request["arguments"]), traceparent=request["traceparent"]
+                        str(request["tool"]), dict(request["arguments"]), traceparent=request.get("traceparent")
                     )
                     token = str(request["token"])
             except Unreadable as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -31,6 +32,7 @@ from hivemind.trace_context import TraceContext
 _KIND, _VERSION = "telemetry", 1
 _ENDS = {"task.done": "done", "task.failed": "failed", "task.cancelled": "cancelled"}
 _MAX_SPANS = 200  # that are sent at once
+_FIRST_S, _MAX_FIRST_EVENTS = 60.0, 10_000
 _log = logging.getLogger(__name__)
 Spans = list[ReadableSpan]
 
@@ -53,7 +55,7 @@ class OpenTask:
         self.usage: dict[str, tuple[int, int]] = {}
         self.began_at: float | None = None
 
-    def take(self, line: Mapping[str, Any]) -> Spans:
+    def ended_spans(self, line: Mapping[str, Any]) -> Spans:
         """Return the spans that end with the next line."""
         self.line_count += 1
         try:
@@ -63,7 +65,7 @@ class OpenTask:
                     usage = usage_of(line)
                     key = str(line.get("answered") or line.get("request") or len(self.usage))
                     self.usage[key] = usage.tokens_in, usage.tokens_out
-                return [*self.spans.take(line)]
+                return [*self.spans.line_spans(line)]
         except HivemindError as error:
             _log.warning("%s", error)
             return []
@@ -75,14 +77,31 @@ class TraceFollower:
     def __init__(self, hive: Parts, factory: SpanFactory, send: Callable[[Spans], bool]) -> None:
         self._hive, self._factory, self._send = hive, factory, send
         self._path = hive.layout.state / "telemetry.json"
-        self._saved = load_dataclass(TracePosition, self._path, _KIND, _VERSION) or self._first_position()
+        self._saved = self._load() or self._first_position()
         self._rewind()
 
+    def _load(self) -> TracePosition | None:
+        try:
+            return load_dataclass(TracePosition, self._path, _KIND, _VERSION)
+        except HivemindError as error:
+            _log.warning("%s; traces begin anew", error)
+            return None
+
     def _first_position(self) -> TracePosition:
-        """Return the position at which a hive begins: its active tasks are read from their first line, nothing else is."""
+        """Save and return where a hive begins: a minute ago, since agents start before this process, and at active tasks."""
+        began_at, seq = time.time() - _FIRST_S, self._hive.journal.seq
+        for event in self._hive.journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
+            if event.payload.get("time", 0) >= began_at:
+                seq = event.seq - 1
+                break
         active = [name for name in names_in(self._hive.layout.active) if not name.startswith(".")]
-        logs = {name: sum(1 for _ in log.records()) for name, log in self._agent_logs().items()}
-        return TracePosition(self._hive.journal.seq, dict.fromkeys(active, 0), logs)
+        logs = {
+            name: sum(line.get("time", 0) < began_at for line in log.records())
+            for name, log in self._agent_logs().items()
+        }
+        position = TracePosition(seq, dict.fromkeys(active, 0), logs)
+        save_dataclass(self._path, _KIND, _VERSION, position, durable=False)
+        return position
 
     def _rewind(self) -> None:
         """Return to the last saved position."""
@@ -93,17 +112,24 @@ class TraceFollower:
     def step(self) -> bool:
         """Send what has ended since the last step. Return False if it could not be sent; it is then sent again."""
         batch: Spans = []
-        for spans in self._new_spans():
-            batch += spans
-            if len(batch) >= _MAX_SPANS and not self._flush(batch):
-                return False
-        return self._flush(batch)
+        is_sent = False
+        try:
+            for spans in self._new_spans():
+                batch += spans
+                if len(batch) >= _MAX_SPANS and not self._flush(batch):
+                    return False
+            is_sent = self._flush(batch)
+        except (HivemindError, OSError) as error:  # the disk is full, or the journal cannot be read
+            _log.warning("traces wait: %s", error)
+        finally:
+            if not is_sent:
+                self._rewind()
+        return is_sent
 
     def _flush(self, batch: Spans) -> bool:
         sampled_spans = [span for span in batch if span.context.trace_flags.sampled]
         batch.clear()
         if sampled_spans and not self._send(sampled_spans):
-            self._rewind()
             return False
         if self._position != self._saved:
             save_dataclass(self._path, _KIND, _VERSION, self._position, durable=False)
@@ -136,7 +162,7 @@ class TraceFollower:
         task.log.path = os.path.join(folder, os.path.basename(task.log.path))
         with _logged_errors():
             for line in task.log.read():
-                spans = task.take(line)
+                spans = task.ended_spans(line)
                 if task.line_count > self._position.tasks[task_id]:
                     self._position.tasks[task_id] = task.line_count
                     yield spans
@@ -154,7 +180,7 @@ class TraceFollower:
         outcome, text, spans = _ENDS[event.kind], read_outcome(folder), []
         with _logged_errors(), boundary("task's record", folder):
             end, claimed = ended_at(folder), datetime.fromisoformat(record.claim.claimed).timestamp()
-            spans = [*task.spans.end(end)]
+            spans = [*task.spans.open_spans(end)]
             landing = record.kept.get("landing") or {}
             agent = str(landing.get("agent") or record.claim.agent)
             context = task.spans.context
@@ -230,7 +256,7 @@ class TraceFollower:
         if "thread" in line:
             conversation = ConversationSpans(self._factory, context, attributes)
             for message in open_thread(self._hive.layout, agent, line["thread"], durable=False).records():
-                spans = [*conversation.take(message)]
+                spans = [*conversation.line_spans(message)]
                 yield from (span for span in spans if times[0] <= timestamp(message) <= times[1])
 
 

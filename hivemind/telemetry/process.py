@@ -29,6 +29,7 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _SENDING_S = 5.0  # with the SDK's own retries
 _LAST_S = 2.0  # for the spans of the last seconds
 _MAX_PAUSE_S = 60.0
+_REASON_CHARS = 200
 _log = logging.getLogger(__name__)
 
 
@@ -104,12 +105,12 @@ class _Sender(logging.Handler):
         self.is_failing = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the SDK's last message."""
-        self._reason = record.getMessage()
+        """Keep the SDK's first message about an export, which has the cause."""
+        self._reason = self._reason or record.getMessage()[:_REASON_CHARS]
 
     def send(self, spans: Sequence[ReadableSpan]) -> bool:
         """Send spans. Return False if the collector has not taken them."""
-        was_failing, self.is_failing = self.is_failing, True  # until it has answered
+        was_failing, self.is_failing, self._reason = self.is_failing, True, ""  # failing until it has answered
         self.is_failing = self._exporter.export(spans).name != "SUCCESS"
         if self.is_failing != was_failing:
             problem = f"wait: {self._collector} does not take them: {self._reason}" if self.is_failing else None

@@ -81,7 +81,7 @@ class ConversationSpans:
         self._answered: dict[str, Line] = {}
         self._calls: dict[str, tuple[Attributes, Line]] = {}
 
-    def take(self, line: Line) -> Iterator[ReadableSpan]:
+    def line_spans(self, line: Line) -> Iterator[ReadableSpan]:
         """Yield the spans that end with the next line. Malformed lines may raise any exception."""
         if "reserved" in line:
             yield from self._noted_requests()
@@ -97,13 +97,13 @@ class ConversationSpans:
                 yield self._request_span(request, line)
             self._calls |= {call["id"]: (call, line) for call in line.get("calls", ())}
         elif line.get("role") == "tool" and line["call_id"] in self._calls:
-            yield self._call_span(line["call_id"], line)
+            yield self._call_span(line["call_id"], line, timestamp(line))
 
-    def end(self, at: float) -> Iterator[ReadableSpan]:
+    def open_spans(self, end: float) -> Iterator[ReadableSpan]:
         """Yield the spans that were open when the conversation ended."""
         yield from self._noted_requests()
         for call_id in [*self._calls]:
-            yield self._call_span(call_id, {"at": datetime.fromtimestamp(at).astimezone().isoformat()})
+            yield self._call_span(call_id, {}, end)
 
     def _noted_requests(self) -> Iterator[ReadableSpan]:
         """Yield the requests that led to no message, each with its last report."""
@@ -131,9 +131,8 @@ class ConversationSpans:
             {"gen_ai.output.messages": message_json("assistant", line.get("text"))}, error=error, kind=kind,
         )  # fmt: skip
 
-    def _call_span(self, call_id: str, line: Line) -> ReadableSpan:
+    def _call_span(self, call_id: str, line: Line, end: float) -> ReadableSpan:
         call, answer = self._calls.pop(call_id)
-        end = timestamp(line)
         attributes = {**self._attributes, "gen_ai.agent.name": answer.get("agent")}
         start = end - line["seconds"] if "seconds" in line else min(end, timestamp(answer))
         return self._factory.tool_span(self.context, call, (start, end), line, attributes)

@@ -167,7 +167,7 @@ def _request_review(session: Session, state: CriteriaReview, answer: str) -> Cri
             _request_text(session, state, answer), by=session.agent, parent=work.task.id, id=task_id,
             title=f"Review: {work.task.title}"[:200],
             assignee=reviewers[sum(task_id.encode()) % len(reviewers)] if is_assigned else None,
-            role=None if is_assigned else review.by,
+            role=None if is_assigned else review.by, traceparent=session.traceparent,
         )  # fmt: skip
         ring_all(hive)
     return _save(session, replace(state, made=number, round=state.round + 1, task=task_id, missing=()))

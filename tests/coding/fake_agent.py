@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+OWN_SPAN = "b7ad6b7169203331"
 HOME = Path(os.environ.get("FAKE_HOME", os.environ["HOME"]))
 
 
@@ -45,7 +46,10 @@ class Hive:
         return json.loads(self._server.stdout.readline())["result"]
 
     def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        return self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"]
+        trace = os.environ.get("TRACEPARENT", "").split("-")
+        meta = {"traceparent": "-".join([*trace[:2], OWN_SPAN, "01"])} if len(trace) > 1 else {}
+        params = {"name": tool, "arguments": arguments, "_meta": meta}
+        return self.ask("tools/call", params)["content"][0]["text"]
 
 
 def ids_in(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.tasks import TaskMoved
+from hivemind.tasks.record import load
 from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
 from tests.waiting import until
@@ -39,6 +40,8 @@ def test_a_task_for_any_hive_is_worked_on_where_an_agent_is_idle_and_its_result_
     task = munich.claimed()
     assert (task.text, task.maker, task.project) == ("Add the figures.\n", "human@berlin", "spring")
     assert (task.files / "data/figures.csv").read_text() == "1,2\n"
+    given_trace, trace = load(berlin.hive.layout.active / "report").trace, load(task.path).trace
+    assert (trace.trace, trace.parent) == (given_trace.trace, given_trace.span)
     until(lambda: "munich works on it" in berlin.command("task", "show", "report"))
     assert "1 task elsewhere" in berlin.command("status")
     assert "1 task of other hives here" in munich.command("status")

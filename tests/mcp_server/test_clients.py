@@ -262,3 +262,20 @@ def test_an_agents_file_narrows_the_tools(hive):
             assert "the tool 'claim_task' does not exist" in (await claude.refused("claim_task"))["message"]
 
     run(scenario)
+
+
+def test_the_span_that_a_call_brings_in_its_meta_is_recorded_with_the_call(hive):
+    span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    async def scenario():
+        async with hive.member("claude") as claude:
+            await claude.client.call_tool("check_mailbox", {}, meta={"traceparent": span})
+            hive.run("task", "add", "Look at it.", "--id", "look", "--assignee", "claude")
+            await claude.ask("claim_task")
+            await claude.client.call_tool("check_mailbox", {}, meta={"traceparent": span})
+
+    run(scenario)
+    log = json.loads((hive.root / ".hive/agents/claude/log.jsonl").read_text().splitlines()[1])
+    assert log["calls"][0]["traceparent"] == span
+    lines = (hive.root / "tasks/active/look/messages.jsonl").read_text().splitlines()
+    assert span in [call.get("traceparent") for line in map(json.loads, lines) for call in line.get("calls", ())]
