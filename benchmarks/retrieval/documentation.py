@@ -39,13 +39,16 @@ _FOLDERS = {
     "debian-reference-de": ("", [""], ".html"),
     "npm": ("", [""], ".md"),
     "vim": ("", [""], ".txt"),
+    "celery": ("", [""], ".rst"),
+    "exim": ("", [""], ".html"),
+    "gimp-fr": ("", [""], ".html"),
 }
 _K = 60  # of reciprocal rank fusion, as is usual
 _DEPTH = 10
 _DRAWN = 4_000  # samples of a bootstrap
 _Z = 1.645  # of Wilson's interval: its lower end is exceeded with 95 %, both ends hold 90 %
 _TARGET = re.compile(r"\]\([^)]*\)")
-_WORDS = {"questions.jsonl": re.compile(r"[a-z0-9]+"), "shipped.jsonl": re.compile(r"[^\W_]+")}
+_SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,10 @@ class Question:
 
     def is_answered_by(self, path: str, text: str) -> bool:
         """Whether a text from a file (relative as in the questions) has the words that answer."""
-        if self.source == "shipped.jsonl":
-            words = _WORDS[self.source].findall(unicodedata.normalize("NFKC", text).casefold())
+        if self.source == "questions.jsonl":
+            words = re.findall(r"[a-z0-9]+", _TARGET.sub("]", text).lower())
         else:
-            words = _WORDS[self.source].findall(_TARGET.sub("]", text).lower())
+            words = re.findall(r"[^\W_]+", unicodedata.normalize("NFKC", text).casefold())
         return any(path == file and wanted in _prints(words, many) for file, many, wanted in self.answers)
 
 
@@ -79,7 +82,7 @@ def _prints(words: Sequence[str], many: int) -> set[str]:
 def questions(half: str | None = None) -> list[Question]:
     """The questions of a half ("tune", "held"), or all."""
     found = []
-    for source in _WORDS:
+    for source in _SOURCES:
         for line in (Path(__file__).parent / source).read_text().splitlines():
             told = json.loads(line)
             answers = tuple((os.path.normpath(one["file"]), one["words"], one["print"]) for one in told["answers"])

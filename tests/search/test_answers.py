@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.embedding import Embedder, HashingEmbedder
+from hivemind.embedding import Embedder, HashingEmbedder, MiniLM
+from hivemind.embedding.local import is_installed
 from hivemind.layout import Layout
 from hivemind.search import Confidence, merge_hits, quote_span
 from hivemind.search.words import Stemmer
@@ -59,6 +60,29 @@ def test_words_alone_make_nothing_sure(tmp_path: Path) -> None:
     found = asked(tmp_path, "When does the lease of a berth end?", None)
     assert found is not None
     assert found.level == "likely"
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
+def test_a_passage_beside_others_that_are_as_near_is_not_sure(tmp_path: Path) -> None:
+    sure = asked(tmp_path / "one", "When does the lease of a berth end?", MiniLM())
+    for number in range(4):
+        more = tmp_path / f"two/hive/knowledge/{number}.md"
+        more.parent.mkdir(parents=True, exist_ok=True)
+        more.write_text(f"# Pier {number}\n\nThe lease of a berth at pier {number} does end in the {number}th year.\n")
+    doubtful = asked(tmp_path / "two", "When does the lease of a berth end?", MiniLM())
+    assert sure is not None
+    assert doubtful is not None
+    assert (sure.level, "other passages are as near" in sure.reason) == ("sure", False)
+    assert doubtful.level != "sure"
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
+def test_a_number_that_is_asked_for_and_not_quoted_is_missed(tmp_path: Path) -> None:
+    with_number = asked(tmp_path / "one", "How many boats does the fleet have?", MiniLM())
+    without = asked(tmp_path / "two", "How many kinds of wood is an oar made of?", MiniLM())
+    assert with_number is not None
+    assert without is not None
+    assert ("it has no number" in with_number.reason, "it has no number" in without.reason) == (False, True)
 
 
 def quote(text: str, question: Sequence[str], near: float | None = None) -> str:

@@ -113,6 +113,18 @@ def test_each_word_that_is_asked_is_compared_with_those_of_an_item() -> None:
     assert [near[at].position for at in range(4)] == [pytest.approx(at) for at in (1 / 6, 5 / 6, 0.5, 0.5)]
 
 
+def test_the_weakest_word_is_looked_for_where_all_words_are_near_each_other() -> None:
+    together, apart = "a z " + "c " * 30, "a " + "c " * 30 + "z"
+    with closing(sqlite3.connect(":memory:")) as sql:
+        sql.execute(PARTS[0])
+        for at, meaning in enumerate(embed_texts(Letters(), [together, apart, "a", together])):
+            store_parts(sql, at, "letters", meaning.parts)
+        near = compare_parts(sql, "letters", embed_question(Letters(), "a z"), {key: key for key in range(4)})
+    missing = 1 - 4 / 32
+    assert [near[at].weakest_word for at in range(4)] == pytest.approx([1.0, missing, missing, 1.0])
+    assert [near[at].word_similarity for at in range(2)] == pytest.approx([1.0, 1.0])
+
+
 @pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
 def test_minilm_says_what_words_mean_where_they_stand() -> None:
     texts = ["The bank of the river was green. " * 60, "A bank has money.", ""]
