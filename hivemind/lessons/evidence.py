@@ -14,7 +14,7 @@ from hivemind.frozen import frozen
 _RETURNED = re.compile(r"Not landed: `([^`\n]+)` fails on your work")
 _PASSING = re.compile(
     r"timed? ?out|time limit|time was up|temporar|network|connection|unreachable|could not resolve|name resolution|try again"
-    r"|too many requests"
+    r"|too many requests|(?:already|still|is) running|in progress|\bbusy\b"
     r"|\b(?:429|502|503|504)\b|non-fast-forward|fetch first|index\.lock|is locked|no space left|broken pipe",
     re.IGNORECASE,
 )
@@ -35,6 +35,7 @@ _IDLE_FLAG = re.compile(
 )
 """Flags that select, repeat or show: with them a command may pass by chance, or because it does less."""
 _GOALS = {"test": "check", "check": "check", "verify": "check", "lint": "lint", "build": "build", "compile": "build"}
+_MATERIAL = re.compile(r"<material.*?</material>", re.DOTALL)
 _EDITS = frozenset({"write_file", "edit_file", "apply_patch", "Write", "Edit", "MultiEdit", "NotebookEdit"})
 _PATCHED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 _EDIT_KINDS = frozenset({"edit", "delete", "move"})
@@ -114,10 +115,14 @@ class Trail:
         that passed stands in for the failed one, or the failed one passes right after it.
         """
         for at, failure in self._failures():
-            edits = set[str]()
+            edits, changes = set[str](), set[str]()
             for number, later in enumerate(self.actions[at + 1 :], at + 1):
                 edits |= {*later.edited_paths}
-                names_file = bool(changed) and changed in text and any(_same_file(path, changed) for path in edits)
+                changes |= {word for word in tokens(later.command) if later.is_ok and _CHANGING.search(later.command)}
+                files = {changed} if changed else {path for path in edits | changes if re.search(r"\w[./]\w", path)}
+                names_file = any(
+                    name in text and any(_same_file(path, name) for path in edits | changes) for name in files
+                )
                 is_cited = tokens(failure.command) == tokens(failed)
                 if is_cited and failure.is_return and names_file:
                     return Pair(failure, Action(later.id))
@@ -137,7 +142,8 @@ def tokens(command: str) -> list[str]:
     """Return the words of a command, also of one inside `sh -c`."""
     with suppress(Unreadable), boundary("command", command[:80]):
         words = shlex.split(command)
-        return [part for word in words for part in (shlex.split(word) if " " in word else [word])]
+        parts = (part for word in words for part in (shlex.split(word) if " " in word else [word]))
+        return [part.removeprefix("./") for part in parts]
     return command.split()
 
 
@@ -153,7 +159,7 @@ def _core(command: str) -> list[str]:
 def _stands_in(passed: str, failed: str) -> bool:
     """Check that one command does what another was to do: with a variable, a flag or another program, and not on less."""
     core, failed_core = _core(passed), _core(failed)
-    if not core or not failed_core or not _has_own_status(passed):
+    if not core or not failed_core or not _has_own_status(passed) or "sleep" in core:
         return False
     added = [word for word in core if word not in failed_core]
     if core == failed_core:
@@ -186,14 +192,19 @@ def _same_file(path: str, name: str) -> bool:
     return path == name or path.endswith(f"/{name.removeprefix('./')}")
 
 
-def read_trail(records: Iterable[Mapping[str, Any]], returns: Sequence[str] = ()) -> Trail:
-    """Read the trail from the lines of messages.jsonl. `returns` are the texts with which landing has returned the task."""
+def read_trail(
+    records: Iterable[Mapping[str, Any]], returns: Sequence[str] = (), *, is_from_operator: bool = False
+) -> Trail:
+    """Read the trail from the lines of messages.jsonl. `returns` are the texts with which landing has returned the task. If the
+    task is from the operator, only the material in its opening is a text of others."""
     actions, materials, calls = list[Action](), list[str](), dict[str, Mapping[str, Any]]()
-    for record in (message for line in records for message in line.get("opening", [line])):
+    for record, is_opening in (
+        (message, "opening" in line) for line in records for message in line.get("opening", [line])
+    ):
         role, text = record.get("role"), str(record.get("text", ""))
         calls |= {str(call["id"]): call for call in record.get("calls", ())}
         if role == "user":
-            materials.append(text)
+            materials += _MATERIAL.findall(text) if is_opening and is_from_operator else [text]
             returned = next(
                 (match for reason in returns if reason in text and (match := _RETURNED.match(reason))), None
             )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from hivemind.layout import LANDING
+from hivemind.layout import HUMAN, LANDING
 from hivemind.lessons.admission import Candidate, admit, candidate_of, places_of, read_candidates
 from hivemind.lessons.choice import book_of, edited, is_near, split_places
 from hivemind.lessons.evidence import Pair, Trail, read_trail, tokens
@@ -28,7 +28,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
         return
     records = [*open_log(folder, durable=False).records()]
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
-    trail = read_trail(records, returns)
+    trail = read_trail(records, returns, is_from_operator=work.task.maker == HUMAN)
     if not trail.has_trouble:
         return
     candidates: list[tuple[Candidate, Pair | None]] = [
@@ -62,7 +62,8 @@ def _add(hive: Parts, work: TaskRun, trail: Trail, candidates: Sequence[tuple[Ca
                 record.change("retired", f"{reason}, in {work.task.id}")
         for candidate, pair in candidates:
             if pair is not None:
-                places = candidate.places or places_of(pair, _named_paths(project, pair), edits)
+                places = (*candidate.places, *places_of(pair, _named_paths(project, pair), edits))
+                places = tuple(dict.fromkeys(places))
                 candidate = replace(candidate, places=_widened(records, pair, places, work.task.id))
             previous = [record for record in records if record.state != "retired" or record.author == "person"]
             new_record, _ = admit(candidate, pair, trail, work.task.id, previous, instructions)
