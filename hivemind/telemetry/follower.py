@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from hivemind.boundary import boundary
 from hivemind.coordination import Event
 from hivemind.errors import HivemindError
-from hivemind.fs import load_dataclass, save_dataclass
+from hivemind.fs import crash_point, load_dataclass, save_dataclass
 from hivemind.fs.paths import names_in
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.parts import Parts
@@ -132,6 +132,7 @@ class TraceFollower:
         if sampled_spans and not self._send(sampled_spans):
             return False
         if self._position != self._saved:
+            crash_point("telemetry.sent")
             save_dataclass(self._path, _KIND, _VERSION, self._position, durable=False)
             self._saved = deepcopy(self._position)
         return True
@@ -247,12 +248,13 @@ class TraceFollower:
                     span, names = caller.child(agent, str(end), str(number)), {"mcp.method.name": "tools/call"}
                     yield self._factory.span(span, f"tools/call {call['tool']}", times, names, {})
             return
-        attributes = {"gen_ai.conversation.id": line["about"], "gen_ai.agent.name": agent}
-        context = letter_span.child(agent, str(end), str(line["about"]))
+        letter_id = str(line["about"]["id"])
+        attributes = {"gen_ai.conversation.id": letter_id, "gen_ai.agent.name": agent}
+        context = letter_span.child(agent, str(end), letter_id)
         error = ("turn_error", str(line["problem"])) if "problem" in line else None
         yield self._operation("invoke_agent", context, times, attributes, {}, error)
         for number, call in enumerate(calls):
-            yield self._factory.tool_span(context, {**call, "id": call["id"] or number}, times, call, attributes)
+            yield self._factory.tool_span(context, {**call, "id": call["id"] or str(number)}, times, call, attributes)
         if "thread" in line:
             conversation = ConversationSpans(self._factory, context, attributes)
             for message in open_thread(self._hive.layout, agent, line["thread"], durable=False).records():

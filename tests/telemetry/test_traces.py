@@ -160,6 +160,21 @@ def test_a_killed_exporter_and_a_killed_agent_leave_no_span_out_and_none_under_t
     assert {span.parent for span in calls} == {task.id}
 
 
+def test_a_span_that_is_sent_again_after_a_kill_has_the_same_id(hive: Swarm, receiver: Collector) -> None:
+    hive.drop("boats.md", "What moves a rowing boat?\n")
+    hive.run("up", "--until-idle", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, HIVEMIND_CRASH_AT="telemetry.sent", **FAST)
+    assert receiver.sent
+    hive.run("up", "--until-idle", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+    assert len(receiver.sent) > len(receiver.spans)
+    calls = [
+        (span.attributes["gen_ai.conversation.id"], span.attributes["gen_ai.tool.call.id"])
+        for span in receiver.spans.values()
+        if span.name.startswith("execute_tool")
+    ]
+    assert len(calls) == len(set(calls))
+    assert len([span for span in receiver.spans.values() if not span.parent]) == 1
+
+
 def test_a_dead_collector_is_named_once_costs_no_task_and_gets_all_of_it_when_it_lives(hive: Swarm) -> None:
     with collector() as first:
         port = first.server_port
