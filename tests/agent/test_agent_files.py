@@ -131,6 +131,30 @@ def test_a_coding_agent_has_the_defaults_of_hive_yaml_by_its_name_and_its_own_fi
     assert (agents["c"].mind, agents["d"].mind) == ({"agent": "codex"}, "extractive")
 
 
+@pytest.mark.shows(
+    "key: hive.yaml: minds.program",
+    "key: hive.yaml: minds.model",
+    "key: hive.yaml: minds.mode",
+    "key: hive.yaml: minds.args",
+    "key: hive.yaml: minds.env",
+    "key: hive.yaml: minds.login",
+    "key: hive.yaml: minds.permissions",
+    "key: hive.yaml: minds.max_turns",
+    "key: hive.yaml: minds.timeout_s",
+    "key: hive.yaml: minds.quiet_s",
+    "key: hive.yaml: minds.ask_s",
+)
+def test_every_setting_of_a_program_may_be_a_default(tmp_path: Path) -> None:
+    settings = {
+        "program": "./claude", "model": "big", "mode": "plan", "args": ["-v"], "env": ["MY_KEY"], "login": True,
+        "permissions": {"fetch": "deny"}, "max_turns": 9, "timeout_s": 60.0, "quiet_s": 6.0, "ask_s": 1.0,
+    }  # fmt: skip
+    Hive.init(tmp_path)
+    (tmp_path / "hive.yaml").write_text(json.dumps({"minds": {"claude": settings}}))
+    (tmp_path / "agents/a.yaml").write_text("mind: {agent: claude}\n")
+    assert Hive.open(tmp_path).agents["a"].mind == {"agent": "claude", **settings}
+
+
 def test_a_misspelled_key_or_program_under_minds_is_named_with_its_line(tmp_path: Path) -> None:
     hive = Hive.init(tmp_path)
     (tmp_path / "hive.yaml").write_text("minds:\n  claude:\n    modell: big\n")
