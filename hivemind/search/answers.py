@@ -31,7 +31,7 @@ _WEAKEST_WORD = 1.55  # × PartSimilarity.weakest_word
 _AGREEMENT = 0.12  # × (1 / place by words + 1 / place by meaning)
 _COVERED_WORD, _MAX_COVERED = 0.06, 5  # for each word of the question that the quote or its titles have
 _NUMBER = 0.12  # if a number is asked for: added if the quote has one, otherwise subtracted
-_SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit, …
+_SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit, …
 _REFUSAL_THRESHOLD = 0.65  # … and below this the answer is that nothing answers
 _NUMBER_ASKED = re.compile(
     r"\b(?:how (?:many|much|long|often|big|large|old|far|fast|high)|maximum|minimum|default|number|port|size|percent|minutes"
