@@ -31,7 +31,7 @@ _WEAKEST_WORD = 1.55  # × PartSimilarity.weakest_word
 _AGREEMENT = 0.12  # × (1 / place by words + 1 / place by meaning)
 _COVERED_WORD, _MAX_COVERED = 0.06, 5  # for each word of the question that the quote or its titles have
 _NUMBER = 0.12  # if a number is asked for: added if the quote has one, otherwise subtracted
-_SURE_THRESHOLD = 1.29  # the confidence of a "sure" hit, …
+_SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit, …
 _REFUSAL_THRESHOLD = 0.65  # … and below this the answer is that nothing answers
 _NUMBER_ASKED = re.compile(
     r"\b(?:how (?:many|much|long|often|big|large|old|far|fast|high)|maximum|minimum|default|number|port|size|percent|minutes"
@@ -47,11 +47,13 @@ _NUMBER_QUOTED = re.compile(
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
 _HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
 _DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates, …
-_COMMON_RUNS_SHARE, _MIN_RUNS = (
-    0.5,
+_COMMON_RUNS_SHARE = (
+    0.5  # … and so are two texts of different origins if one has this part of the other's runs of words, …
+)
+_RUN_WORDS, _MIN_RUNS = (
+    4,
     10,
-)  # … and so are two texts if one has this part of the other's runs of words, if …
-_RUN_WORDS = 4  # … these are at least so many: other formats of a document are cut elsewhere
+)  # … if these are so long and at least so many: other formats of a document are cut elsewhere
 
 T = TypeVar("T")
 
@@ -211,7 +213,10 @@ def merge_hits(
     distinct: list[tuple[T, Sequence[str]]] = []
     for candidate in merged:
         words = words_of(text(candidate))
-        if not any(_are_duplicates(words, other_words) for _, other_words in distinct):
+        if not any(
+            _are_duplicates(words, other_words) or (origin(hit) != origin(candidate) and _overlap(words, other_words))
+            for hit, other_words in distinct
+        ):
             distinct.append((candidate, words))
     origin_counts = Counter[object]()
     hits_by_round = []
@@ -223,9 +228,13 @@ def merge_hits(
 
 def _are_duplicates(words: Sequence[str], other_words: Sequence[str]) -> bool:
     shorter, longer = sorted((set(words), set(other_words)), key=len)
+    return len(shorter & longer) >= max(1, _DUPLICATE_SHARE * len(longer))
+
+
+def _overlap(words: Sequence[str], other_words: Sequence[str]) -> bool:
+    """Check whether two texts have half of their runs of words in common."""
     runs, other_runs = (
         set(zip(*(text[at:] for at in range(_RUN_WORDS)), strict=False)) for text in (words, other_words)
     )
     fewest = min(len(runs), len(other_runs))
-    has_common_runs = fewest >= _MIN_RUNS and len(runs & other_runs) >= _COMMON_RUNS_SHARE * fewest
-    return has_common_runs or len(shorter & longer) >= max(1, _DUPLICATE_SHARE * len(longer))
+    return fewest >= _MIN_RUNS and len(runs & other_runs) >= _COMMON_RUNS_SHARE * fewest

@@ -172,6 +172,6 @@ def test_a_pdf_that_ends_its_passage_elsewhere_is_its_texts_twin() -> None:
     assert len(best([Found(text, "a.txt", 2.0), Found(other, "b.txt", 1.5)])) == 2
 
 
-@pytest.mark.parametrize(("value", "level"), [(0.99, "weak"), (1.0, "likely"), (1.3, "sure")])
+@pytest.mark.parametrize(("value", "level"), [(0.99, "weak"), (1.0, "likely"), (1.35, "sure")])
 def test_a_confidence_has_a_word(value: float, level: str) -> None:
     assert Confidence(value, "").level == level
