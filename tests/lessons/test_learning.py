@@ -129,7 +129,7 @@ def test_a_folder_that_a_command_names_without_a_slash_is_a_place(project: Proje
     project.repo.commit(**{"src__check.sh": 'test "$2" = --local\n'})
     project.work(run("sh src/check.sh docs"), run("sh src/check.sh docs --local"))
     assert [record.places for record in project.lessons] == [("src/check.sh", "docs/")]
-    assert "--local" in project.opening("Add a line to docs/notes.md.\n")
+    assert "--local" in project.opening("Add a line below docs/.\n")
 
 
 def test_an_item_that_a_person_deletes_is_not_learned_again(project: Project) -> None:
