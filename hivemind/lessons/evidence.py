@@ -142,7 +142,7 @@ def tokens(command: str) -> list[str]:
     """Return the words of a command, also of one inside `sh -c`."""
     with suppress(Unreadable), boundary("command", command[:80]):
         words = shlex.split(command)
-        parts = (part for word in words for part in (shlex.split(word) if " " in word else [word]))
+        parts = [part for word in words for part in (shlex.split(word) if " " in word else [word])]
         return [part.removeprefix("./") for part in parts]
     return command.split()
 
