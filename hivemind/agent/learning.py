@@ -55,3 +55,7 @@ def learn_from(
             learn(session.hive, work, ask)
     except (HivemindError, OSError) as error:
         _log.warning("%s: no lesson from %s: %s", session.agent, work.task.id, error)
+    except (
+        Exception
+    ):  # the boundary of learning: the task has ended, and the next one must not wait for a fault in here
+        _log.exception("%s: learning from %s broke", session.agent, work.task.id)

@@ -247,7 +247,9 @@ def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None
     if call["tool"] == "run_command":
         if "exit_status" not in result:
             return None
-        return Action(identity, str(result["command"]), result["exit_status"] == 0, output)
+        return Action(
+            identity, str(result.get("command", "")), result["exit_status"] == 0, output
+        )  # a long one is left out
     if call["tool"] in _EDITS or result.get("kind") in _EDIT_KINDS:
         patched = _PATCHED.findall(str(arguments.get("patch", "")))
         all_paths = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]

@@ -62,6 +62,14 @@ def test_what_may_have_passed_for_another_reason_is_no_pair(calls: list[dict[str
     assert pairs(*calls) == []
 
 
+def test_a_command_that_is_too_long_for_the_record_is_no_evidence_and_does_no_harm() -> None:
+    long_command = {**run("x" * 600, 1), "result": {"exit_status": 1}}
+    told = trail(long_command, run("make"))
+    assert told.has_trouble
+    assert [*told.pairs()] == []
+    assert told.proof("", "make", "", "Run make.") is None
+
+
 def test_a_check_of_landing_that_the_agent_had_not_run_is_a_pair() -> None:
     returned = f"landing adds to the task:\n\n{RETURNED}"
     assert pairs(returned, edit("a"), run("make check"), returns=(RETURNED,)) == [("make check", "make check")]
