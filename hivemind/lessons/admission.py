@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.frozen import frozen
 from hivemind.json_text import find_json
-from hivemind.lessons.evidence import Pair, Trail, program_of, tokens
+from hivemind.lessons.evidence import Pair, Trail, program_of, tokens, unquoted
 from hivemind.lessons.record import LessonRecord
 from hivemind.masking import mask
 
@@ -23,7 +23,8 @@ _ORDER = re.compile(
     r"|credentials?|api keys?|approve|permissions?|sandbox|upload|curl|wget|sudo|you must|your task|hivemind)\b",
     re.IGNORECASE,
 )
-_UNSAFE = re.compile(r"://|\b(?:curl|wget|sudo|rm|nc|ssh|scp|eval|hivemind)\b|--no-verify|--force|[|;<>$]")
+_UNSAFE = re.compile(r"://|\b(?:curl|wget|sudo|rm|nc|ssh|scp|eval|hivemind)\b|--no-verify|--force")
+_SHELL = re.compile(r"[|;<>$]")
 _SENTENCES = re.compile(r"[.!?] +[A-Z]")
 _CODE = re.compile(r"`[^`]*`")
 
@@ -124,7 +125,11 @@ def _refusal(text: str, trail: Trail, instructions: str) -> str | None:
         return f"it is not one sentence of at most {_MAX_CHARS} characters"
     if mask(text) != text:
         return "it contains a secret"
-    if _ORDER.search(prose) or "://" in text or any(map(_UNSAFE.search, commands)):
+    if (
+        _ORDER.search(prose)
+        or "://" in text
+        or any(_UNSAFE.search(code) or _SHELL.search(unquoted(code)) for code in commands)
+    ):
         return "it reads like an order, not like a fact about the project"
     if commands and all(command in instructions for command in commands):
         return "the project's instructions say it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ _IDLE_FLAG = re.compile(
 """Flags that select, repeat or show: with them a command may pass by chance, or because it does less."""
 _GOALS = {"test": "check", "check": "check", "verify": "check", "lint": "lint", "build": "build", "compile": "build"}
 _MATERIAL = re.compile(r"<material.*?</material>", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _EDITS = frozenset({"write_file", "edit_file", "apply_patch", "Write", "Edit", "MultiEdit", "NotebookEdit"})
 _PATCHED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 _EDIT_KINDS = frozenset({"edit", "delete", "move"})
@@ -94,7 +96,7 @@ class Trail:
                     yield Pair(failed, later)
                 if (later.is_ok and is_same) or (later.edited_paths and not failed.is_return):
                     break
-                if later.is_ok and not failed.is_return and _stands_in(later.command, failed.command):
+                if later.is_ok and not failed.is_return and stands_in(later.command, failed.command):
                     yield Pair(failed, later)
                     break
                 if later.is_ok and _CHANGING.search(later.command):
@@ -114,6 +116,9 @@ class Trail:
         The difference is a word that only the command that passed has, or the file that was `changed` in between. A command
         that passed stands in for the failed one, or the failed one passes right after it.
         """
+        prelude, _, last_command = passed.rpartition(" && ")
+        if tokens(last_command) == tokens(failed) and "sleep" not in tokens(prelude):  # one command after the other
+            passed = prelude
         for at, failure in self._failures():
             edits, changes = set[str](), set[str]()
             for number, later in enumerate(self.actions[at + 1 :], at + 1):
@@ -132,7 +137,7 @@ class Trail:
                 new_words = set(tokens(later.command)) - set(tokens(failure.command)) - {"&&"}
                 names_words = not edits and any(len(word) > 1 and word in text for word in new_words)
                 runs = [action for action in self.actions[number + 1 : number + 2] if action.is_ok]
-                is_related = _stands_in(later.command, failure.command) or self._has_run(failure.command, runs)
+                is_related = stands_in(later.command, failure.command) or self._has_run(failure.command, runs)
                 if names_file or (names_words and is_related):
                     return Pair(failure, later)
         return None
@@ -156,11 +161,13 @@ def _core(command: str) -> list[str]:
     return [word for word in tokens(command) if word not in _FRAME and not _ASSIGNMENT.fullmatch(word)]
 
 
-def _stands_in(passed: str, failed: str) -> bool:
+def stands_in(passed: str, failed: str) -> bool:
     """Check that one command does what another was to do: with a variable, a flag or another program, and not on less."""
     core, failed_core = _core(passed), _core(failed)
     if not core or not failed_core or not _has_own_status(passed) or "sleep" in core:
         return False
+    if core[0] == "cd" and [posixpath.join(core[1], word) for word in core[2:]] == failed_core:
+        return True
     added = [word for word in core if word not in failed_core]
     if core == failed_core:
         names = [{word.partition("=")[0] for word in tokens(command) if "=" in word} for command in (passed, failed)]
@@ -181,7 +188,12 @@ def _stands_in(passed: str, failed: str) -> bool:
 
 def _has_own_status(command: str) -> bool:
     """Return False if the status may be that of another command: `pytest | tail`, `make; true`."""
-    return bool(command) and not any(mark in command.replace("&&", "") for mark in "|;>&")
+    return bool(command) and not any(mark in unquoted(command).replace("&&", "") for mark in "|;>&")
+
+
+def unquoted(command: str) -> str:
+    """Return a command without what its quotes contain."""
+    return _QUOTED.sub("", command)
 
 
 def _goal(words: Iterable[str]) -> str | None:

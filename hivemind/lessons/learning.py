@@ -9,7 +9,7 @@ from dataclasses import replace
 from hivemind.layout import HUMAN, LANDING
 from hivemind.lessons.admission import Candidate, admit, candidate_of, places_of, read_candidates
 from hivemind.lessons.choice import book_of, edited, is_near, split_places
-from hivemind.lessons.evidence import Pair, Trail, read_trail, tokens
+from hivemind.lessons.evidence import Pair, Trail, read_trail, stands_in, tokens
 from hivemind.lessons.record import LessonRecord
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.project import Project
@@ -80,15 +80,11 @@ def _contradiction(record: LessonRecord, trail: Trail) -> str | None:
     runs = [action for action in trail.actions if action.command]
     if any(run.is_ok and tokens(run.command) == tokens(record.failed) for run in runs):
         return f"`{record.failed}` passes now"
-    passing = next((run for run in runs if run.is_ok and tokens(run.command) == tokens(record.passed)), None)
-    replacement = next(
-        (pair.passed for pair in trail.pairs() if tokens(pair.failed.command) == tokens(record.passed)), None
-    )
-    return (
-        None
-        if replacement is None or passing is not None
-        else f"`{record.passed}` fails now, and `{replacement.command}` passes"
-    )
+    outcomes = {run.is_ok for run in runs if tokens(run.command) == tokens(record.passed)}
+    replacement = next((run for run in runs if run.is_ok and stands_in(run.command, record.failed)), None)
+    if outcomes != {False} or replacement is None:
+        return None
+    return f"`{record.passed}` fails now, and `{replacement.command}` passes"
 
 
 def _widened(records: Iterable[LessonRecord], pair: Pair, places: tuple[str, ...], task: str) -> tuple[str, ...]:
