@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.lessons.trails import bash, edit, read, run, trail
+from hivemind.lessons.evidence import read_trail
+from tests.lessons.trails import bash, edit, lines_of, read, run, trail
 
 RETURNED = "Not landed: `make check` fails on your work merged into main (make check failed).\n\nThe end …"
 
@@ -28,6 +29,8 @@ def pairs(*calls: dict[str, Any] | str, returns: tuple[str, ...] = ()) -> list[t
         ("npm test", "pnpm test"),
         ("APP_ENV=test make", "APP_ENV=ci make"),
         ("make test", "make check"),
+        ("sh tools/report/render.sh", "cd tools/report && sh render.sh"),
+        ("python -c 'import a; a.f()'", "LANG=C python -c 'import a; a.f()'"),
     ],
 )
 def test_a_command_that_passes_in_the_place_of_one_that_failed_is_a_pair(failed: str, passed: str) -> None:
@@ -49,6 +52,9 @@ def test_a_command_that_passes_in_the_place_of_one_that_failed_is_a_pair(failed:
         [run("pytest", 1), run("pytest | tail -1")],
         [run("pytest", 1), run("X=1 pytest; true")],
         [run("pytest", 1), run("echo done")],
+        [run("./check.sh src", 1), run("check.sh ./src")],
+        [run("make", 1, "another build is running"), run("LOG=1 make")],
+        [run("make", 1), run("sleep 1 && make")],
         [run("curl x", 1, "Connection timed out"), run("curl x --http1.1")],
         [run("make test", 1, "exit 124 (stopped: its time was up)"), run("make test FAST=1")],
         [run("git push", 1, "! [rejected] main -> main (fetch first)"), run("git push --set-upstream")],
@@ -88,6 +94,12 @@ def test_a_mind_cites_what_the_trail_has() -> None:
     assert told.proof("make lint", "make lint -o", "", "Lint well.") is None
     setup = trail(run("make test", 1), run("make schema"), run("make test"))
     assert setup.proof("make test", "make schema", "", "Run `make schema` before the tests.")
+    assert setup.proof("make test", "make schema && make test", "", "Run `make schema` before the tests.")
+    waited = trail(run("make test", 1), run("sleep 1"), run("make test"))
+    assert waited.proof("make test", "sleep 1 && make test", "", "Run `sleep 1` before the tests.") is None
+    by_shell = trail(run("make test", 1), run("sed -i s/1/2/ conf/base.ini"), run("make test"))
+    assert by_shell.proof("make test", "make test", "", "Edit conf/base.ini, not conf/test.ini.")
+    assert by_shell.proof("make test", "make test", "", "Edit conf/test.ini.") is None
     assert told.proof("make lint", "ls", "", "Run `ls`.") is None
     assert told.proof("make all", "make lint", "", "Use make lint.") is None
 
@@ -99,3 +111,5 @@ def test_what_others_wrote_is_material_and_code_and_failures_are_not() -> None:
         {"tool": "read_mail", "arguments": {}, "text": "letter"}, "news", opening="task",
     ).materials  # fmt: skip
     assert [text.split("\n")[-1] for text in texts] == ["task", "notes", "readme", "letter", "news"]
+    opening = 'Task\n<material from="a.md">\nread\n</material>\nmore'
+    assert read_trail(lines_of(opening=opening), is_from_operator=True).materials == (opening[5:-5],)
