@@ -4,7 +4,9 @@ lander claims."""
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
+from itertools import count
 
 from hivemind.errors import UserError
 from hivemind.fs import ring
@@ -17,7 +19,7 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
 from hivemind.taskrun.target import target_branch
 
-FILE, _HEADING = "AGENTS.md", "## Lessons"
+FILE, _HEADING, _MAX_ID = "AGENTS.md", "## Lessons", 48
 
 
 def propose(hive: Parts, name: str) -> str:
@@ -45,7 +47,8 @@ def propose(hive: Parts, name: str) -> str:
         new_text = with_changes(
             text, [Lesson(record.text) for record in added], {Lesson(record.text).digest for record in removed}, FILE
         )
-        task_id = f"lessons-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}".lower()
+        start = re.sub(r"[^a-z0-9]+", "-", f"lessons-{name}".lower()).strip("-")[:_MAX_ID]
+        task_id = next(f"{start}-{at}" for at in count(1) if not hive.tasks.inbox.has_id(f"{start}-{at}"))
         subject = f"Lessons in {FILE}: {len(added)} more, {len(removed)} less"
         commit = write_file(target.repository, tip, FILE, new_text.encode("utf-8", "surrogateescape"), subject)
         work_branch = f"hive/{task_id}"
