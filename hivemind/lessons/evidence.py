@@ -154,7 +154,8 @@ def tokens(command: str) -> list[str]:
 
 def program_of(command: str) -> str:
     """Return the program that a command runs, without variables and shells; "" if there is none."""
-    return next(iter(_core(command)), "")
+    core = _core(command)
+    return next(iter(core[2:] if core[:1] == ["cd"] else core), "")
 
 
 def _core(command: str) -> list[str]:
