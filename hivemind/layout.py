@@ -118,7 +118,7 @@ class Layout:
     def folders(self) -> tuple[Path, ...]:
         """Return every folder of a hive, parents first."""
         return (
-            self.agents, self.rom, self.mailboxes, self.knowledge, self.lessons,
+            self.agents, self.rom, self.mailboxes, self.knowledge,
             self.tasks, self.inbox, self.active, self.done, self.failed,
             self.state, self.journal, self.locks, self.doorbells, self.logs, self.state / "agents",
         )  # fmt: skip

@@ -38,6 +38,7 @@ from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import EXCHANGE
+from hivemind.lessons.record import make_lessons_folder
 from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, Turn
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
@@ -79,6 +80,7 @@ class Agent:
         self.config = hive.agents[name]
         folder = hive.layout.agent_state(name)
         make_folder(folder, durable=hive.config.durable)
+        make_lessons_folder(hive.layout)
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, Lock, crash_point, load_record, make_folder, save_record, set_aside, write
-from hivemind.layout import Layout
+from hivemind.layout import Layout, template_folder
 from hivemind.lessons.lesson_file import MAX_CHARS, Lesson, lessons_in, with_changes
 
 GENERAL = "general"
@@ -92,6 +92,13 @@ class LessonRecord:
             self.change("retired", f"no use in {MAX_UNUSED} tasks that were shown it")
 
 
+def make_lessons_folder(layout: Layout) -> None:
+    """Create the folder of the lessons with its README, unless it is there. An agent does this at its start: what does not exist
+    cannot be shown read-only in its sandbox. Raises OSError."""
+    if make_folder(layout.lessons, durable=False):
+        write(layout.lessons / "README.md", (template_folder() / "knowledge/lessons/README.md").read_bytes())
+
+
 class LessonBook:
     """The lessons of one root: its file and its record."""
 
@@ -125,7 +132,7 @@ class LessonBook:
             removed = {record.lesson.digest for record in records if record.state == "retired" and record.is_in_file}
             if added or removed:
                 new_text = with_changes(text, added, removed, f"Lessons: {self.name}")
-                make_folder(self.path.parent)
+                make_lessons_folder(self._layout)
                 write(self.path, new_text.encode("utf-8", "surrogateescape"), durable=self._durable)
                 crash_point("lessons.written")
                 for record in records:

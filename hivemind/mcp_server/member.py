@@ -17,6 +17,7 @@ from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import is_timestamp_reliable, make_folder
 from hivemind.landing.early_warning import note_branches
+from hivemind.lessons.record import make_lessons_folder
 from hivemind.mail import Mail
 from hivemind.masking import mask_values
 from hivemind.minds import Thought, ToolCall, ToolResult
@@ -102,6 +103,7 @@ class Member:
         hive, name = self.hive, self.name
         self.folder = hive.layout.agent_state(name)
         make_folder(self.folder, durable=hive.config.durable)
+        make_lessons_folder(hive.layout)
         hive.mail.ensure(name)
         self._status = StatusFile(self.folder, name)
         self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")

@@ -22,7 +22,6 @@ AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml
 FILES = (
     "agents/README.md",
     "knowledge/README.md",
-    "knowledge/lessons/README.md",
     "mailboxes/README.md",
     "rom/README.md",
     "rom/hive.md",

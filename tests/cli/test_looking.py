@@ -223,16 +223,16 @@ def test_looking_at_an_opening_changes_nothing_of_the_agents(run: Command, hive:
 
 def test_the_doctor_says_what_it_found_mends_it_and_answers_in_json(run: Command, hive: Path) -> None:
     Hive.open(hive)
-    (hive / "knowledge/lessons").rmdir()
+    (hive / "knowledge").rmdir()
     told = run("doctor")
     assert told.status == 1
-    assert "problem: knowledge/lessons: is missing" in told.out
+    assert "problem: knowledge: is missing" in told.out
     assert told.out.endswith("1 problem; hivemind doctor --fix mends 1 of them.\n")
     record = run("doctor", "--json")
     assert record.status == 1
     assert record.json["healthy"] is False
     (found,) = [finding for finding in record.json["findings"] if not finding["note"]]
-    assert (found["check"], found["where"], found["fixable"]) == ("folders", "knowledge/lessons", True)
+    assert (found["check"], found["where"], found["fixable"]) == ("folders", "knowledge", True)
     mended = run("doctor", "--fix")
     assert mended.status == 0
     assert "mended:  knowledge" in mended.out

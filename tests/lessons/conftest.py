@@ -10,13 +10,15 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.preview import preview_context
+from hivemind.layout import Layout
 from hivemind.lessons.choice import book_of
-from hivemind.lessons.record import LessonRecord
-from tests.agent.conftest import Crew, crew, until_idle
+from hivemind.lessons.record import LessonRecord, make_lessons_folder
+from tests.agent.conftest import Crew, until_idle
+from tests.agent.conftest import crew as crew_of_agents
 from tests.agent.test_worktree import Repo
 from tests.minds.server import Request, model_server
 
-__all__ = ["crew"]
+__all__ = ["crew_of_agents"]
 TRAP = 'test -n "$APP_ENV" || { echo APP_ENV is missing; exit 2; }\n'
 
 
@@ -71,6 +73,12 @@ class Project:
 
 def run(command: str) -> tuple[str, dict[str, object]]:
     return "run_command", {"command": command}
+
+
+@pytest.fixture
+def crew(crew_of_agents: Crew) -> Crew:
+    make_lessons_folder(Layout.at(crew_of_agents.root))
+    return crew_of_agents
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import MAX_LIVE, MAX_UNUSED, LessonBook, LessonRecord
+from hivemind.lessons.record import MAX_LIVE, MAX_UNUSED, LessonBook, LessonRecord, make_lessons_folder
 from tests.fs.children import run_child
 
 SENTENCE = "Run the tests with `make check`, never with `pytest`."
@@ -16,7 +16,9 @@ SENTENCE = "Run the tests with `make check`, never with `pytest`."
 
 @pytest.fixture
 def book(tmp_path: Path) -> LessonBook:
-    return LessonBook(Hive.init(tmp_path / "hive").layout, "app", trusts_file=True, durable=False)
+    layout = Hive.init(tmp_path / "hive").layout
+    make_lessons_folder(layout)
+    return LessonBook(layout, "app", trusts_file=True, durable=False)
 
 
 def learn(book: LessonBook, text: str = SENTENCE) -> str:
