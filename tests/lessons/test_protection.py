@@ -72,7 +72,7 @@ def test_what_stands_there_where_an_agent_has_no_box_waits_for_a_person(crew: Cr
 
 def test_the_folder_is_there_with_its_readme_once_an_agent_has_started(crew_of_agents: Crew) -> None:
     assert os.listdir(crew_of_agents.root / "knowledge") in ([], ["README.md"])
-    crew_of_agents.agent_file()
+    crew_of_agents.agent_file("toolset: all\n")
     crew_of_agents.end(crew_of_agents.start())
     assert "MUST be one list item" in (crew_of_agents.root / "knowledge/lessons/README.md").read_text()
 
