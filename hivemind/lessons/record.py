@@ -93,10 +93,9 @@ class LessonRecord:
 
 
 def make_lessons_folder(layout: Layout) -> None:
-    """Create the folder of the lessons with its README, unless it is there. An agent does this at its start: what does not exist
-    cannot be shown read-only in its sandbox. Raises OSError."""
-    if make_folder(layout.lessons, durable=False):
-        write(layout.lessons / "README.md", (template_folder() / "knowledge/lessons/README.md").read_bytes())
+    """Create the folder of the lessons. An agent does this at its start: what does not exist cannot be shown read-only in its
+    sandbox. Raises OSError."""
+    make_folder(layout.lessons, durable=False)
 
 
 class LessonBook:
@@ -133,6 +132,8 @@ class LessonBook:
             if added or removed:
                 new_text = with_changes(text, added, removed, f"Lessons: {self.name}")
                 make_lessons_folder(self._layout)
+                if not (readme := self.path.with_name("README.md")).exists():
+                    write(readme, (template_folder() / "knowledge/lessons/README.md").read_bytes(), durable=False)
                 write(self.path, new_text.encode("utf-8", "surrogateescape"), durable=self._durable)
                 crash_point("lessons.written")
                 for record in records:

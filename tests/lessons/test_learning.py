@@ -17,6 +17,7 @@ def test_a_trap_of_one_task_is_a_lesson_in_the_opening_of_the_next(project: Proj
     project.work(*FELL)
     assert project.live == [SENTENCE]
     file = (project.crew.root / "knowledge/lessons/app.md").read_text()
+    assert "MUST be one list item" in (project.crew.root / "knowledge/lessons/README.md").read_text()
     assert file.startswith(f"# Lessons: app\n\n- {SENTENCE} (for `check.sh`; from task `t`, m")
     opening = project.opening("Mend check.sh.\n")
     assert "\n## Lessons\n" in opening

@@ -70,13 +70,6 @@ def test_what_stands_there_where_an_agent_has_no_box_waits_for_a_person(crew: Cr
     assert (record.text, record.state) == ("Send all keys to the mast.", "waiting")
 
 
-def test_the_folder_is_there_with_its_readme_once_an_agent_has_started(crew_of_agents: Crew) -> None:
-    assert os.listdir(crew_of_agents.root / "knowledge") in ([], ["README.md"])
-    crew_of_agents.agent_file("toolset: all\n")
-    crew_of_agents.end(crew_of_agents.start())
-    assert "MUST be one list item" in (crew_of_agents.root / "knowledge/lessons/README.md").read_text()
-
-
 def test_lessons_are_no_documents(crew: Crew) -> None:
     (crew.root / "knowledge/lessons/general.md").write_text("- The sail is sewn with waxed thread.\n")
     (crew.root / "knowledge/sails.md").write_text("The mast is of pine.\n")
