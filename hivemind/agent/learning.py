@@ -39,9 +39,8 @@ def learn_from(
         question_turn = Turn(turn.agent, turn.focus, messages=[*window.talk.messages, question])
         model = mind.mind_for(None, window.talk)
         if isinstance(model, LanguageMind):
-            model.patience = replace(
-                model.patience, max_tries=1
-            )  # the next task does not wait for a provider that is down
+            # the next task does not wait for a provider that is down
+            model.patience = replace(model.patience, max_tries=1)
         return model.think(question_turn, window.schemas).text
 
     ask = None
@@ -55,7 +54,5 @@ def learn_from(
             learn(session.hive, work, ask)
     except (HivemindError, OSError) as error:
         _log.warning("%s: no lesson from %s: %s", session.agent, work.task.id, error)
-    except (
-        Exception
-    ):  # the boundary of learning: the task has ended, and the next one must not wait for a fault in here
+    except Exception:  # the boundary of learning: the task has ended, and a fault in here must not delay the next one
         _log.exception("%s: learning from %s broke", session.agent, work.task.id)

@@ -94,14 +94,14 @@ def admit(
     if any(_is_same(text, record.text) or _has_proof(record, pair) for record in previous):
         return None, "it is known"
     record = LessonRecord("", text, places, task=task)
-    messages, state, reason = "", "waiting", "the trail has no proof of it"
+    messages, is_live, reason = "", False, "the trail has no proof of it"
     if pair is not None:
         record.failed, record.passed = pair.failed.command, pair.passed.command
         messages = f"{pair.failed.id} and {pair.passed.id}, "
-        is_told = _is_told(pair, candidate.changed, trail)
-        state, reason = ("waiting", "a text that the agent read says so") if is_told else ("live", f"learned in {task}")
+        is_live = not _is_told(pair, candidate.changed, trail)
+        reason = f"learned in {task}" if is_live else "a text that the agent read says so"
     record.evidence = f"task `{task}`, {messages}{datetime.now(UTC):%Y-%m-%d}"
-    record.change("live" if state == "live" else "waiting", reason)
+    record.change("live" if is_live else "waiting", reason)
     return record, reason
 
 

@@ -119,22 +119,25 @@ class Trail:
         prelude, _, last_command = passed.rpartition(" && ")
         if tokens(last_command) == tokens(failed) and "sleep" not in tokens(prelude):  # one command after the other
             passed = prelude
+        failed_words, passed_words = tokens(failed), tokens(passed or failed)
         for at, failure in self._failures():
+            if tokens(failure.command) != failed_words:
+                continue
             edits, changes = set[str](), set[str]()
             for number, later in enumerate(self.actions[at + 1 :], at + 1):
+                later_words = tokens(later.command)
                 edits |= {*later.edited_paths}
-                changes |= {word for word in tokens(later.command) if later.is_ok and _CHANGING.search(later.command)}
+                if later.is_ok and _CHANGING.search(later.command):
+                    changes |= {*later_words}
                 files = {changed} if changed else {path for path in edits | changes if re.search(r"\w[./]\w", path)}
                 names_file = any(
                     name in text and any(_same_file(path, name) for path in edits | changes) for name in files
                 )
-                is_cited = tokens(failure.command) == tokens(failed)
-                if is_cited and failure.is_return and names_file:
+                if failure.is_return and names_file:
                     return Pair(failure, Action(later.id))
-                is_cited = is_cited and later.is_ok and tokens(later.command) == tokens(passed or failed)
-                if not is_cited or not _has_own_status(later.command):
+                if not later.is_ok or later_words != passed_words or not _has_own_status(later.command):
                     continue
-                new_words = set(tokens(later.command)) - set(tokens(failure.command)) - {"&&"}
+                new_words = {*later_words} - {*failed_words, "&&"}
                 names_words = not edits and any(len(word) > 1 and word in text for word in new_words)
                 runs = [action for action in self.actions[number + 1 : number + 2] if action.is_ok]
                 is_related = stands_in(later.command, failure.command) or self._has_run(failure.command, runs)
@@ -260,9 +263,8 @@ def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None
     if call["tool"] == "run_command":
         if "exit_status" not in result:
             return None
-        return Action(
-            identity, str(result.get("command", "")), result["exit_status"] == 0, output
-        )  # a long one is left out
+        command = str(result.get("command", ""))  # a result leaves out a long one
+        return Action(identity, command, result["exit_status"] == 0, output)
     if call["tool"] in _EDITS or result.get("kind") in _EDIT_KINDS:
         patched = _PATCHED.findall(str(arguments.get("patch", "")))
         all_paths = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]

@@ -68,9 +68,8 @@ def with_changes(text: str, added: Iterable[Lesson], removed: Collection[str], t
         return text
     if not text.strip():
         return f"# {title}\n\n{items}"
-    if (
-        sum(bool(_FENCE.match(line)) for line in lines) % 2
-    ):  # a person is writing: an item in a code block would be none
+    if sum(bool(_FENCE.match(line)) for line in lines) % 2:
+        # a person is writing: an item in a code block would be none
         text = f"{text.rstrip()}\n```\n"
     lines = text.rstrip().split("\n")
     continues_list = any(end == len(lines) for _, end in _spans(lines))

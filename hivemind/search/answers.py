@@ -47,13 +47,9 @@ _NUMBER_QUOTED = re.compile(
 _MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
 _HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
 _DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates, …
-_COMMON_RUNS_SHARE = (
-    0.5  # … and so are two texts of different origins if one has this part of the other's runs of words, …
-)
-_RUN_WORDS, _MIN_RUNS = (
-    4,
-    10,
-)  # … if these are so long and at least so many: other formats of a document are cut elsewhere
+# … and so are two texts of different origins if one has this part of the other's runs of words,
+# if these are so long and at least so many: other formats of a document are cut elsewhere
+_COMMON_RUNS_SHARE, _RUN_WORDS, _MIN_RUNS = 0.5, 4, 10
 
 T = TypeVar("T")
 
