@@ -196,7 +196,7 @@ class Lander:
         is_pushed = all(branch.landed or branch.pushed is not None for branch in entry.branches)
         if is_pushed and self._follow(queued, targets):
             return
-        legs = [Leg(target, target.tip, start, start) for target in targets for start in [target.start]]
+        legs = [Leg.at_tip(target) for target in targets]
         landing = Landing(legs)
         for leg, branch in zip(legs, entry.branches, strict=True):
             if not self._pick(leg, queued, branch):

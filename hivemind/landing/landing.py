@@ -25,6 +25,14 @@ class Leg:
     push_tries: int = 0
     is_pushed: bool = False
 
+    @classmethod
+    def at_tip(cls, target: Target) -> Leg:
+        """Begin at the commit where the target is. It is read once: a commit between two reads would be left out of the landing
+        and yet be taken for the one that the landing replaces. Raises UserError."""
+        tip = target.tip
+        start = target.start_of(tip)
+        return cls(target, tip, start, start)
+
     @property
     def pushed_name(self) -> str:
         """The next name at the remote for the branch of a task: its own, if that is not another one's there."""

@@ -125,7 +125,7 @@ class RemoteBranch:
         tip = self.target.tip
         if self.contains(tip):
             self.target.set_push_due(None)
-        elif self.target.has_diverged:
+        elif self.target.has_diverged(tip):
             self._hold_push(f"{self.target.branch} and {self.name} have diverged: git pull, then git push")
         else:
             self.push(tip, self.target.branch)

@@ -95,20 +95,18 @@ class Target:
         """True if tasks' branches are pushed, and people merge them at the remote."""
         return self.settings.push is not None and self.settings.push.kind == "branch"
 
-    @property
-    def has_diverged(self) -> bool:
-        """True if the branch and the remote's each have commits that the other lacks."""
-        tip, remote_tip = self.tip, self.remote_tip
+    def has_diverged(self, tip: str) -> bool:
+        """Check whether the branch at `tip` and the remote's each have commits that the other lacks."""
+        remote_tip = self.remote_tip
         return remote_tip is not None and not (self.is_ancestor(remote_tip, tip) or self.is_ancestor(tip, remote_tip))
 
-    @property
-    def start(self) -> str:
-        """The commit to build a landing on: the branch's, or the remote's if that is ahead or takes requests. Raises UserError
-        if the two have diverged."""
-        tip, remote_tip = self.tip, self.remote_tip
+    def start_of(self, tip: str) -> str:
+        """Return the commit to build a landing on while the branch is at `tip`: that, or the remote's if it is ahead or takes
+        requests. Raises UserError if the two have diverged."""
+        remote_tip = self.remote_tip
         if remote_tip is None or self.takes_requests:
             return remote_tip or tip
-        if self.has_diverged:
+        if self.has_diverged(tip):
             message = f"{self.branch} has diverged from its branch at the remote"
             raise UserError(
                 message, location=self.root, remedy="git pull there, then git push; landing goes on by itself"
@@ -167,7 +165,7 @@ class Target:
         """What holds this target; None if work can land. A hold by a check ends when the branch has moved."""
         with suppress(Unreadable):
             hold = load_dataclass(Hold, self.folder / "hold.json", _HOLD, _VERSION)
-            return None if hold is not None and hold.by == "check" and hold.tip != self.start else hold
+            return None if hold is not None and hold.by == "check" and hold.tip != self.start_of(self.tip) else hold
         return None
 
     def set_hold(self, hold: Hold | None) -> None:

@@ -12,6 +12,7 @@ from hivemind import Hive
 from hivemind.cli.main import main
 from hivemind.landing.lander import Lander
 from hivemind.landing.queue import approve
+from hivemind.taskrun.git import Repository
 from tests.agent.conftest import Crew
 from tests.agent.test_worktree import Repo
 from tests.landing.conftest import FINISH, Harbour, with_hive, writes
@@ -347,6 +348,28 @@ def test_a_commit_of_an_agent_that_names_another_task_does_not_come_in(harbour):
     approve(Hive.open(harbour.root), "mast")
     harbour.land()
     assert harbour.repo.git("log", "--format=%(trailers:key=Hive-Task,valueonly)", "main").split() == ["mast"]
+
+
+def test_a_commit_of_the_person_between_two_reads_of_the_branch_is_not_undone(harbour, monkeypatch):
+    harbour.work("mast", mast="a mast\n")
+    read_commit = Repository.commit_of
+    readings = []
+
+    def read_then_commit(repository, revision):
+        commit = read_commit(repository, revision)
+        if revision == "refs/heads/main" and len(readings) < 4 and not (harbour.repo.path / ".git/index.lock").exists():
+            readings.append(commit)
+            harbour.repo.commit(boat=f"painted {len(readings)} times\n")
+        return commit
+
+    monkeypatch.setattr(Repository, "commit_of", read_then_commit)
+    Lander(Hive.open(harbour.root)).step()
+    monkeypatch.undo()
+    assert readings
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    assert harbour.repo.show("main", "boat") == f"painted {len(readings)} times"
+    assert harbour.repo.git("rev-list", "--count", "main", f"^{readings[0]}") == str(len(readings) + 2)
 
 
 def test_the_landers_of_two_hives_lose_nothing_of_one_repository(harbour, tmp_path):
