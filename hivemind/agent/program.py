@@ -430,14 +430,13 @@ class _ProgramRun:
         if self._question is None or self._desk is None or self._work is None or self._parking is not None:
             return
         request, grant, until = self._question
-        if time.monotonic() >= until:
-            self._parking, self._question = self._desk.parking(grant), None
-            self._end(None, 0.0)
-            return
         self._runner.hear(self._work)
         if any(answer.key == grant.key for answer in self._desk.take_answers()):
             self._question = None
             self._decide(request)
+        elif time.monotonic() >= until:
+            self._parking, self._question = self._desk.parking(grant), None
+            self._end(None, 0.0)
 
     def _record_call(self, call: events.ProgramCall, result: events.ProgramCallResult) -> None:
         """Record a call of one of the program's own tools."""

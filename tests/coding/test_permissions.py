@@ -64,8 +64,8 @@ def questions(swarm: Swarm) -> list[dict[str, Any]]:
 
 def reply(swarm: Swarm, number: int, text: str) -> None:
     until(lambda: len(questions(swarm)) == number)
-    newest = max(questions(swarm), key=lambda letter: letter["date"])
-    swarm.run("mail", "reply", "human", newest["id"], text)
+    open_question = next(letter for letter in questions(swarm) if "R" not in letter["flags"])
+    swarm.run("mail", "reply", "human", open_question["id"], text)
 
 
 def ended(swarm: Swarm) -> str:
