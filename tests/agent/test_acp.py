@@ -188,7 +188,7 @@ def test_a_program_that_ends_its_turn_is_reminded_once_in_its_session_then_a_per
     assert money == pytest.approx(0.03), "a cost that grows with the session is booked by its differences"
 
 
-@pytest.mark.parametrize("flags", [["resume"], ["load"], ["late"]])
+@pytest.mark.parametrize("flags", [["resume"], ["load"], ["late"], ["boast", "load"]])
 def test_what_a_session_replays_is_never_recorded_again_and_its_settings_are_made_again(coder: Crew, flags: list[str]):
     tool = update("tool_call", toolCallId="c1", title="Run make", kind="execute", status="completed", rawOutput="ok")
     orders = f"!say Half of it.\n{tool}\n!call nothing\n!die\n!say The rest.\n{FINISH}"

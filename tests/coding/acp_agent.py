@@ -7,10 +7,10 @@ the answer), `late JSON` (an update after the answer), `spend` (some money), `st
 (kill -9), `exit N TEXT`, `hang` (until it is cancelled, or there is a file `go`), `deaf` (cancelled or not), `flood`, `child`
 (one that outlives it).
 
-Flags: `resume`, `load` (with a replay before the answer), `late` (with a replay after it), `login` (required), `key=METHOD`
-(to log in by), `modes=a,b`, `models=a,b`, `pauses` (between its cost and its answer), `refuses` (every setting), `version=N`,
-`die=METHOD` (kill -9 before that request is answered, once), `dead=METHOD` (always), `reexec`. A session keeps the orders that
-are left, what has happened, and what it has cost.
+Flags: `resume`, `boast` (offers it, and does not know it), `load` (with a replay before the answer), `late` (with a
+replay after it), `login` (required), `key=METHOD` (to log in by), `modes=a,b`, `models=a,b`, `pauses` (between its cost
+and its answer), `refuses` (every setting), `version=N`, `die=METHOD` (kill -9 before that request is answered, once),
+`dead=METHOD` (always), `reexec`. A session keeps the orders that are left, what has happened, and what it has cost.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Agent:
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         match method:
             case "initialize":
-                sessions = {"resume": {}} if "resume" in FLAGS else {}
+                sessions = {"resume": {}} if FLAGS.keys() & {"resume", "boast"} else {}
                 can = {"loadSession": "load" in FLAGS or "late" in FLAGS, "sessionCapabilities": sessions}
                 return {"protocolVersion": int(FLAGS.get("version", 1)), "agentCapabilities": can, "authMethods": []}
             case "authenticate":
@@ -99,7 +99,9 @@ class Agent:
                 if not self.has_key:
                     raise Refusal(-32602, "no such method")
                 return {}
-            case "session/new" | "session/resume" | "session/load":
+            case "session/new" | "session/resume" | "session/load" if (
+                method != "session/resume" or "boast" not in FLAGS
+            ):
                 return self.open_session(method, params)
             case "session/set_mode" | "session/set_model":
                 if "refuses" in FLAGS:

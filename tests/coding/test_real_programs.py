@@ -31,7 +31,7 @@ SHELLS = {
     "bash": "command",
     "Bash": "command",
 }
-PROGRAMS = ("codex", "gemini", "opencode", "claude")
+PROGRAMS = ("codex", "gemini", "opencode", "qwen", "claude")
 CHECK = 'import app\nassert app.SAYS == "three", app.SAYS\nprint("CHECKED")\n'
 NEEDED = os.environ.get("HIVEMIND_CODING_AGENTS", "").split()
 
@@ -46,6 +46,7 @@ def mind(program: str, root: str) -> dict[str, object]:
         "claude": {"model": "claude-sonnet-4-5", "env": ["ANTHROPIC_BASE_URL"]},
         "gemini": {"model": "gemini-2.5-pro", "env": ["GOOGLE_GEMINI_BASE_URL"]},
         "opencode": {"model": "play/m", "env": ["OPENCODE_CONFIG_CONTENT"]},
+        "qwen": {"model": "m", "env": ["OPENAI_BASE_URL"]},
     }[program]
     return {"agent": program, **more}  # type: ignore[dict-item]
 
@@ -55,7 +56,7 @@ def environment(root: str) -> dict[str, str]:
     play = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}}
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "k-played-1234")
     return {
-        **keys, "ANTHROPIC_BASE_URL": root, "GOOGLE_GEMINI_BASE_URL": root,
+        **keys, "ANTHROPIC_BASE_URL": root, "GOOGLE_GEMINI_BASE_URL": root, "OPENAI_BASE_URL": f"{root}/v1",
         "OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"play": play}}),
     }  # fmt: skip
 

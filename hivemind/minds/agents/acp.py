@@ -209,6 +209,9 @@ class AcpSession(ProgramSession):
         if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:
             self._has_authenticated = True
             self._rpc.request("authenticate", {"methodId": self._rules.authenticate})
+        elif method == "session/resume" and error.code == json_rpc.METHOD_NOT_FOUND:  # Qwen Code offers it all the same
+            self._capabilities = {**self._capabilities, "sessionCapabilities": {}}
+            yield from self._open_session()
         elif response.id in self._open_settings:
             yield events.Failure(f"{self._open_settings[response.id]} ({reason})", "settings")
         elif error.code == _AUTH_REQUIRED or method == "authenticate":
