@@ -107,14 +107,11 @@ class Contests:
         kept = {"wait_for": None if is_asking else asdict(wait), **contest.save(), **kept}
 
         def rewrite(record: TaskRecord) -> TaskRecord:
-            if event == "landing.waits":
-                self._hive.tasks.outbox.put("parked", queued.id, record, queued.task.notify, reason)
             values = {name: value for name, value in {**record.kept, **kept}.items() if value is not None}
             entry = replace(queued.entry, state="waits", reason=reason or wait.reason)
             return entry.save_in(replace(record, kept=values))
 
-        payload = {"reason": reason} if reason else {}
-        self._hive.tasks.active.rewrite(queued.task, rewrite, event, **payload)
+        self._queue.rewrite(queued, rewrite, event, reason)
 
     # the beginning
 
@@ -269,8 +266,7 @@ class Contests:
             kept |= {"criteria": {"approved": by}} if by else {}
             return entry.save_in(replace(record, kept=kept))
 
-        branch, tip = entry.branches[0].branch, entry.branches[0].tip
-        self._hive.tasks.active.rewrite(queued.task, rewrite, "landing.queued", branch=branch, commit=tip)
+        self._queue.rewrite(replace(queued, entry=entry), rewrite, "landing.queued")
         crash_point("landing.candidates.chosen")
 
     def _close_candidates(self, contest: Contest, by_id: Mapping[str, QueuedTask]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import crash_point
 from hivemind.landing.checks import Verdict
-from hivemind.landing.merging import COMMITTER, Merge, conflict_commit
+from hivemind.landing.merging import Merge, conflict_commit
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Hold, Target
 from hivemind.layout import HUMAN, LANDING, POSTMASTER
@@ -49,7 +49,7 @@ class Returns:
         The record names the merge before the branch has it. A killed lander tries the landing again.
         """
         repository = target.repository
-        commit = conflict_commit(repository, branch.tip, old, merge, COMMITTER)
+        commit = conflict_commit(repository, branch.tip, old, merge)
         marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
         unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
         lines = [

@@ -38,14 +38,11 @@ def preflight(hive: Parts, names: Iterable[str]) -> None:
 
     Raises UserError with file, line, key and remedy for the first mistake, and for an unknown agent.
     """
-    seen: set[int] = set()
     for name in names:
         config = hive.agent_files.get(name)
         if config.outside:
             raise UserError(f"{name} is a member (mind: mcp): its program runs hivemind mcp --agent {name}")
-        if id(config) not in seen:  # replicas share one
-            seen.add(id(config))
-            _check(hive, name, config)
+        _check(hive, name, config)
 
 
 def root_problems(hive: Parts) -> list[UserError]:

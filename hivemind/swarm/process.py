@@ -47,15 +47,11 @@ class AgentProcess:
 
     def stop(self) -> None:
         """End after the current action. May be called from a signal handler."""
-        self._stop_signal.stop()
-        if self._agent is not None:
-            self._agent.stop()
+        (self._agent or self._stop_signal).stop()
 
     def finish(self) -> None:
         """End after the current turn. May be called from a signal handler."""
         self._stop_signal.finish()
-        if self._agent is not None:
-            self._agent.finish()
 
     def run(self) -> None:
         """Run the agent, and run it again after an error that a person can correct. Raises HiveGone if the hive is gone."""
@@ -86,7 +82,7 @@ class AgentProcess:
             self._hive,
             self._name,
             self._incarnation,
-            lifeline=self._stop_signal.lifeline,
+            stop_signal=self._stop_signal,
             on_idle=self._between_turns,
             check=self._check_hive,
         )
