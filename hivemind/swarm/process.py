@@ -75,7 +75,9 @@ class AgentProcess:
     def _run_agent(self) -> None:
         self._make_folder()
         if not self._incarnation:
-            self._interrupted_task = _interrupted_task_in(self._folder, self._name)
+            last_status = read_status(self._folder, self._name)
+            if last_status is not None and last_status.state == "working":  # the last process died in a turn
+                self._interrupted_task = last_status.task
             self._incarnation = record_start(self._hive.journal, self._name, os.getpid())
         self._between_turns()
         agent = Agent(
@@ -132,12 +134,6 @@ class AgentProcess:
                 if has_changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)
             wait_for_input(self._stop_signal.descriptors, min(remaining_s, self._hive.config.hang_after / 3))
-
-
-def _interrupted_task_in(folder: Path, name: str) -> str | None:
-    """Return the task of the turn in which the agent's last process died, or None."""
-    last_status = read_status(folder, name)
-    return last_status.task if last_status is not None and last_status.state == "working" else None
 
 
 _LOG_BYTES = 5_000_000
