@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import crash_point, write
 from hivemind.landing.changes import branch_diffs
@@ -145,11 +144,7 @@ class Contests:
                 message = f"candidates: there is no agent {', '.join(unknown_names)}"
                 raise TaskProblem(message, location=task.id, remedy="see: hivemind agent list")
             return [*task.candidates]
-
-        def collect(state: JournalState) -> list[str | None]:
-            return [entry.agent_id for entry in state.open_tasks()]
-
-        workers = self._hive.journal.view(collect)
+        workers = self._hive.journal.view(lambda state: [entry.agent_id for entry in state.open_tasks()])
         names = [name for name, agent in agents.items() if task.role in (None, agent.role)]
         names.sort(
             key=lambda name: (agents[name].outside, agents[name].mind == "extractive", workers.count(name), name)

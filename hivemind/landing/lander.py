@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.fs import crash_point, make_folder
 from hivemind.landing.batches import Batches
@@ -27,14 +26,13 @@ from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.landing import Landing, Leg
 from hivemind.landing.merging import landing_message, merge, revert_message, transplant
-from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.queue import Queue, QueuedTask, open_seqs
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
 from hivemind.landing.subtasks import checks_subtask
 from hivemind.landing.target import Target, unpushed_roots
 from hivemind.landing.waits import Waits, obstacle, signatures
-from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
@@ -532,11 +530,7 @@ class Lander:
 
     def _settle_ended(self) -> None:
         """Journal the end of tasks that a killed lander has closed."""
-
-        def collect(state: JournalState) -> list[str]:
-            return [entry.task for entry in state.open_tasks() if entry.agent_id == LANDING]
-
-        for task_id in self._hive.journal.view(collect):
+        for task_id in self._hive.journal.view(open_seqs):
             if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
                 agent = self._hive.tasks.get(task_id).owner
                 self._hive.steps.end_task(task_id, outcome, agent_id=agent, has_left_active=True)

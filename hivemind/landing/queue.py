@@ -42,6 +42,11 @@ class QueuedTask:
         return self.task.priority, self.entry.queued, self.id
 
 
+def open_seqs(state: JournalState) -> dict[str, int]:
+    """Return the tasks that the lander has, as the journal says, each with the number of its last event."""
+    return {entry.task: entry.seq for entry in state.open_tasks() if entry.agent_id == LANDING}
+
+
 class Queue:
     """Reads and changes the entries of a hive's queue. A task is read again only after a new event about it."""
 
@@ -51,13 +56,8 @@ class Queue:
 
     def read(self) -> list[QueuedTask]:
         """Return the tasks in the order in which they land. A record that cannot be read is left to the doctor."""
-
-        def collect(state: JournalState) -> dict[str, int]:
-            return {entry.task: entry.seq for entry in state.open_tasks() if entry.agent_id == LANDING}
-
-        seqs = self._hive.journal.view(collect)
         known_tasks, self._tasks = self._tasks, {}
-        for task_id, seq in seqs.items():
+        for task_id, seq in self._hive.journal.view(open_seqs).items():
             queued = known_tasks.get(task_id)
             if queued is None or queued.seq != seq:
                 queued = self._load(task_id, seq)

@@ -62,12 +62,12 @@ class Returns:
                 *_names(marked),
             ]
         if unmarked:
-            kinds = {conflict.path: conflict.kind for conflict in merge.conflicts}
             lines += [
                 "",
                 "These are in conflict without marks. Change them, or name them in finish_task(resolved=[…]):",
             ]
-            lines += [f"* {path}: {kinds[path]}" for path in unmarked[:_MAX_NAMES]]
+            conflicts = [conflict for conflict in merge.conflicts if not conflict.is_marked]
+            lines += [f"* {conflict.path}: {conflict.kind}" for conflict in conflicts[:_MAX_NAMES]]
         others = self._others(target, branch, old, marked + unmarked)
         if others:
             lines += ["", f"What the other side set out to do in {branch.target}:", *others]
