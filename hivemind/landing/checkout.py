@@ -190,9 +190,6 @@ class _Move:
     def take_lock(self) -> None:
         _take_lock(self.checkout, self.token)
 
-    def has_lock(self) -> bool:
-        return _text(self.checkout.git / "index.lock") == self.token
-
     def release(self) -> None:
         _release([self.checkout.git], self.token)
 
@@ -246,7 +243,7 @@ class _Move:
         if not has_moved or not self._next_index.exists():
             self.release()
             return () if has_moved else None
-        if not self.has_lock():  # the person took it away
+        if _text(self.checkout.git / "index.lock") != self.token:  # the person took the lock away
             if _text(self.checkout.git / "HEAD") != f"ref: refs/heads/{self.branch}":
                 self.release()
                 return ()

@@ -85,7 +85,10 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         _copy_task(hive.layout, scratch, task.path, task.state.value, written_files(turns))
         for name in task.dependencies:  # all were done, or the task could not have started
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
-        copy = open_hive(scratch, _scratch_config(hive.config, hive.layout))
+        # roots keep their paths and become read-only
+        roots = [RootConfig(path=str(path)) for path in hive.config.read_roots(hive.layout)]
+        settings = {"roots": roots, "durability": "relaxed", "settle_ms": 0}
+        copy = open_hive(scratch, hive.config.model_copy(update=settings))
         earlier_steps = [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * _steps_before(hive, task)
         copy.steps.plan(task.id, earlier_steps)
         replayed_turns = _replay_turns(copy, task.id, turns, worktrees=bool(task.kept.get("worktrees")))[: len(turns)]
@@ -98,12 +101,6 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
             fields = recorded.record
             turn_reports.append(ReplayedTurn(str(fields["agent"]), number, fields.get("step"), turn_differences))
     return Replay(task.id, agents, tuple(turn_reports))
-
-
-def _scratch_config(config: HiveConfig, layout: Layout) -> HiveConfig:
-    """Return settings for the hive's copy: roots keep their paths and become read-only."""
-    roots = [RootConfig(path=str(path)) for path in config.read_roots(layout)]
-    return config.model_copy(update={"roots": roots, "durability": "relaxed", "settle_ms": 0})
 
 
 def _copy_task(hive: Layout, scratch: Layout, task: Path, state: str, written_files: Collection[str]) -> None:

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from hivemind.agent.agent import Agent
 from hivemind.agent.stop_signal import StopSignal
-from hivemind.errors import WRONG_USE, HivemindError, is_disk_full
-from hivemind.fs import HeldLock, Lock, open_regular, set_aside
+from hivemind.errors import HivemindError, is_disk_full
+from hivemind.fs import Lock, open_regular, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.sockets import wait_for_input
 from hivemind.masking import mask, strip_controls
-from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name, record_exit, record_start
+from hivemind.presence.identity import HiveGone, check_hive_exists, record_exit, record_start
 from hivemind.presence.parts import Parts
+from hivemind.presence.service import run_named
 from hivemind.presence.status import StatusFile, read_status
 from hivemind.presence.watching import SUPERVISOR, SharedWatch
 from hivemind.private import keep_keys_private
@@ -148,25 +149,17 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     an unknown agent, mind or tool. (With a `lifeline`, the supervisor has checked these.)
     """
     if lifeline is None:
-        preflight(hive, [name])
+        preflight(hive, name)
         keep_keys_private()
-    try:
-        name_lock = lock_name(hive.layout, name)
-    except HeldLock as error:
-        sys.stderr.write(f"hivemind: {error}\n")
-        return WRONG_USE
-    process = AgentProcess(hive, name, name_lock, lifeline=lifeline)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.stop())
-    signal.signal(signal.SIGUSR1, lambda *_: process.finish())
-    try:
+
+    def work(lock: Lock) -> None:
+        process = AgentProcess(hive, name, lock, lifeline=lifeline)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: process.stop())
+        signal.signal(signal.SIGUSR1, lambda *_: process.finish())
         process.run()
-    except HiveGone as hive_gone:
-        sys.stderr.write(f"hivemind: {hive_gone}\n")
-        return WRONG_USE
-    finally:
-        name_lock.release()
-    return 0
+
+    return run_named(hive, name, work)
 
 
 def redirect_output(path: Path) -> None:

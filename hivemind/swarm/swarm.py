@@ -77,7 +77,8 @@ def run_swarm(
     hive = open_hive()
     files = AgentFiles(hive, names)
     running, aside = preflight_all(hive) if names is None else (list(names), {})
-    preflight(hive, names or ())
+    for name in names or ():
+        preflight(hive, name)
     files.problems = {name: str(error) for name, error in aside.items()}
     for problem in dict.fromkeys(files.problems.values()):  # replicas share one
         _log.warning("an agent is set aside: %s", problem)
