@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.acp_server.prompt import Prompt, place_note, read_prompt, unreadable_note
-from hivemind.acp_server.threads import session_mark, thread_tasks
+from hivemind.acp_server.threads import thread_tasks
 from hivemind.acp_server.updates import TaskUpdates, Update, message_chunk, outcome_updates
 from hivemind.acp_server.waiting import Question, obstacle_of, question_of, reply
 from hivemind.errors import HivemindError, UserError
@@ -19,6 +20,7 @@ from hivemind.outcome import OUTCOME_FILES
 from hivemind.presence.watching import ring_all
 from hivemind.tasks import Task, TaskState, read_outcome
 from hivemind.tasks.folder import free_name
+from hivemind.tasks.record import SESSION
 
 _MAX_EARLIER = 5  # tasks of the session that a new one names
 
@@ -63,10 +65,11 @@ class Session:
         if not self._is_cwd_checked and (note := unreadable_note(cwd, self._hive)):
             self._send(message_chunk(note))
         self._is_cwd_checked = True
-        earlier = [f"`{layout.relative(_outcome_path(task))}`" for task in tasks[-_MAX_EARLIER:]]
+        paths = [task.path / OUTCOME_FILES[task.state.value] for task in tasks[-_MAX_EARLIER:]]
+        earlier = [f"`{layout.relative(path)}`" for path in paths]
         earlier_note = f"> Earlier in this conversation: {', '.join(earlier)}" if earlier else ""
         text = "\n\n".join(filter(None, (prompt.text.strip(), place_note(cwd, self._hive), earlier_note)))
-        mark = session_mark(self.id, self.cwd)
+        mark = {SESSION: {"id": self.id, "cwd": self.cwd, "at": datetime.now(UTC).isoformat()}}
         self._follow(self._hive.tasks.add(text, attachments=prompt.attachments, kept=mark), TaskUpdates(self._hive))
         ring_all(self._hive)
 
@@ -217,7 +220,3 @@ class Session:
 
 def _is_over(task: Task) -> bool:
     return task.state in (TaskState.DONE, TaskState.FAILED)
-
-
-def _outcome_path(task: Task) -> Path:
-    return task.path / OUTCOME_FILES["done" if task.state is TaskState.DONE else "failed"]

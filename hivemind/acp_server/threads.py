@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,6 @@ from hivemind.tasks import Task
 from hivemind.tasks.record import RECORD, SESSION, load_sound
 
 _MAX_LISTED = 100
-
-
-def session_mark(session_id: str, cwd: str) -> dict[str, Any]:
-    """Return the values to keep with a new task of a session."""
-    return {SESSION: {"id": session_id, "cwd": cwd, "at": datetime.now(UTC).isoformat()}}
 
 
 def thread_tasks(hive: Hive, session_id: str, known_ids: Collection[str] | None = None) -> list[Task]:
@@ -55,15 +49,11 @@ def list_sessions(hive: Hive, cwd: str | None) -> list[dict[str, Any]]:
     sessions: dict[str, dict[str, Any]] = {}
     summaries = (task for task in hive.tasks.list(limit=_MAX_LISTED) if task.maker == HUMAN and task.parent is None)
     for task in sorted(summaries, key=lambda summary: summary.since):
-        mark = _mark_of(task.path)
+        record = load_sound(task.path) if task.path.is_dir() else None
+        mark = {} if record is None else record.kept.get(SESSION, {})
         session_id, cwd_of_task = mark.get("id", task.id), mark.get("cwd", str(hive.layout.root))
         new_session = {"sessionId": session_id, "cwd": cwd_of_task, "title": task.title}
         session = sessions.setdefault(session_id, new_session)
         session["updatedAt"] = task.since.isoformat()
     visible_sessions = [session for session in sessions.values() if cwd in (None, session["cwd"])]
     return sorted(visible_sessions, key=lambda session: str(session["updatedAt"]), reverse=True)[:_MAX_LISTED]
-
-
-def _mark_of(path: Path) -> Mapping[str, Any]:
-    record = load_sound(path) if path.is_dir() else None
-    return {} if record is None else record.kept.get(SESSION, {})

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 
-from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.hive import Hive
@@ -16,7 +14,7 @@ from hivemind.landing.queue import approve
 from hivemind.layout import HUMAN
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import agent_problems, supervisor_lock
-from hivemind.swarm.idle import claim_obstacle
+from hivemind.swarm.idle import claim_obstacle, has_addition
 from hivemind.taskrun.waits import StepWaits, TaskWait, find_question
 from hivemind.tasks import Task, TaskState, landing_state
 
@@ -48,9 +46,7 @@ def question_of(hive: Hive, task: Task) -> Question | None:
     landing, parked = landing_state(task), task.parked
     if parked is None or landing == "lands":
         return None
-    with boundary("task's record", task.id):
-        has_addition = any(datetime.fromisoformat(addition.at) > parked.since for addition in task.said)
-    if has_addition:  # its agent continues with that
+    if has_addition(task):  # its agent continues with that
         return None
     if landing is not None:
         return _landing_question(hive, task, landing)

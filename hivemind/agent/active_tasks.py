@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from hivemind.coordination import JournalState, StepLeaseHeld
+from hivemind.coordination import StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.landing.subtasks import land_subtasks
 from hivemind.outcome import ENDED
@@ -43,16 +43,15 @@ class ActiveTasks:
 
         Raises HivemindError or OSError if the hive itself cannot be read or written.
         """
-
-        def open_tasks(state: JournalState) -> set[str]:
-            return {entry.task for entry in state.open_tasks() if entry.agent_id == self._name}
-
         active_tasks = self._hive.tasks.mine(self._name, self._incarnation)
         for task in active_tasks:
             self._open(task, has_crashed=task.id == crashed_task)
         put_down_ended(self._hive.layout, self._name, self._hive.tasks.listing.is_open)
+        journaled_ids = self._hive.journal.view(
+            lambda state: {entry.task for entry in state.open_tasks() if entry.agent_id == self._name}
+        )
         # These left active/, but their process died before it journaled that.
-        for task_id in sorted(self._hive.journal.view(open_tasks) - {task.id for task in active_tasks}):
+        for task_id in sorted(journaled_ids - {task.id for task in active_tasks}):
             for outcome in ENDED:
                 if (self._hive.layout.tasks / outcome / task_id).is_dir():
                     self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,6 @@ from typing import Any
 from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
 from hivemind.agent.build import build
-from hivemind.agent.conversations import Conversations
 from hivemind.agent.learning import learn_from
 from hivemind.agent.lease import FocusLease
 from hivemind.agent.metering import MeteredMind, open_agents_mind
@@ -23,9 +23,7 @@ from hivemind.agent.program import ProgramRunner, SessionLost
 from hivemind.agent.recall import answer, recall
 from hivemind.agent.reporter import StatusReporter
 from hivemind.agent.scheduler import Scheduler
-from hivemind.agent.scope import scope
 from hivemind.agent.select import select
-from hivemind.agent.sense import sense
 from hivemind.agent.stop_signal import StopSignal
 from hivemind.agent.think import think
 from hivemind.agent.tidy import tidy
@@ -46,6 +44,7 @@ from hivemind.presence.identity import HiveGone
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
+from hivemind.taskrun.conversation import Conversation, open_thread
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
@@ -67,7 +66,7 @@ class Agent:
         name: str,
         incarnation: int,
         *,
-        lifeline: int | None = None,
+        stop_signal: StopSignal | None = None,
         on_idle: Callable[[], object] = lambda: None,
         check: Callable[[], object] = lambda: None,
         mind: Mind | None = None,
@@ -84,7 +83,7 @@ class Agent:
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config)
-        self.stop_signal = StopSignal(lifeline)
+        self.stop_signal = stop_signal or StopSignal()
         self.metered_mind = self._metered(mind)
         self.log = AgentLog(folder)
         if (folder / "working-memory.json").exists():
@@ -93,7 +92,7 @@ class Agent:
         self.reporter = StatusReporter(self.status, self.scheduler, self.metered_mind)
         self.lease = FocusLease(hive, name)
         self.pulse = Heartbeat(self._beat, min(1.0, hive.config.hang_after / 4))
-        self.conversations = Conversations(hive, name)
+        self._threads: dict[str, Conversation] = {}  # of the letters that are open
         self.pictures = Pictures(hive.layout, name, self.metered_mind)
         self._bell = Doorbell(hive.layout.doorbells, name)
         self._on_idle, self._check = on_idle, check
@@ -125,8 +124,12 @@ class Agent:
         # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count
         with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext():
-            sense(self.scheduler)
-            focus = scope(self.scheduler, self.metered_mind, lambda mail: self.memory.keep_message(mail), self.pictures)
+            self.scheduler.sense()
+            focus = self.scheduler.scope(
+                reads=self.metered_mind.reads,
+                keep=lambda mail: self.memory.keep_message(mail),
+                pictures=self.pictures.of_letter,
+            )
         if focus is None:
             return False
         turn = Turn(self.name, focus)
@@ -207,7 +210,7 @@ class Agent:
     def _close_turn(self, turn: Turn) -> None:
         letter = turn.focus.message
         if letter is not None and letter not in self.scheduler.letters:
-            self.conversations.forget(letter.thread_id)
+            self._threads.pop(letter.thread_id, None)  # the thread's next letter reads the file again
         self.reporter.progress(turn)
 
     # what the steps of the cycle receive
@@ -226,9 +229,27 @@ class Agent:
         task = None if focus.work is None else focus.work.task
         of, limit = self._model_limit
         return ContextWindow(
-            self.hive, self.name, self.tools, self.memory, self.metered_mind.count, self.conversations.about(focus), task,
+            self.hive, self.name, self.tools, self.memory, self.metered_mind.count, self._talk_about(focus), task,
             model_limit=limit if of == focus.id else None,
         )  # fmt: skip
+
+    def _talk_about(self, focus: Focus) -> Conversation:
+        """Return the conversation about the task in focus, or of the letter's thread, named by the Message-ID of its first
+        letter."""
+        if focus.work is not None:
+            return focus.work.conversation
+        assert focus.message is not None
+        thread = focus.message.thread_id
+        if thread not in self._threads:
+            durable = self.hive.config.durable
+            log = open_thread(self.hive.layout, self.name, thread, durable=durable)
+            make_folder(os.path.dirname(log.path), durable=durable)
+            self._threads[thread] = Conversation(
+                log.records(),
+                lambda records, durable: log.append(*records, sync_now=durable, separate_lines=True),
+                self.name,
+            )
+        return self._threads[thread]
 
     def session(self, focus: Focus, window: ContextWindow | None = None) -> Session:
         """Return the session for the tools of a turn. Its `recall` leaves out texts that the conversation contains."""
@@ -286,10 +307,6 @@ class Agent:
         """Stop after the current action. May be called from a signal handler."""
         self.stop_signal.stop()
         self.status.update(state="stopping")  # a kill from now on is not counted against the task
-
-    def finish(self) -> None:
-        """Stop after the current turn. May be called from a signal handler."""
-        self.stop_signal.finish()
 
     def _sleep(self, seconds: float) -> None:
         """Wait before the provider is asked again. Raises MindUnavailable if the agent is stopped meanwhile."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from hivemind.boundary import Unreadable, as_dataclass
+from hivemind.boundary import Unreadable
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.errors import UserError
-from hivemind.fs import DamagedRecord, Lock, load_record, save_record, set_aside
+from hivemind.fs import DamagedRecord, Lock, load_dataclass, save_dataclass, set_aside
 from hivemind.layout import Layout
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
@@ -98,9 +98,8 @@ class SharedAccount:
         """Yield today's account under the lock. Raises Parking if the account cannot be read."""
         with self._lock:
             try:
-                record = load_record(self._path, "budget", VERSION)
-                account = _TokenUse("", 0, 0.0) if record is None else _read_account(record, self._path)
-            except DamagedRecord as error:
+                account = load_dataclass(_TokenUse, self._path, "budget", VERSION) or _TokenUse("", 0, 0.0)
+            except (DamagedRecord, Unreadable) as error:  # incomplete, or edited by hand
                 damaged_name = set_aside(self._path).name
                 _log.warning("%s; a new account is begun, the damaged one is kept as %s", error, damaged_name)
                 account = _TokenUse("", 0, 0.0)
@@ -124,17 +123,7 @@ class SharedAccount:
     def _add(self, account: _TokenUse, tokens: int, money: float) -> None:
         # A report may lower the amounts of the last report.
         account.tokens, account.money = max(0, account.tokens + tokens), max(0.0, account.money + money)
-        fields = {"day": account.day, "tokens": account.tokens, "money": account.money}
-        save_record(self._path, "budget", VERSION, fields, durable=self._durable)
-
-
-def _read_account(record: dict[str, Any], path: Path) -> _TokenUse:
-    """Return the account in a record. Raises DamagedRecord if the record was edited by hand or is incomplete."""
-    with suppress(Unreadable):
-        return as_dataclass(
-            _TokenUse, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
-        )
-    raise DamagedRecord("is not a valid account", location=path, remedy="hivemind doctor --fix sets it aside")
+        save_dataclass(self._path, "budget", VERSION, account, durable=self._durable)
 
 
 class Budget:

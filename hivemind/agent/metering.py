@@ -67,17 +67,14 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
         return mind
     short_name = mind.config.name if isinstance(mind, AgentMind) else mind.config.model
     rates = config.prices or hive.prices.get(mind.name) or hive.prices.get(short_name)
-    prices = None if rates is None else Prices(rates.tokens_in, rates.tokens_out, rates.cached, rates.written)
-    if isinstance(mind, AgentMind):
-        mind.prices = prices
-    else:
-        mind.hive_prices = prices
-        bounds = (config.budget.task, config.budget.day, hive.budget.day)
-        if any(bound is not None and bound.money is not None for bound in bounds) and mind.prices is None:
-            raise UserError(
-                f"there is a budget of money, but the price of {mind.name} is not known",
-                remedy="set prices: {in: …, out: …}, for a million tokens",
-            )
+    if rates is not None:
+        mind.prices = Prices(rates.tokens_in, rates.tokens_out, rates.cached, rates.written)
+    bounds = (config.budget.task, config.budget.day, hive.budget.day)
+    if isinstance(mind, LanguageMind) and any(bound.money is not None for bound in bounds) and mind.prices is None:
+        raise UserError(
+            f"there is a budget of money, but the price of {mind.name} is not known",
+            remedy="set prices: {in: …, out: …}, for a million tokens",
+        )
     return mind
 
 

@@ -12,7 +12,7 @@ from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.fs.check import CheckFinding
 from hivemind.fs.paths import names_in
-from hivemind.landing.target import Target
+from hivemind.landing.target import held_roots
 from hivemind.layout import LANDING
 from hivemind.sandbox import has_sandbox
 from hivemind.taskrun.git import Repository
@@ -27,7 +27,7 @@ def check_landing(context: CheckContext) -> Iterator[CheckFinding]:
     if config is None:  # reported by check_settings
         return
     roots = config.repository_roots(layout)
-    for root, hold in Target.held(config, layout).items():
+    for root, hold in held_roots(config, layout).items():
         remedy = "hivemind land --resume" if hold.by == "person" else "mend the branch"
         yield CheckFinding(str(root), f"nothing lands in it: {hold.reason}", remedy, note=True)
     for root, settings in roots.items():

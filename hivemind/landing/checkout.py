@@ -190,9 +190,6 @@ class _Move:
     def take_lock(self) -> None:
         _take_lock(self.checkout, self.token)
 
-    def has_lock(self) -> bool:
-        return _text(self.checkout.git / "index.lock") == self.token
-
     def release(self) -> None:
         _release([self.checkout.git], self.token)
 
@@ -238,21 +235,20 @@ class _Move:
     def resume(self) -> tuple[str, ...] | None:
         """Finish a move that was killed; None if it had not moved the branch yet. Raises TargetBusy."""
         tip = self.repository.commit_of(f"refs/heads/{self.branch}")
-        has_moved = tip is not None and tip != self.old and self._contains_new(tip)
+        has_moved = tip not in (None, self.old) and not self.repository.git(
+            "rev-list", "--max-count=1", self.new, f"^{tip}"
+        )
         if not self.checkout.git.is_dir():
             return () if has_moved else None
         if not has_moved or not self._next_index.exists():
             self.release()
             return () if has_moved else None
-        if not self.has_lock():  # the person took it away
+        if _text(self.checkout.git / "index.lock") != self.token:  # the person took the lock away
             if _text(self.checkout.git / "HEAD") != f"ref: refs/heads/{self.branch}":
                 self.release()
                 return ()
             self.take_lock()
         return self.finish(is_resumed=True)
-
-    def _contains_new(self, tip: str) -> bool:
-        return not self.repository.git("rev-list", "--max-count=1", self.new, f"^{tip}")
 
     def finish(self, *, is_resumed: bool) -> tuple[str, ...]:
         """Bring files and index to the new commit, and give the lock back. Returns the paths that a person has changed since."""

@@ -14,15 +14,14 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 from hivemind import fs
-from hivemind.boundary import Unreadable
-from hivemind.config import LimitsConfig, RootConfig
+from hivemind.config import RootConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.masking import mask, strip_controls
@@ -60,10 +59,8 @@ class Verdict:
 class CheckSpace:
     """The place of one root's checks: `tree` and `home`, where they write, and beside them what they cannot see."""
 
-    def __init__(
-        self, folder: Path, repository: Repository, settings: RootConfig, limits: LimitsConfig | None = None
-    ) -> None:
-        self.settings, self.limits = settings, limits or LimitsConfig()
+    def __init__(self, folder: Path, repository: Repository, settings: RootConfig) -> None:
+        self.settings = settings
         self.folder, self.tree, self.home = folder, folder / "tree", folder / "home"
         self._repository = repository
         self._index, self._setup_stamp, self._emptied_stamp = (folder / name for name in ("index", "setup", "emptied"))
@@ -123,8 +120,7 @@ class CheckSpace:
         """Start lines in the worktree. Raises UserError, OSError."""
         return start_lines(
             lines, self.tree, self.home, boxed=self.boxed, network=self.settings.check_network == "open",
-            log=log, readable=self._repository.object_folders, limits=self.limits,
-            timeout_s=self.settings.check_timeout_s,
+            log=log, readable=self._repository.object_folders, timeout_s=self.settings.check_timeout_s,
         )  # fmt: skip
 
     def needs_setup(self, commit: str) -> bool:
@@ -156,11 +152,10 @@ class CheckSpace:
 
     def remembered(self, tree: str) -> Verdict | None:
         """Return the verdict on a tree for the present settings; None if there is none."""
-        try:
+        with suppress(UserError):
             verdict = fs.load_dataclass(Verdict, self._verdict_path(tree), _KIND, _VERSION)
-        except (UserError, Unreadable):
-            return None
-        return verdict if verdict is not None and verdict.tree == tree else None
+            return verdict if verdict is not None and verdict.tree == tree else None
+        return None
 
     def remember(self, verdict: Verdict) -> None:
         """Save a verdict, and remove the oldest of too many. Raises OSError."""
@@ -235,7 +230,9 @@ class RunningCheck:
     def _go_on(self, result: LinesResult) -> Verdict | None:
         """Start what comes after these lines, or return the verdict. Raises UserError, OSError."""
         seconds = time.monotonic() - self._start_time
-        self._close_lines()
+        lines, self._lines = self._lines, None
+        assert lines is not None
+        lines.close()
         if self._is_full:
             self._is_full = False
             self._space.empty()
@@ -274,11 +271,6 @@ class RunningCheck:
         self._verdict = verdict
         self.stop()
         return verdict
-
-    def _close_lines(self) -> None:
-        if self._lines is not None:
-            lines, self._lines = self._lines, None
-            lines.close()
 
     def stop(self) -> None:
         """End the check with everything that it started."""

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import crash_point, write
 from hivemind.landing.changes import branch_diffs
@@ -107,14 +106,11 @@ class Contests:
         kept = {"wait_for": None if is_asking else asdict(wait), **contest.save(), **kept}
 
         def rewrite(record: TaskRecord) -> TaskRecord:
-            if event == "landing.waits":
-                self._hive.tasks.outbox.put("parked", queued.id, record, queued.task.notify, reason)
             values = {name: value for name, value in {**record.kept, **kept}.items() if value is not None}
             entry = replace(queued.entry, state="waits", reason=reason or wait.reason)
             return entry.save_in(replace(record, kept=values))
 
-        payload = {"reason": reason} if reason else {}
-        self._hive.tasks.active.rewrite(queued.task, rewrite, event, **payload)
+        self._queue.rewrite(queued, rewrite, event, reason)
 
     # the beginning
 
@@ -148,11 +144,7 @@ class Contests:
                 message = f"candidates: there is no agent {', '.join(unknown_names)}"
                 raise TaskProblem(message, location=task.id, remedy="see: hivemind agent list")
             return [*task.candidates]
-
-        def collect(state: JournalState) -> list[str | None]:
-            return [entry.agent_id for entry in state.open_tasks()]
-
-        workers = self._hive.journal.view(collect)
+        workers = self._hive.journal.view(lambda state: [entry.agent_id for entry in state.open_tasks()])
         names = [name for name, agent in agents.items() if task.role in (None, agent.role)]
         names.sort(
             key=lambda name: (agents[name].outside, agents[name].mind == "extractive", workers.count(name), name)
@@ -269,8 +261,7 @@ class Contests:
             kept |= {"criteria": {"approved": by}} if by else {}
             return entry.save_in(replace(record, kept=kept))
 
-        branch, tip = entry.branches[0].branch, entry.branches[0].tip
-        self._hive.tasks.active.rewrite(queued.task, rewrite, "landing.queued", branch=branch, commit=tip)
+        self._queue.rewrite(replace(queued, entry=entry), rewrite, "landing.queued")
         crash_point("landing.candidates.chosen")
 
     def _close_candidates(self, contest: Contest, by_id: Mapping[str, QueuedTask]) -> bool:

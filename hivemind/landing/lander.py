@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.fs import crash_point, make_folder
 from hivemind.landing.batches import Batches
@@ -27,14 +26,13 @@ from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.landing import Landing, Leg
 from hivemind.landing.merging import landing_message, merge, revert_message, transplant
-from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.queue import Queue, QueuedTask, open_seqs
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
 from hivemind.landing.subtasks import checks_subtask
 from hivemind.landing.target import Target, unpushed_roots
 from hivemind.landing.waits import Waits, obstacle, signatures
-from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
@@ -103,7 +101,9 @@ class Lander:
             roots = self._hive.config.repository_roots(self._hive.layout)
             for root in unpushed_roots(self._hive.config, self._hive.layout):
                 self._remote(Target.at(self._hive.layout, root, roots[root]))
-            self._resume_moves(self._queue.read())
+            for queued in self._queue.read():
+                if queued.entry.state == "moving":
+                    self._guarded([queued], partial(self._resume_move, queued))
             self._is_resumed = True
         self._has_ended_one = True
         while self._contests.step() or self._has_ended_one:
@@ -166,7 +166,7 @@ class Lander:
         if not queued.task.path.is_dir():  # it has landed in this step
             return
         if entry.state == "returned":  # a killed lander had sent it back
-            self._queue.release(queued)
+            self._hive.tasks.release(queued.task)
             return
         parent = entry.parent or entry.candidate_of
         if parent is not None and not self._hive.tasks.listing.is_open(parent):
@@ -191,7 +191,7 @@ class Lander:
             return
         if len(targets) == 1 and not self._may_land_now(queued, targets[0], queue):
             return
-        if not all(self._is_fetched(target) for target in targets):
+        if not all(remote is None or remote.is_current() for remote in map(self._remote, targets)):
             return
         is_pushed = all(branch.landed or branch.pushed is not None for branch in entry.branches)
         if is_pushed and self._follow(queued, targets):
@@ -222,10 +222,6 @@ class Lander:
         remote = self._remotes[key] = self._remotes.get(key) or RemoteBranch(target)
         remote.target = target
         return remote
-
-    def _is_fetched(self, target: Target) -> bool:
-        remote = self._remote(target)
-        return remote is None or remote.is_current()
 
     def _follow(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
         """End a task once its pushed branches are merged at the remote, else let it wait. Returns False if a branch has grown."""
@@ -305,7 +301,9 @@ class Lander:
         if _has_lost_base(leg, queued, branch):
             result = transplant(target.repository, leg.new, tip, branch.base, message, author)
             if result.commit is None and not entry.approved:
-                self._waits.add(queued, _conflict_after_loss(queued, branch), retry_s=_RETRY_S)
+                loss = f"{branch.target} has lost {branch.base[:12]}, from which {branch.branch} began, and conflicts with it"
+                remedy = f"hivemind land {queued.id} merges both, and brings back what was lost"
+                self._waits.add(queued, f"{loss}: {remedy}", retry_s=_RETRY_S)
                 return False
         if result is None or result.commit is None:
             result = merge(target.repository, leg.new, tip, branch.base, how, message, author)
@@ -519,7 +517,10 @@ class Lander:
             return False
         except TargetBusy as busy:
             path = os.path.relpath(busy.path, target.root)
-            blocked_ids = {queued.id for queued in tasks if path in self._changed_paths(queued, target)}
+            blocked_ids = {
+                queued.id for queued in tasks for branch in queued.entry.branches
+                if branch.root == str(target.root) and path in target.changed_paths(branch)
+            }  # fmt: skip
             for queued in tasks:
                 queued = self._queue.change(queued, state="queued", reason="")
                 if queued.id in blocked_ids or not blocked_ids:
@@ -527,29 +528,15 @@ class Lander:
             return False
         return True
 
-    def _changed_paths(self, queued: QueuedTask, target: Target) -> list[str]:
-        """Return the paths that a task changes in a target."""
-        branches = [branch for branch in queued.entry.branches if branch.root == str(target.root)]
-        return [path for branch in branches for path in target.changed_paths(branch)]
-
     def _settle_ended(self) -> None:
         """Journal the end of tasks that a killed lander has closed."""
-
-        def collect(state: JournalState) -> list[str]:
-            return [entry.task for entry in state.open_tasks() if entry.agent_id == LANDING]
-
-        for task_id in self._hive.journal.view(collect):
+        for task_id in self._hive.journal.view(open_seqs):
             if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
                 agent = self._hive.tasks.get(task_id).owner
                 self._hive.steps.end_task(task_id, outcome, agent_id=agent, has_left_active=True)
 
-    def _resume_moves(self, queue: Sequence[QueuedTask]) -> None:
-        """Go on with the moves that a killed lander had begun."""
-        moving = [queued for queued in queue if queued.entry.state == "moving"]
-        for queued in moving:
-            self._guarded([queued], partial(self._resume_move, queued))
-
     def _resume_move(self, queued: QueuedTask) -> None:
+        """Go on with the move of a task that a killed lander had begun."""
         for branch in queued.entry.branches:
             target = self._target(branch)
             assert branch.old is not None
@@ -581,9 +568,3 @@ def _has_lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> bool:
         target.repository.commit_of(f"{merge.commit}^2") for merge in queued.entry.merges if merge.root == branch.root
     )
     return not any(commit is not None and target.is_ancestor(commit, leg.new) for commit in merged)
-
-
-def _conflict_after_loss(queued: QueuedTask, branch: LandingBranch) -> str:
-    """Return why a task waits that began from a commit which its target has lost."""
-    loss = f"{branch.target} has lost {branch.base[:12]}, from which {branch.branch} began, and conflicts with it"
-    return f"{loss}: hivemind land {queued.id} merges both, and brings back what was lost"

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Literal
 
 from hivemind.errors import UserError
@@ -22,8 +21,8 @@ from hivemind.frozen import frozen
 from hivemind.masking import mask, strip_controls
 from hivemind.taskrun.git import Repository, git_identity
 
-COMMITTER = git_identity("hivemind", "hivemind@localhost")
-"""The committer of every commit that landing makes."""
+_COMMITTER = git_identity("hivemind", "hivemind@localhost")
+"""The committer of every commit that landing makes, and the author of those of the hive itself."""
 _KINDS = {
     "contents": "changed in both", "binary": "binary, changed in both", "file/directory": "a file in one, a folder in the other",
     "modify/delete": "deleted in one, changed in the other", "rename/delete": "renamed in one, deleted in the other",
@@ -32,7 +31,6 @@ _KINDS = {
     "file location": "added to a folder that the other renamed",
 }  # fmt: skip
 _CONFLICT = re.compile(r"CONFLICT \((.+)\)")
-_TARGET_STAGE, _TIP_STAGE = "2", "3"
 _EPOCH = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
 _CONFIG = """[core]
 repositoryFormatVersion = {version}
@@ -50,14 +48,11 @@ Method = Literal["merge", "squash", "rebase"]
 
 @frozen
 class Conflict:
-    """A path that git could not merge. If `is_marked`, the merged tree's file has conflict marks; `target` and `tip` are the
-    versions of the two sides as `MODE BLOB`, None where a side lacks the file."""
+    """A path that git could not merge. If `is_marked`, the merged tree's file has conflict marks."""
 
     path: str
     is_marked: bool
     kind: str
-    target: str | None
-    tip: str | None
 
 
 @frozen
@@ -71,26 +66,24 @@ class Merge:
 
 @frozen
 class _Objects:
-    """Git on a repository's objects, without anybody's settings."""
+    """Git on a repository's objects, without anybody's settings. Commits are by `author`."""
 
     repository: Repository
+    author: Mapping[str, str]
 
-    def git(self, *words: str, stdin: bytes = b"", identity: Mapping[str, str] = MappingProxyType({})) -> str:
-        return os.fsdecode(self.run(*words, stdin=stdin, identity=identity)[1]).strip()
+    def git(self, *words: str, stdin: bytes = b"") -> str:
+        return os.fsdecode(self.run(*words, stdin=stdin)[1]).strip()
 
-    def run(
-        self, *words: str, stdin: bytes = b"", identity: Mapping[str, str] = MappingProxyType({}),
-        statuses: tuple[int, ...] = (0,),
-    ) -> tuple[int, bytes]:  # fmt: skip
-        environment = {"GIT_CONFIG_GLOBAL": os.devnull, **identity}
+    def run(self, *words: str, stdin: bytes = b"", statuses: tuple[int, ...] = (0,)) -> tuple[int, bytes]:
+        environment = {"GIT_CONFIG_GLOBAL": os.devnull, **self.author}
         return self.repository.output(*words, stdin=stdin, environment=environment, statuses=statuses, limit_s=_MERGE_S)
 
     def tree(self, commit: str) -> str:
         return self.git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
 
-    def commit(self, tree: str, parents: Collection[str], message: str, identity: Mapping[str, str]) -> str:
+    def commit(self, tree: str, parents: Collection[str], message: str) -> str:
         words = [word for parent in parents for word in ("-p", parent)]
-        return self.git("commit-tree", tree, *words, stdin=os.fsencode(message), identity=identity)
+        return self.git("commit-tree", tree, *words, stdin=os.fsencode(message))
 
     def has_commits(self, *words: str) -> bool:
         return bool(self.git("rev-list", "--max-count=1", *words))
@@ -114,7 +107,9 @@ class _Objects:
 
 
 @contextlib.contextmanager
-def _objects_of(repository: Repository, *, keeps_new: bool = True) -> Iterator[_Objects]:
+def _objects_of(
+    repository: Repository, *, keeps_new: bool = True, author: Mapping[str, str] = _COMMITTER
+) -> Iterator[_Objects]:
     """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are thrown away."""
     is_sha256 = repository.git("rev-parse", "--show-object-format") == "sha256"
     extension = "objectFormat = sha256" if is_sha256 else ""
@@ -130,12 +125,13 @@ def _objects_of(repository: Repository, *, keeps_new: bool = True) -> Iterator[_
         else:
             (folder / "objects/info").mkdir(parents=True)
             (folder / "objects/info/alternates").write_bytes(os.fsencode(f"{objects}\n"))
-        yield _Objects(replace(repository, common=folder, incoming=None))
+        authorship = {**_COMMITTER, **{name: text for name, text in author.items() if name.startswith("GIT_AUTHOR_")}}
+        yield _Objects(replace(repository, common=folder, incoming=None), authorship)
 
 
 def merge(
-    repository: Repository, onto: str, tip: str, base: str, method: Method, message: str, identity: Mapping[str, str],
-    committer: Mapping[str, str] = COMMITTER,
+    repository: Repository, onto: str, tip: str, base: str, method: Method, message: str,
+    author: Mapping[str, str] = _COMMITTER,
 ) -> Merge:  # fmt: skip
     """Merge the commit `tip` into the commit `onto`, without moving a branch. The task's branch began at `base`.
 
@@ -143,8 +139,7 @@ def merge(
     or can only be merged as a whole, is merged in any case. If `onto` has all changes already, the commit is `onto`. Raises
     UserError.
     """
-    identity = _with_committer(identity, committer)
-    with _objects_of(repository) as objects:
+    with _objects_of(repository, author=author) as objects:
         if not objects.has_commits(tip, f"^{onto}"):
             return Merge(onto, objects.tree(onto))
         merged = _merge_trees(objects, onto, tip)
@@ -152,34 +147,30 @@ def merge(
             return merged
         if method == "rebase" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
             commits = objects.git("rev-list", "--reverse", "--topo-order", tip, f"^{onto}", f"^{base}").split()
-            rebased = _rebase(objects, onto, commits, message, identity)
+            rebased = _rebase(objects, onto, commits, message)
             if rebased is not None:
                 return rebased
         if method == "squash" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
-            return _commit_on(objects, onto, merged.tree, message, identity)
-        return replace(merged, commit=objects.commit(merged.tree, (onto, tip), message, identity))
+            return _commit_on(objects, onto, merged.tree, message)
+        return replace(merged, commit=objects.commit(merged.tree, (onto, tip), message))
 
 
 def transplant(
-    repository: Repository, onto: str, tip: str, base: str, message: str, identity: Mapping[str, str],
-    committer: Mapping[str, str] = COMMITTER,
-) -> Merge:  # fmt: skip
-    """Commit what a branch has changed since `base` on the commit `onto`, whose history does not contain `base` any more: a merge
-    would bring back the commits that somebody has taken out of it. Raises UserError."""
-    with _objects_of(repository) as objects:
+    repository: Repository, onto: str, tip: str, base: str, message: str, author: Mapping[str, str] = _COMMITTER
+) -> Merge:
+    """Commit what has changed from `base` to `tip` on the commit `onto`, which need not contain `base`. The commits of a branch
+    that somebody has taken out of `onto` do not come back so, and a landed commit is undone from it to the one before it. If
+    `onto` has all changes already, the commit is `onto`. Raises UserError."""
+    with _objects_of(repository, author=author) as objects:
         picked = _pick(objects, base, onto, tip)
-        if picked.conflicts:
-            return picked
-        return _commit_on(objects, onto, picked.tree, message, _with_committer(identity, committer))
+        return picked if picked.conflicts else _commit_on(objects, onto, picked.tree, message)
 
 
-def conflict_commit(
-    repository: Repository, tip: str, target_tip: str, merged: Merge, identity: Mapping[str, str]
-) -> str:
+def conflict_commit(repository: Repository, tip: str, target_tip: str, merged: Merge) -> str:
     """Return a commit on the branch at `tip`: the tree with the conflict marks of its merge into `target_tip`. It never lands."""
     message = f"Conflicts with {target_tip[:12]}"
     with _objects_of(repository) as objects:
-        return objects.commit(merged.tree, (tip, target_tip), message, _with_committer(identity))
+        return objects.commit(merged.tree, (tip, target_tip), message)
 
 
 def unresolved(
@@ -204,19 +195,6 @@ def unresolved(
     return tuple(sorted(labelled_paths | (divided_paths | untouched_paths) - set(resolved)))
 
 
-def revert(
-    repository: Repository, landed: str, onto: str, identity: Mapping[str, str], message: str, before: str | None = None
-) -> Merge:
-    """Undo a landed commit on the commit `onto`. A merge commit is undone against its first parent. `before` is the target's
-    commit before the landing, if that was several commits. If `onto` has none of its changes any more, the commit is `onto`.
-    Raises UserError."""
-    with _objects_of(repository) as objects:
-        undone = _pick(objects, landed, onto, before or f"{landed}^1")
-        if undone.conflicts:
-            return undone
-        return _commit_on(objects, onto, undone.tree, message, _with_committer(identity))
-
-
 def read_file(repository: Repository, commit: str, path: str) -> bytes:
     """Return the content of a file at the top of a commit, empty if there is none. Raises UserError if it is no file."""
     _, output = repository.output("ls-tree", "-z", commit, "--", path)
@@ -233,7 +211,7 @@ def write_file(repository: Repository, onto: str, path: str, content: bytes, mes
         rows = [row for row in objects.run("ls-tree", "-z", onto)[1].split(b"\0") if row]
         rows = [row for row in rows if row.partition(b"\t")[2] != path.encode()]
         rows.append(f"100644 blob {blob}\t{path}".encode())
-        return objects.commit(objects.git("mktree", "-z", stdin=b"\0".join([*rows, b""])), (onto,), message, COMMITTER)
+        return objects.commit(objects.git("mktree", "-z", stdin=b"\0".join([*rows, b""])), (onto,), message)
 
 
 def overlaps(repository: Repository, tip_a: str, tip_b: str) -> tuple[str, ...]:
@@ -268,10 +246,6 @@ def _subject(title: str) -> str:
     return subject if len(subject) <= _MAX_SUBJECT else f"{subject[: _MAX_SUBJECT - 1].rstrip()}…"
 
 
-def _with_committer(identity: Mapping[str, str], committer: Mapping[str, str] = COMMITTER) -> dict[str, str]:
-    return {**identity, **{name: text for name, text in committer.items() if name.startswith("GIT_COMMITTER_")}}
-
-
 def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
     """Merge two commits. Git says by its status whether they conflict: some conflicts have no path in its list."""
     attributes = objects.contents(onto, [".gitattributes"]).get(".gitattributes", b"")
@@ -280,11 +254,8 @@ def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
     tree, *fields = os.fsdecode(output).split("\0")
     if not has_conflicts:
         return Merge(None, tree)
-    versions: dict[str, dict[str, str]] = {}
     section_end = fields.index("")
-    for field in fields[:section_end]:
-        version, path = field.split("\t", 1)
-        versions.setdefault(path, {})[version[-1]] = version[:-2]
+    versions = [field.split("\t", 1) for field in fields[:section_end]]
     kinds: dict[str, str] = {}
     reader = iter(fields[section_end + 1 :])
     while (count := next(reader, "")).isdecimal():  # git's advice about submodules comes last
@@ -294,13 +265,11 @@ def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
             for path in paths:
                 kinds.setdefault(path, _KINDS["submodule"] if "submodule" in kind else kind)
     # Both sides have moved or deleted a path that is only in stage 1: the conflict is at the other paths.
-    conflict_paths = [path for path in versions if versions[path].keys() & {_TARGET_STAGE, _TIP_STAGE}] or list(kinds)
+    conflict_paths = list(dict.fromkeys(path for version, path in versions if not version.endswith("1"))) or list(kinds)
     labels, contents = _labels(onto, tip), objects.contents(tree, conflict_paths)
     return Merge(None, tree, tuple(
-        Conflict(
-            path, labels.search(contents.get(path, b"")) is not None, kinds.get(path, _KINDS["contents"]),
-            versions.get(path, {}).get(_TARGET_STAGE), versions.get(path, {}).get(_TIP_STAGE),
-        ) for path in conflict_paths
+        Conflict(path, labels.search(contents.get(path, b"")) is not None, kinds.get(path, _KINDS["contents"]))
+        for path in conflict_paths
     ))  # fmt: skip
 
 
@@ -322,22 +291,19 @@ def _has_divider(labels: re.Pattern[bytes], merged: bytes, content: bytes) -> bo
 
 def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
     """Apply the changes from `base` to `tip` to `onto`: merge two commits. Their only common ancestor has the tree of `base`."""
-    identity = {**COMMITTER, **_EPOCH}
-    root = objects.commit(objects.tree(base), (), "base", identity)
-    sides = (objects.commit(objects.tree(commit), (root,), "side", identity) for commit in (onto, tip))
-    return _merge_trees(objects, *sides)
+    helper = replace(objects, author={**_COMMITTER, **_EPOCH})
+    root = helper.commit(helper.tree(base), (), "base")
+    return _merge_trees(helper, *(helper.commit(helper.tree(commit), (root,), "side") for commit in (onto, tip)))
 
 
-def _commit_on(objects: _Objects, onto: str, tree: str, message: str, identity: Mapping[str, str]) -> Merge:
+def _commit_on(objects: _Objects, onto: str, tree: str, message: str) -> Merge:
     """Commit a tree on `onto`, unless it is the same tree."""
     if tree == objects.tree(onto):
         return Merge(onto, tree)
-    return Merge(objects.commit(tree, (onto,), message, identity), tree)
+    return Merge(objects.commit(tree, (onto,), message), tree)
 
 
-def _rebase(
-    objects: _Objects, onto: str, commits: Collection[str], message: str, identity: Mapping[str, str]
-) -> Merge | None:
+def _rebase(objects: _Objects, onto: str, commits: Collection[str], message: str) -> Merge | None:
     """Pick commits one after another; None if one conflicts, or has no parent. The last has the trailers of `message`."""
     tree, picks = objects.tree(onto), []
     for commit in commits:
@@ -349,7 +315,7 @@ def _rebase(
         if picked.tree != tree:
             tree = picked.tree
             picks.append((commit, tree))
-    committer = os.fsencode(objects.git("var", "GIT_COMMITTER_IDENT", identity=identity))
+    committer = os.fsencode(objects.git("var", "GIT_COMMITTER_IDENT"))
     trailers, parent = os.fsencode(message.rstrip("\n").rpartition("\n\n")[2]), onto
     for commit, pick_tree in picks:
         _, raw = objects.run("cat-file", "commit", commit)

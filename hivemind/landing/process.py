@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hivemind.coordination import JournalState
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.lander import Lander
+from hivemind.landing.queue import open_seqs
 from hivemind.landing.reverts import claim_tasks, resume_claims
 from hivemind.layout import LANDING
 from hivemind.presence.identity import check_hive_exists
@@ -22,11 +22,7 @@ def needs_lander(hive: Parts) -> bool:
     """Check whether the hive has a lander: work lands in one of its roots, or finished tasks are left in the queue."""
     if any(root.land != "off" for root in hive.config.repository_roots(hive.layout).values()):
         return True
-
-    def has_entries(state: JournalState) -> bool:
-        return any(entry.agent_id == LANDING for entry in state.open_tasks())
-
-    return hive.journal.view(has_entries)
+    return bool(hive.journal.view(open_seqs))
 
 
 def run_landing(

@@ -42,6 +42,11 @@ class QueuedTask:
         return self.task.priority, self.entry.queued, self.id
 
 
+def open_seqs(state: JournalState) -> dict[str, int]:
+    """Return the tasks that the lander has, as the journal says, each with the number of its last event."""
+    return {entry.task: entry.seq for entry in state.open_tasks() if entry.agent_id == LANDING}
+
+
 class Queue:
     """Reads and changes the entries of a hive's queue. A task is read again only after a new event about it."""
 
@@ -51,13 +56,8 @@ class Queue:
 
     def read(self) -> list[QueuedTask]:
         """Return the tasks in the order in which they land. A record that cannot be read is left to the doctor."""
-
-        def collect(state: JournalState) -> dict[str, int]:
-            return {entry.task: entry.seq for entry in state.open_tasks() if entry.agent_id == LANDING}
-
-        seqs = self._hive.journal.view(collect)
         known_tasks, self._tasks = self._tasks, {}
-        for task_id, seq in seqs.items():
+        for task_id, seq in self._hive.journal.view(open_seqs).items():
             queued = known_tasks.get(task_id)
             if queued is None or queued.seq != seq:
                 queued = self._load(task_id, seq)
@@ -75,15 +75,25 @@ class Queue:
 
     def change(self, queued: QueuedTask, event: str = "task.recorded", /, **changes: Any) -> QueuedTask:
         """Save changed fields of an entry; returns the changed task. Raises TaskMoved if the lander has it no more."""
-        payload = {"reason": changes["reason"]} if changes.get("reason") else {}
 
         def rewrite(record: TaskRecord) -> TaskRecord:
-            if event == "landing.waits":
-                self._hive.tasks.outbox.put("parked", queued.id, record, queued.task.notify, changes["reason"])
             current_entry = LandingEntry.of(record.kept) or queued.entry  # a person may have approved it meanwhile
             return replace(current_entry, **changes).save_in(record)
 
-        record = self._hive.tasks.active.rewrite(queued.task, rewrite, event, **_facts(queued), **payload)
+        return self.rewrite(queued, rewrite, event, changes.get("reason", ""))
+
+    def rewrite(
+        self, queued: QueuedTask, rewrite: Callable[[TaskRecord], TaskRecord], event: str, reason: str = ""
+    ) -> QueuedTask:
+        """Change the record of a task, and tell whoever it notifies if it waits now; returns the changed task."""
+
+        def rewrite_and_notify(record: TaskRecord) -> TaskRecord:
+            if event == "landing.waits":
+                self._hive.tasks.outbox.put("parked", queued.id, record, queued.task.notify, reason)
+            return rewrite(record)
+
+        payload = {"reason": reason} if reason else {}
+        record = self._hive.tasks.active.rewrite(queued.task, rewrite_and_notify, event, **_facts(queued), **payload)
         entry = LandingEntry.of(record.kept)
         assert entry is not None
         return replace(queued, entry=entry, task=replace(queued.task, kept=record.kept, parked=record.parked))
@@ -112,13 +122,8 @@ class Queue:
                 kept["criteria"] = {**review, "approved": None}
             return entry.save_in(replace(record, handed=handed, said=said, kept=kept))
 
-        reason = {} if text is None else {"reason": text.splitlines()[0]}
-        self._hive.tasks.active.rewrite(queued.task, rewrite, "landing.returned", **_facts(queued), **reason)
+        self.rewrite(queued, rewrite, "landing.returned", (text or "").partition("\n")[0])
         crash_point("landing.returned")
-        self.release(queued)
-
-    def release(self, queued: QueuedTask) -> None:
-        """Move a returned task to the inbox, where its agent claims it."""
         self._hive.tasks.release(queued.task)
 
 

@@ -16,7 +16,7 @@ from typing import IO, Literal
 
 from hivemind.fs import crash_point
 from hivemind.guarded import GuardedCommand
-from hivemind.landing.merging import COMMITTER, merge
+from hivemind.landing.merging import merge
 from hivemind.landing.target import Target
 from hivemind.masking import mask, strip_controls
 from hivemind.taskrun.git import git_environment
@@ -143,7 +143,7 @@ class RemoteBranch:
             return branch
         words = ("rev-list", "--first-parent", "--reverse", f"--max-count={_MAX_CANDIDATES}", tip, f"^{branch.old}")
         for commit in target.repository.git(*words).split():
-            merged = merge(target.repository, commit, branch.tip, branch.base, "squash", "", COMMITTER)
+            merged = merge(target.repository, commit, branch.tip, branch.base, "squash", "")
             if merged.commit == commit:
                 before = target.repository.commit_of(f"{commit}^1")
                 return replace(branch, landed=True, old=before, new=commit, commit=commit)

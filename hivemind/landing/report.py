@@ -15,7 +15,7 @@ from hivemind.landing.changes import DIFF
 from hivemind.landing.checks import protected_changes
 from hivemind.landing.merging import landing_message, overlaps
 from hivemind.landing.queue import Queue, get_queued
-from hivemind.landing.target import Hold, Target, unpushed_roots
+from hivemind.landing.target import Hold, Target, held_roots, unpushed_roots
 from hivemind.layout import LANDING
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
@@ -72,7 +72,7 @@ class LandingReport:
 def report_landing(hive: Parts) -> LandingReport:
     """Collect the state of landing. Raises UserError."""
     return LandingReport(
-        tuple(_queued_tasks(hive)), tuple(_returned_tasks(hive)), Target.held(hive.config, hive.layout),
+        tuple(_queued_tasks(hive)), tuple(_returned_tasks(hive)), held_roots(hive.config, hive.layout),
         unpushed_roots(hive.config, hive.layout), tuple(_landed_tasks(hive)),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import crash_point
 from hivemind.landing.checks import Verdict
-from hivemind.landing.merging import COMMITTER, Merge, conflict_commit
+from hivemind.landing.merging import Merge, conflict_commit
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Hold, Target
 from hivemind.layout import HUMAN, LANDING, POSTMASTER
@@ -49,7 +49,7 @@ class Returns:
         The record names the merge before the branch has it. A killed lander tries the landing again.
         """
         repository = target.repository
-        commit = conflict_commit(repository, branch.tip, old, merge, COMMITTER)
+        commit = conflict_commit(repository, branch.tip, old, merge)
         marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
         unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
         lines = [
@@ -62,12 +62,12 @@ class Returns:
                 *_names(marked),
             ]
         if unmarked:
-            kinds = {conflict.path: conflict.kind for conflict in merge.conflicts}
             lines += [
                 "",
                 "These are in conflict without marks. Change them, or name them in finish_task(resolved=[…]):",
             ]
-            lines += [f"* {path}: {kinds[path]}" for path in unmarked[:_MAX_NAMES]]
+            conflicts = [conflict for conflict in merge.conflicts if not conflict.is_marked]
+            lines += [f"* {conflict.path}: {conflict.kind}" for conflict in conflicts[:_MAX_NAMES]]
         others = self._others(target, branch, old, marked + unmarked)
         if others:
             lines += ["", f"What the other side set out to do in {branch.target}:", *others]

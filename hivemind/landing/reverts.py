@@ -9,7 +9,7 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.fs import Lock, crash_point, ring
 from hivemind.landing.changes import commit_before
-from hivemind.landing.merging import COMMITTER, revert, revert_message
+from hivemind.landing.merging import revert_message, transplant
 from hivemind.landing.target import Target
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
@@ -41,7 +41,7 @@ def request_revert(hive: Parts, task_id: str) -> str:
     with Lock(hive.layout.locks / "landing-revert.lock"):
         revert_id, tip = _free_id(hive, target, task.id, commit), target.tip
         message, before = revert_message(task.title, commit), commit_before(target, branch)
-        undone = revert(target.repository, commit, tip, COMMITTER, message, before)
+        undone = transplant(target.repository, tip, before, commit, message)
         if undone.commit == tip:
             raise UserError("is undone already: nothing of it is left", location=task_id)
         name = f"hive/{revert_id}"

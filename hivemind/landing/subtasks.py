@@ -75,7 +75,7 @@ def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> bool:
     """Land a subtask, or send it back. Return False if it waits for a person."""
     entry = queued.entry
     if entry.state == "returned":
-        queue.release(queued)
+        hive.tasks.release(queued.task)
         return True
     if queued.has_news:
         queue.send_back(queued, None)

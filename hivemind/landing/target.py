@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from hivemind.boundary import Unreadable
+from hivemind.boundary import Unreadable, json_fields
 from hivemind.config import HiveConfig, RootConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, load_dataclass, load_record, make_folder, ring, save_dataclass, save_record
+from hivemind.fs import Log, load_dataclass, load_record, make_folder, ring, save_record
 from hivemind.layout import LANDING, Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
@@ -21,6 +21,7 @@ from hivemind.taskrun.landing_entry import LandingBranch
 from hivemind.taskrun.target import checked_out_branch, read_target, remote_ref, root_folder
 
 _MAX_OTHERS = 10
+_State = TypeVar("_State")
 _HOLD, _MOVE, _PUSH, _VERSION = "landing hold", "landing move", "landing push", 1
 
 
@@ -50,18 +51,6 @@ class Target:
         if settings is None:
             raise UserError("is not a root with worktree: true any more", location=root, remedy="list it in hive.yaml")
         return cls(root, branch, settings, Repository.at(root), root_folder(hive.layout, root))
-
-    @classmethod
-    def held(cls, config: HiveConfig, layout: Layout) -> dict[Path, Hold]:
-        """Return the roots in which nothing lands now, with the reasons."""
-        holds = {}
-        for root, settings in config.repository_roots(layout).items():
-            if not (root_folder(layout, root) / "hold.json").exists():
-                continue
-            with suppress(UserError):
-                if (hold := cls.at(layout, root, settings).hold) is not None:
-                    holds[root] = hold
-        return holds
 
     @classmethod
     def at(cls, layout: Layout, root: Path, settings: RootConfig) -> Target:
@@ -145,14 +134,15 @@ class Target:
     def note_landed(self, task_id: str, commit: str) -> None:
         """Note which task a landed commit is of, for people and for the words of a conflict."""
         make_folder(self.folder)
-        Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append(
-            {"task": task_id, "commit": commit}
-        )
+        self._landed_log.append({"task": task_id, "commit": commit})
 
     def landed(self) -> dict[str, str]:
         """Return the task of each landed commit, oldest first."""
-        log = Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True)
-        return {str(record["commit"]): str(record["task"]) for record in log.records()}
+        return {str(record["commit"]): str(record["task"]) for record in self._landed_log.records()}
+
+    @property
+    def _landed_log(self) -> Log:
+        return Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True)
 
     def landed_tasks(self, base: str, tip: str, paths: Sequence[str]) -> list[str]:
         """Return the tasks that have landed changes of these paths between two commits, newest first."""
@@ -170,10 +160,7 @@ class Target:
 
     def set_hold(self, hold: Hold | None) -> None:
         """Hold the landing, or let it go on (None)."""
-        if hold is None:
-            (self.folder / "hold.json").unlink(missing_ok=True)
-        else:
-            save_dataclass(self.folder / "hold.json", _HOLD, _VERSION, hold)
+        self._save("hold.json", _HOLD, None if hold is None else json_fields(hold))
 
     @property
     def push_due(self) -> str | None:
@@ -185,11 +172,8 @@ class Target:
 
     def set_push_due(self, reason: str | None) -> None:
         """Note that a push is due, or that it is done (None)."""
-        if reason is None:
-            (self.folder / "push.json").unlink(missing_ok=True)
-        elif self.push_due != reason:
-            make_folder(self.folder)
-            save_record(self.folder / "push.json", _PUSH, _VERSION, {"reason": reason})
+        if self.push_due != reason:
+            self._save("push.json", _PUSH, None if reason is None else {"reason": reason})
 
     @property
     def move(self) -> dict[str, Any] | None:
@@ -199,21 +183,41 @@ class Target:
 
     def save_move(self, state: dict[str, Any] | None) -> None:
         """Save the state of a move before its next step; None removes it."""
-        if state is None:
-            (self.folder / "move.json").unlink(missing_ok=True)
+        self._save("move.json", _MOVE, None if state is None else {"move": state})
+
+    def _save(self, name: str, kind: str, fields: dict[str, Any] | None) -> None:
+        """Write a file of the target; without fields it is removed."""
+        if fields is None:
+            (self.folder / name).unlink(missing_ok=True)
         else:
-            save_record(self.folder / "move.json", _MOVE, _VERSION, {"move": state})
+            make_folder(self.folder)
+            save_record(self.folder / name, kind, _VERSION, fields)
+
+
+def held_roots(config: HiveConfig, layout: Layout) -> dict[Path, Hold]:
+    """Return the roots in which nothing lands now, with the reasons."""
+    return _read_targets("hold.json", config, layout, lambda target: target.hold)
 
 
 def unpushed_roots(config: HiveConfig, layout: Layout) -> dict[Path, str]:
     """Return the roots whose landings are not pushed yet, with the reasons."""
-    reasons = {}
+    reasons = _read_targets(
+        "push.json", config, layout, lambda target: target.push_due if target.settings.push else None
+    )
+    return {root: reason or "that is due" for root, reason in reasons.items()}
+
+
+def _read_targets(
+    name: str, config: HiveConfig, layout: Layout, read: Callable[[Target], _State | None]
+) -> dict[Path, _State]:
+    """Return what `read` returns for the target of each root that has a file of this name."""
+    states = {}
     for root, settings in config.repository_roots(layout).items():
-        if settings.push is not None and (root_folder(layout, root) / "push.json").exists():
+        if (root_folder(layout, root) / name).exists():
             with suppress(UserError):
-                if (reason := Target.at(layout, root, settings).push_due) is not None:
-                    reasons[root] = reason or "that is due"
-    return reasons
+                if (state := read(Target.at(layout, root, settings))) is not None:
+                    states[root] = state
+    return states
 
 
 def hold_roots(hive: Parts, names: Sequence[str], reason: str | None) -> list[Path]:
@@ -229,7 +233,6 @@ def hold_roots(hive: Parts, names: Sequence[str], reason: str | None) -> list[Pa
         raise UserError("is not a root with worktree: true", location=" ".join(names), remedy=remedy)
     for root in roots or settings:
         target = Target.at(hive.layout, root, settings[root])
-        make_folder(target.folder)
         target.set_hold(None if reason is None else Hold("person", mask(reason)))
         if reason is not None:
             hive.journal.append("landing.held", root=str(root), branch=target.branch, reason=mask(reason))

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -99,14 +100,6 @@ class IntakeRecord:
         records += [{"failed": key} for key, failure_count in self.failure_counts.items() for _ in range(failure_count)]
         self._log.rewrite(records)
         self._line_count = len(records)
-
-
-def read_taken_keys(path: str | os.PathLike[str]) -> set[str]:
-    """Read the taken keys of a record without opening an intake. Return an empty set if the record is missing or invalid."""
-    try:
-        return {key for outcome, key in _read_outcomes(_open_log(os.fspath(path), durable=False)) if outcome == "taken"}
-    except (OSError, UserError):
-        return set()
 
 
 _TIMESTAMP_DOUBT_NS = 2_000_000_000  # time stamps may be this coarse: two changes within this time can have equal ones
@@ -356,7 +349,10 @@ def count_backlog(mail: Mail, agent: str, state_folder: Path) -> int:
     ]
     if not unread_files:
         return 0
-    taken_keys = read_taken_keys(os.path.join(state_folder, "mail-taken"))
+    taken_keys = set[str]()
+    with suppress(OSError, UserError):  # a missing or invalid record has none
+        log = _open_log(os.path.join(state_folder, "mail-taken"), durable=False)
+        taken_keys = {key for outcome, key in _read_outcomes(log) if outcome == "taken"}
     backlog_count = 0
     for mail_file in unread_files:
         try:

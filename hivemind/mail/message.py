@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import field, fields
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -33,9 +34,8 @@ class Attachment:
         import mimetypes
 
         kind, compression = mimetypes.guess_type(os.fspath(path))
-        with open(path, "rb") as file:
-            content = file.read()
-        return cls(os.path.basename(path), content, kind if kind and not compression else "application/octet-stream")
+        content_type = kind if kind and not compression else "application/octet-stream"
+        return cls(os.path.basename(path), Path(path).read_bytes(), content_type)
 
 
 @frozen

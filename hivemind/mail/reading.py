@@ -178,16 +178,8 @@ class Reader:
         month_folders = [month for folder in sorted(dated_folders) for month in self.boxes.get(box).months(folder)]
         if name and "/" not in name and not is_leftover(name):
             time_fields = sort_key(name)
-            candidate_folders = (
-                month_folders
-                if time_fields is None
-                else [
-                    month_folder
-                    for month_folder in month_folders
-                    if month_folder.endswith(f"/{month_of(time_fields[0])}")
-                ]
-            )
-            for folder in (*folders, *candidate_folders):
+            suffix = "" if time_fields is None else f"/{month_of(time_fields[0])}"
+            for folder in (*folders, *(month for month in month_folders if month.endswith(suffix))):
                 mail_file = self.boxes.get(box, folder).find(name)
                 if mail_file is not None:
                     return folder, mail_file

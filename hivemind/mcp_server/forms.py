@@ -44,30 +44,16 @@ def configuration(
     """Return a configuration that starts `command` or, with an `address`, connects to a running server over HTTP."""
     if address is None:
         program: dict[str, Any] = {"command": command[0], "args": list(command[1:]), "env": dict(environment)}
-        return Configuration(
-            _toml(program) if form == "codex" else _json(form, _stdio_entry(form, program)), FORMS[form]
-        )
+        kind = {"type": "stdio"} if form in ("claude", "vscode") else {}
+        return Configuration(_toml(program) if form == "codex" else _json(form, {**kind, **program}), FORMS[form])
     if form == "codex":
         text = _toml({"url": address, "bearer_token_env_var": _VARIABLE})
     else:
-        text = _json(form, _http_entry(form, address))
+        kind = {} if form in ("gemini", "cursor") else {"type": "http"}
+        headers = {"Authorization": f"Bearer {_TOKEN_REFERENCES[form]}"}
+        text = _json(form, {**kind, "httpUrl" if form == "gemini" else "url": address, "headers": headers})
     secret = "the token, when it asks for it" if form == "vscode" else f"the token, in the environment as {_VARIABLE}"
     return Configuration(text, FORMS[form], secret)
-
-
-def _stdio_entry(form: str, program: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "stdio", **program} if form in ("claude", "vscode") else program
-
-
-def _http_entry(form: str, address: str) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {_TOKEN_REFERENCES[form]}"}
-    match form:
-        case "gemini":
-            return {"httpUrl": address, "headers": headers}
-        case "cursor":
-            return {"url": address, "headers": headers}
-        case _:
-            return {"type": "http", "url": address, "headers": headers}
 
 
 def _json(form: str, server: dict[str, Any]) -> str:

@@ -72,7 +72,7 @@ def greet(
     _receive(greeting, input_fd, 0)
     for line in greeting.received.split(b"\n")[1:-1]:
         request = _parse_message(line)
-        if request.get("method") == "tools/list" and _id_of(request) is not None and not request.get("params"):
+        if request.get("method") == "tools/list" and id_of(request) is not None and not request.get("params"):
             _send_answer(greeting, output_fd, request["id"], {"tools": tool_list})
         elif request.get("method") != "notifications/initialized":
             break
@@ -97,13 +97,14 @@ def _parse_message(line: bytes) -> dict[str, Any]:
     return message if isinstance(message, dict) and message.get("jsonrpc") == "2.0" else {}
 
 
-def _id_of(request: dict[str, Any]) -> str | int | None:
+def id_of(request: dict[str, Any]) -> str | int | None:
+    """Return a message's id, or None if it has none that the protocol allows."""
     request_id = request.get("id")
     return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
 
 
 def _is_handshake(request: dict[str, Any]) -> bool:
-    if request.get("method") != "initialize" or _id_of(request) is None or not isinstance(request.get("params"), dict):
+    if request.get("method") != "initialize" or id_of(request) is None or not isinstance(request.get("params"), dict):
         return False
     capabilities, client = request["params"].get("capabilities"), request["params"].get("clientInfo")
     is_known_version = request["params"].get("protocolVersion") in _VERSIONS

@@ -8,6 +8,7 @@ import mcp_types as types
 from pydantic_core import from_json
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.mcp_server.greeting import id_of
 
 LIMIT_BYTES = 4 << 20
 """The maximal length of a message, which is also the SDK's limit for HTTP bodies."""
@@ -43,7 +44,7 @@ def read_message(raw: bytes) -> types.JSONRPCMessage:
             message: types.JSONRPCMessage = types.jsonrpc_message_adapter.validate_python(payload, by_name=False)
     except Unreadable:
         raise InvalidMessage(
-            types.INVALID_REQUEST, f"Invalid request: {_describe_problem(payload)}", _id_of(payload)
+            types.INVALID_REQUEST, f"Invalid request: {_describe_problem(payload)}", id_of(payload)
         ) from None
     if isinstance(message, types.JSONRPCNotification) and "id" in payload:  # meant as a request, so it gets an answer
         raise InvalidMessage(types.INVALID_REQUEST, "Invalid request: its id is neither a string nor an integer")
@@ -56,12 +57,3 @@ def _describe_problem(payload: dict[str, Any]) -> str:
     if "method" in payload:
         return "method must be a string, params an object, id a string or an integer"
     return "it must contain a method, or a result or error with its id"
-
-
-def _id_of(payload: dict[str, Any]) -> str | int | None:
-    request_id = payload.get("id")
-    return (
-        request_id
-        if isinstance(request_id, str) or (isinstance(request_id, int) and not isinstance(request_id, bool))
-        else None
-    )

@@ -8,14 +8,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.minds import Mind, MindError, Thought, ToolCall, ToolSchema, Turn
-from hivemind.taskrun.transcript import Transcript
-from hivemind.taskrun.waits import Parking
+from hivemind.taskrun.transcript import Transcript, TranscriptEntry
 from hivemind.tools import Session, Tool, ToolProblem
 from hivemind.tools.criteria import verdict_text
 from hivemind.tools.excerpt import as_lines
@@ -47,32 +46,33 @@ class Difference:
     now: Any
 
 
-def differences(recorded: Mapping[str, Any], replayed: Mapping[str, Any], *, by_rule: bool) -> Iterator[Difference]:
+def differences(recorded: TranscriptEntry, replayed: TranscriptEntry) -> Iterator[Difference]:
     """Yield the differences between a turn in the log and the same turn in the replay, in order."""
-    if recorded.get("step") != replayed.get("step"):
-        yield Difference("focus", "step", recorded.get("step"), replayed.get("step"))
-    recorded_calls, replayed_calls = requested_calls(recorded), requested_calls(replayed)
-    for position in range(max(len(recorded_calls), len(replayed_calls))):
-        recorded_call = recorded_calls[position] if position < len(recorded_calls) else None
-        replayed_call = replayed_calls[position] if position < len(replayed_calls) else None
+    recorded_step, replayed_step = recorded.record.get("step"), replayed.record.get("step")
+    if recorded_step != replayed_step:
+        yield Difference("focus", "step", recorded_step, replayed_step)
+    call_pairs = zip_longest(requested_calls(recorded), requested_calls(replayed))
+    for position, (recorded_call, replayed_call) in enumerate(call_pairs, 1):
         if recorded_call != replayed_call:
-            yield Difference("action", str(position + 1), recorded_call, replayed_call)
+            yield Difference("action", str(position), recorded_call, replayed_call)
             return  # later differences are consequences of this one
-    volatile_keys = _VOLATILE_KEYS if by_rule else _VOLATILE_KEYS | _NODE_KEYS
-    for position, (recorded_call, replayed_call) in enumerate(
-        zip(recorded.get("actions", ()), replayed.get("actions", ()), strict=False), 1
-    ):
-        recorded_outcome, replayed_outcome = (
-            _outcome(recorded_call, volatile_keys),
-            _outcome(replayed_call, volatile_keys),
-        )
+    volatile_keys = _VOLATILE_KEYS if is_by_rule(recorded) else _VOLATILE_KEYS | _NODE_KEYS
+    outcomes = ([_outcome(call, volatile_keys) for call in turn.calls] for turn in (recorded, replayed))
+    for position, (recorded_outcome, replayed_outcome) in enumerate(zip(*outcomes, strict=True), 1):
         if recorded_outcome != replayed_outcome:
-            yield Difference("result", f"{position} {recorded_call['tool']}", recorded_outcome, replayed_outcome)
+            where = f"{position} {recorded.calls[position - 1]['tool']}"
+            yield Difference("result", where, recorded_outcome, replayed_outcome)
 
 
-def _outcome(action: Mapping[str, Any], volatile_keys: Collection[str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {key: action[key] for key in ("error", "parked") if key in action}
-    return fields | {"result": _stable_part(action.get("result", {}), volatile_keys)}
+def _outcome(call: Record, volatile_keys: Collection[str]) -> dict[str, Any]:
+    error = _error_of(call)
+    fields = {} if error is None else {"error": error}
+    return fields | {"result": _stable_part(call.get("result", {}), volatile_keys)}
+
+
+def _error_of(call: Record) -> str | None:
+    """Return the reason why a call failed; None if it did not."""
+    return None if call.get("ok", True) else str(call["text"]).removeprefix("failed: ")
 
 
 def _stable_part(recorded_part: Any, volatile_keys: Collection[str]) -> Any:
@@ -88,50 +88,28 @@ def _stable_part(recorded_part: Any, volatile_keys: Collection[str]) -> Any:
     )
 
 
-def turn_records(records: Iterable[Record]) -> list[Record]:
-    """Return the turns of a conversation, each with the agent, the mind, the thought, and the calls with their results.
-
-    Turns that only waited for a provider, a lease or a budget are left out: a replay does not wait for these.
-    """
-    return [
-        {
-            "agent": turn.record.get("agent"), "mind": turn.mind or RULE_MIND, "step": turn.record.get("step"),
-            "thought": turn.record["text"], "actions": list(map(_action_record, turn.calls)),
-            "cut": turn.record.get("cut", False),
-        }
-        for turn in Transcript(records).turns
-    ]  # fmt: skip
+def is_by_rule(turn: TranscriptEntry) -> bool:
+    """Return True if a mind that works by rule took the turn."""
+    return not turn.mind or turn.mind == RULE_MIND
 
 
-def _action_record(call: Record) -> Record:
-    fields = {key: value for key, value in call.items() if key != "ok"}
-    if "ok" in call:
-        fields["result"] = call.get("result", {})
-    return fields if call.get("ok", True) else {**fields, "error": call["text"].removeprefix("failed: ")}
-
-
-def requested_calls(turn: Record) -> list[dict[str, Any]]:
+def requested_calls(turn: TranscriptEntry) -> list[dict[str, Any]]:
     """Return all calls that the mind requested in a turn, including calls that did not run."""
-    return [{"tool": action["tool"], "arguments": action.get("arguments", {})} for action in turn.get("actions", ())]
+    return [{"tool": call["tool"], "arguments": call.get("arguments", {})} for call in turn.calls]
 
 
-def written_files(turns: Iterable[Record]) -> set[str]:
+def written_files(turns: Iterable[TranscriptEntry]) -> set[str]:
     """Return the files that a task wrote into its own folder, by relative path."""
-    writes = [
-        action
-        for turn in turns
-        for action in turn.get("actions", ())
-        if action["tool"] == "write_file" and "error" not in action
-    ]
-    names = {PurePosixPath(str(action.get("arguments", {}).get("path", ""))) for action in writes}
+    calls = [call for turn in turns for call in turn.calls if call["tool"] == "write_file" and _error_of(call) is None]
+    names = {PurePosixPath(str(call.get("arguments", {}).get("path", ""))) for call in calls}
     return {str(name) for name in names if name.name and not name.is_absolute() and ".." not in name.parts}
 
 
 def script_lines(records: Iterable[Record]) -> Iterator[str]:
     """Yield the lines of a script for a scripted mind: the thoughts, then the completions that folds have used."""
     record_list = list(records)
-    for turn in turn_records(record_list):
-        yield json.dumps({"text": turn.get("thought", ""), "calls": requested_calls(turn)}, ensure_ascii=False)
+    for turn in Transcript(record_list).turns:
+        yield json.dumps({"text": turn.record["text"], "calls": requested_calls(turn)}, ensure_ascii=False)
     for record in record_list:
         if "answered" in record and "text" in record:
             yield json.dumps({"complete": record["text"]}, ensure_ascii=False)
@@ -140,13 +118,13 @@ def script_lines(records: Iterable[Record]) -> Iterator[str]:
 class ReplayCursor:
     """The turns of a log, shared by all agents of a replay. `position` is the index of the current turn."""
 
-    def __init__(self, turns: Sequence[Record]) -> None:
+    def __init__(self, turns: Sequence[TranscriptEntry]) -> None:
         self.turns = turns
         self.position = -1
 
     @property
-    def turn(self) -> Record:
-        """The record of the current turn. Raises MindError after the last turn."""
+    def turn(self) -> TranscriptEntry:
+        """The current turn. Raises MindError after the last turn."""
         if self.position >= len(self.turns):
             raise MindError("the log has no further turn")
         return self.turns[self.position]
@@ -168,11 +146,8 @@ class RecordedMind:
         recorded_turn = self._cursor.turn
         if self._rule is not None:
             return self._rule.think(turn, tools)
-        calls = [
-            ToolCall(action["tool"], action["arguments"], action["id"], action.get("raw"))
-            for action in recorded_turn["actions"]
-        ]
-        return Thought(recorded_turn["thought"], tuple(calls), cut=recorded_turn["cut"])
+        calls = [ToolCall(call["tool"], call["arguments"], call["id"], call.get("raw")) for call in recorded_turn.calls]
+        return Thought(recorded_turn.record["text"], tuple(calls), cut=recorded_turn.record.get("cut", False))
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
         """Return the rule mind's completion. Raises MindError without a rule mind, because a replay asks no model."""
@@ -224,21 +199,18 @@ class _RecordedTools:
         self._cursor = cursor
         self._use_counts: Counter[tuple[int, str]] = Counter()
 
-    def _next(self, tool: str, session: Session) -> Mapping[str, Any]:
+    def _next(self, tool: str, session: Session) -> Record:
         """Return the recorded call of this id, else (a rule mind has no ids) the tool's next call in the recorded turn.
 
         Raises ToolProblem if the log has no such call.
         """
-        uses = [action for action in self._cursor.turn.get("actions", ()) if action["tool"] == tool]
+        uses = [call for call in self._cursor.turn.calls if call["tool"] == tool]
         use_number = self._use_counts[self._cursor.position, tool]
         self._use_counts[self._cursor.position, tool] += 1
-        identified = [action for action in uses if action["id"] == session.call_id]
-        if not identified and use_number >= len(uses):
+        candidates = [*(call for call in uses if call["id"] == session.call_id), *uses[use_number:]]
+        if not candidates:
             raise ToolProblem(f"{tool} was not used in this turn, and a replay runs no tool with outside effects")
-        call_record: Mapping[str, Any] = identified[0] if identified else uses[use_number]
-        if "parked" in call_record:
-            raise Parking(str(call_record["parked"]), datetime.now(UTC))
-        return call_record
+        return candidates[0]
 
     def as_recorded(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - the tools' signature
         return self._result(self._next(tool.name, session))
@@ -304,10 +276,8 @@ class _RecordedTools:
         }
 
     @staticmethod
-    def _result(call_record: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(call_record: Record) -> dict[str, Any]:
         result = dict(call_record.get("result", {}))
-        if "error" in call_record:
-            raise RecordedFailure(
-                str(call_record["error"]), {key: value for key, value in result.items() if key != "error"}
-            )
+        if (error := _error_of(call_record)) is not None:
+            raise RecordedFailure(error, {key: value for key, value in result.items() if key != "error"})
         return result

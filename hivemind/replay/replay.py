@@ -6,10 +6,10 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from hivemind.agent.agent import Agent
 from hivemind.boundary import boundary
@@ -27,10 +27,11 @@ from hivemind.replay.record import (
     RecordedMind,
     ReplayCursor,
     differences,
+    is_by_rule,
     replayed_tools,
-    turn_records,
     written_files,
 )
+from hivemind.taskrun.transcript import Transcript, TranscriptEntry
 from hivemind.tasks import FILES, Task, TaskState
 
 _SETTLE_POLL_S = 0.02
@@ -69,10 +70,10 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     task = hive.tasks.get(task_id)
     if task.state not in (TaskState.DONE, TaskState.FAILED):
         raise UserError(f"task {task.id} is {task.state.value}: only a finished task can be replayed")
-    turns = turn_records(hive.tasks.listing.read_log(task.id))
+    turns = Transcript(hive.tasks.listing.read_log(task.id)).turns
     if not turns:
         raise UserError(f"the log of task {task.id} has no turns", location=task.path / "messages.jsonl")
-    agents = tuple(dict.fromkeys(str(turn.get("agent")) for turn in turns))
+    agents = tuple(dict.fromkeys(str(turn.record.get("agent")) for turn in turns))
     for agent in agents:
         if agent not in hive.agents:
             raise UserError(
@@ -84,32 +85,22 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         _copy_task(hive.layout, scratch, task.path, task.state.value, written_files(turns))
         for name in task.dependencies:  # all were done, or the task could not have started
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
-        copy = open_hive(scratch, _scratch_config(hive.config, hive.layout))
+        # roots keep their paths and become read-only
+        roots = [RootConfig(path=str(path)) for path in hive.config.read_roots(hive.layout)]
+        settings = {"roots": roots, "durability": "relaxed", "settle_ms": 0}
+        copy = open_hive(scratch, hive.config.model_copy(update=settings))
         earlier_steps = [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * _steps_before(hive, task)
         copy.steps.plan(task.id, earlier_steps)
         replayed_turns = _replay_turns(copy, task.id, turns, worktrees=bool(task.kept.get("worktrees")))[: len(turns)]
     turn_reports = []
-    for position, (recorded, replayed) in enumerate(
-        zip(turns, [*replayed_turns, *[None] * (len(turns) - len(replayed_turns))], strict=True)
-    ):
+    for number, (recorded, replayed) in enumerate(zip_longest(turns, replayed_turns), 1):
         with boundary("turn of a log", task.path / "messages.jsonl"):
             turn_differences: tuple[Difference, ...] = (Difference("end", "turn", "taken", "not come to"),)
             if replayed is not None:
-                turn_differences = tuple(differences(recorded, replayed, by_rule=_is_rule(recorded)))
-            turn_reports.append(
-                ReplayedTurn(str(recorded["agent"]), position + 1, recorded.get("step"), turn_differences)
-            )
+                turn_differences = tuple(differences(recorded, replayed))
+            fields = recorded.record
+            turn_reports.append(ReplayedTurn(str(fields["agent"]), number, fields.get("step"), turn_differences))
     return Replay(task.id, agents, tuple(turn_reports))
-
-
-def _is_rule(turn: Mapping[str, Any]) -> bool:
-    return bool(turn.get("mind", RULE_MIND) == RULE_MIND)
-
-
-def _scratch_config(config: HiveConfig, layout: Layout) -> HiveConfig:
-    """Return settings for the hive's copy: roots keep their paths and become read-only."""
-    roots = [RootConfig(path=str(path)) for path in config.read_roots(layout)]
-    return config.model_copy(update={"roots": roots, "durability": "relaxed", "settle_ms": 0})
 
 
 def _copy_task(hive: Layout, scratch: Layout, task: Path, state: str, written_files: Collection[str]) -> None:
@@ -152,8 +143,8 @@ def _is_settling(hive: Parts) -> bool:
 
 
 def _replay_turns(
-    hive: Parts, task: str, turns: Sequence[Mapping[str, Any]], *, worktrees: bool
-) -> list[Mapping[str, Any]]:
+    hive: Parts, task: str, turns: Sequence[TranscriptEntry], *, worktrees: bool
+) -> list[TranscriptEntry]:
     """Replay the turns in the hive's copy, each by the agent that took it, and return the turns of the copy's log."""
     hive.tasks.retry(task)
     cursor = ReplayCursor(turns)
@@ -162,13 +153,13 @@ def _replay_turns(
         stack.callback(hive.journal.close)
         stack.callback(hive.tasks.close)
         for position, turn in enumerate(turns):
-            name = str(turn["agent"])
+            name = str(turn.record["agent"])
             if name not in agents:
-                agents[name] = agent = _open_agent(hive, name, cursor, by_rule=_is_rule(turn), stack=stack)
+                agents[name] = agent = _open_agent(hive, name, cursor, by_rule=is_by_rule(turn), stack=stack)
                 agent.tools = replayed_tools(agent.tools, cursor, worktrees=worktrees)
             if not _reach_turn(agents[name], cursor, position):
                 break
-        return turn_records(hive.tasks.listing.read_log(task))
+        return Transcript(hive.tasks.listing.read_log(task)).turns
 
 
 def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, stack: ExitStack) -> Agent:

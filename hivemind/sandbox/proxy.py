@@ -237,7 +237,8 @@ class Proxy:
         """Connect to an address of the host that is public or listed. Raises OSError, _Refusal."""
         results = await self._loop.getaddrinfo(request.host, request.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(result[4][0]) for result in results))
-        allowed = [text for text in addresses if self._may_connect(text, request.port)]
+        pairs = [(text, address) for text in addresses if (address := as_address(text)) is not None]
+        allowed = [text for text, ip in pairs if is_public(ip) or self._hosts.allow(str(ip), request.port)]
         if not allowed:
             private = f"{request.host} is {addresses[0]}, which is on this machine or a local network"
             reason = f"{private}, and {addresses[0]}:{request.port} is not under network: in the agent's file"
@@ -246,10 +247,6 @@ class Proxy:
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection(text, request.port)
         return await asyncio.open_connection(allowed[-1], request.port)
-
-    def _may_connect(self, text: str, port: int) -> bool:
-        address = as_address(text)
-        return address is not None and (is_public(address) or self._hosts.allow(str(address), port))
 
 
 def _check_tunnel(answer: bytes) -> None:

@@ -120,7 +120,7 @@ class AgentFiles:
             new_configs[name] = config
             if (name in old_problems or config != self._configs.get(name)) and not config.outside:
                 try:
-                    preflight(self.hive, [name])
+                    preflight(self.hive, name)
                 except UserError as error:
                     self.problems[name] = str(error)
                     del new_configs[name]

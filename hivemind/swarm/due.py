@@ -209,12 +209,11 @@ class _Notifier:
         ended_folder = None if notice.event == "parked" else folder_of(hive.layout, notice.task)
         folder = ended_folder or hive.layout.active / notice.task
         reason = why_failed(folder) or "" if notice.event == "failed" else notice.why
-        heading = {"done": "Done", "failed": "Failed", "parked": "Parked"}[notice.event]
         path, at = hive.layout.relative(folder), notice.at.isoformat(timespec="seconds")
         facts = {
             "id": notice.id, "event": notice.event, "task": notice.task, "title": title, "why": reason, "at": at,
             "workspace": hive.config.workspace, "hive": str(hive.layout.root), "where": path,
-            "summary": f"{heading}: {title}",
+            "summary": f"{notice.event.capitalize()}: {title}",
         }  # fmt: skip
         lines = {key: " ".join(strip_controls(mask(value)).split()) for key, value in facts.items()}
         return {key: line if len(line) <= _FACT_CHARS else line[:_FACT_CHARS] + "…" for key, line in lines.items()}
@@ -224,15 +223,16 @@ class _Notifier:
     def _send_letter(self, notice: Notice, facts: dict[str, str]) -> None:
         if notice.event == "parked" and notice.why.startswith("asks a person: "):
             return  # the question was a letter
-        file_name = {"done": "result.md", "failed": "error.md", "parked": "task.md"}[notice.event]
+        file_name, command = {
+            "done": ("result.md", "show"), "failed": ("error.md", "retry"), "parked": ("task.md", "say"),
+        }[notice.event]  # fmt: skip
         lines = [
             f"{facts['summary']}",
             "",
             *([facts["why"], ""] if facts["why"] else []),
             f"{facts['where']}/{file_name}",
         ]
-        command = {"done": "task show", "failed": "task retry", "parked": "task say"}[notice.event]
-        body = "\n".join([*lines, "", f"hivemind {command} {notice.task}", ""])
+        body = "\n".join([*lines, "", f"hivemind task {command} {notice.task}", ""])
         report = self._hive.mail.send(
             POSTMASTER, HUMAN, facts["summary"][:200], body, message_id=f"told.{notice.id}", task=notice.task
         )

@@ -105,16 +105,19 @@ def _is_answered(hive: Parts, task_id: str) -> bool:
 
     try:
         task = hive.tasks.get(task_id)
-        parking = task.parked
-        with boundary("task's record", task_id):
-            has_addition = parking is not None and any(
-                datetime.fromisoformat(addition.at) > parking.since for addition in task.said
-            )
-        return parking is None or has_addition or has_come(hive, task, parking.reason)
+        return task.parked is None or has_addition(task) or has_come(hive, task, task.parked.reason)
     except Unreadable:
         return False
     except UserError:  # moved meanwhile: somebody works
         return True
+
+
+def has_addition(task: Task) -> bool:
+    """Check whether a text was added to a task since it was parked. Raises Unreadable."""
+    with boundary("task's record", task.id):
+        return task.parked is not None and any(
+            datetime.fromisoformat(addition.at) > task.parked.since for addition in task.said
+        )
 
 
 def claim_obstacle(hive: Parts, task: Task | TaskSummary, names: Collection[str]) -> str | None:

@@ -19,7 +19,7 @@ from hivemind.config import RootConfig
 from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.landing.target import Target, unpushed_roots
+from hivemind.landing.target import Target, held_roots, unpushed_roots
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, TELEMETRY, Layout
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_pid
@@ -187,7 +187,7 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     notes = [f"{number} {verb}{'s' if number == 1 else ''}" for verb, number in counts.items() if number]
     if (deaths := agent_problems(hive.layout.locks).get(LANDING)) is not None:
         notes.append(f"its process {deaths}")
-    notes += [f"{root} is held: {hold.reason}" for root, hold in Target.held(hive.config, hive.layout).items()]
+    notes += [f"{root} is held: {hold.reason}" for root, hold in held_roots(hive.config, hive.layout).items()]
     notes += [f"{root} is not pushed: {reason}" for root, reason in unpushed_roots(hive.config, hive.layout).items()]
     for root, settings in roots.items():
         if settings.check and settings.check_box == "auto" and not has_sandbox():

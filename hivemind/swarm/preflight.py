@@ -3,11 +3,11 @@ its line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from hivemind.agent.metering import open_agents_mind
-from hivemind.config import AgentConfig, key_location
+from hivemind.config import key_location
 from hivemind.errors import UserError
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.worktree import check_repository
@@ -24,7 +24,7 @@ def preflight_all(hive: Parts) -> tuple[list[str], dict[str, UserError]]:
     for name, config in hive.agents.items():
         if not config.outside:
             try:
-                preflight(hive, [name])
+                preflight(hive, name)
                 ready.append(name)
             except UserError as error:
                 aside[name] = error
@@ -33,19 +33,26 @@ def preflight_all(hive: Parts) -> tuple[list[str], dict[str, UserError]]:
     return ready, aside
 
 
-def preflight(hive: Parts, names: Iterable[str]) -> None:
-    """Check the mind and the tools of each agent in `names`.
+def preflight(hive: Parts, name: str) -> None:
+    """Check the mind and the tools of an agent.
 
     Raises UserError with file, line, key and remedy for the first mistake, and for an unknown agent.
     """
-    seen: set[int] = set()
-    for name in names:
-        config = hive.agent_files.get(name)
-        if config.outside:
-            raise UserError(f"{name} is a member (mind: mcp): its program runs hivemind mcp --agent {name}")
-        if id(config) not in seen:  # replicas share one
-            seen.add(id(config))
-            _check(hive, name, config)
+    config = hive.agent_files.get(name)
+    if config.outside:
+        raise UserError(f"{name} is a member (mind: mcp): its program runs hivemind mcp --agent {name}")
+    checks: dict[str, Callable[[], Any]] = {
+        "mind": lambda: open_agents_mind(config, hive.config, hive.layout),
+        "tools" if config.tools is not None else "toolset": lambda: allowed_tools(config),
+    }
+    for key, check in checks.items():
+        try:
+            check()
+        except UserError as error:
+            message = error.message if error.location is None else f"{error.location}: {error.message}"
+            raise UserError(
+                f"{key}: {message}", location=key_location(hive.layout, name, key), remedy=error.remedy
+            ) from None
 
 
 def root_problems(hive: Parts) -> list[UserError]:
@@ -64,18 +71,3 @@ def root_problems(hive: Parts) -> list[UserError]:
                     UserError(f"roots: {error.location}: {error.message}", location=config, remedy=error.remedy)
                 )
     return problems
-
-
-def _check(hive: Parts, name: str, config: AgentConfig) -> None:
-    checks: dict[str, Callable[[], Any]] = {
-        "mind": lambda: open_agents_mind(config, hive.config, hive.layout),
-        "tools" if config.tools is not None else "toolset": lambda: allowed_tools(config),
-    }
-    for key, check in checks.items():
-        try:
-            check()
-        except UserError as error:
-            message = error.message if error.location is None else f"{error.location}: {error.message}"
-            raise UserError(
-                f"{key}: {message}", location=key_location(hive.layout, name, key), remedy=error.remedy
-            ) from None

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from hivemind.agent.agent import Agent
 from hivemind.agent.stop_signal import StopSignal
-from hivemind.errors import WRONG_USE, HivemindError, is_disk_full
-from hivemind.fs import HeldLock, Lock, open_regular, set_aside
+from hivemind.errors import HivemindError, is_disk_full
+from hivemind.fs import Lock, open_regular, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.sockets import wait_for_input
 from hivemind.masking import mask, strip_controls
-from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name, record_exit, record_start
+from hivemind.presence.identity import HiveGone, check_hive_exists, record_exit, record_start
 from hivemind.presence.parts import Parts
+from hivemind.presence.service import run_named
 from hivemind.presence.status import StatusFile, read_status
 from hivemind.presence.watching import SUPERVISOR, SharedWatch
 from hivemind.private import keep_keys_private
@@ -47,15 +48,11 @@ class AgentProcess:
 
     def stop(self) -> None:
         """End after the current action. May be called from a signal handler."""
-        self._stop_signal.stop()
-        if self._agent is not None:
-            self._agent.stop()
+        (self._agent or self._stop_signal).stop()
 
     def finish(self) -> None:
         """End after the current turn. May be called from a signal handler."""
         self._stop_signal.finish()
-        if self._agent is not None:
-            self._agent.finish()
 
     def run(self) -> None:
         """Run the agent, and run it again after an error that a person can correct. Raises HiveGone if the hive is gone."""
@@ -79,14 +76,16 @@ class AgentProcess:
     def _run_agent(self) -> None:
         self._make_folder()
         if not self._incarnation:
-            self._interrupted_task = _interrupted_task_in(self._folder, self._name)
+            last_status = read_status(self._folder, self._name)
+            if last_status is not None and last_status.state == "working":  # the last process died in a turn
+                self._interrupted_task = last_status.task
             self._incarnation = record_start(self._hive.journal, self._name, os.getpid())
         self._between_turns()
         agent = Agent(
             self._hive,
             self._name,
             self._incarnation,
-            lifeline=self._stop_signal.lifeline,
+            stop_signal=self._stop_signal,
             on_idle=self._between_turns,
             check=self._check_hive,
         )
@@ -138,12 +137,6 @@ class AgentProcess:
             wait_for_input(self._stop_signal.descriptors, min(remaining_s, self._hive.config.hang_after / 3))
 
 
-def _interrupted_task_in(folder: Path, name: str) -> str | None:
-    """Return the task of the turn in which the agent's last process died, or None."""
-    last_status = read_status(folder, name)
-    return last_status.task if last_status is not None and last_status.state == "working" else None
-
-
 _LOG_BYTES = 5_000_000
 
 
@@ -156,25 +149,17 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     an unknown agent, mind or tool. (With a `lifeline`, the supervisor has checked these.)
     """
     if lifeline is None:
-        preflight(hive, [name])
+        preflight(hive, name)
         keep_keys_private()
-    try:
-        name_lock = lock_name(hive.layout, name)
-    except HeldLock as error:
-        sys.stderr.write(f"hivemind: {error}\n")
-        return WRONG_USE
-    process = AgentProcess(hive, name, name_lock, lifeline=lifeline)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.stop())
-    signal.signal(signal.SIGUSR1, lambda *_: process.finish())
-    try:
+
+    def work(lock: Lock) -> None:
+        process = AgentProcess(hive, name, lock, lifeline=lifeline)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: process.stop())
+        signal.signal(signal.SIGUSR1, lambda *_: process.finish())
         process.run()
-    except HiveGone as hive_gone:
-        sys.stderr.write(f"hivemind: {hive_gone}\n")
-        return WRONG_USE
-    finally:
-        name_lock.release()
-    return 0
+
+    return run_named(hive, name, work)
 
 
 def redirect_output(path: Path) -> None:

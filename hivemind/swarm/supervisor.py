@@ -200,8 +200,7 @@ class Supervisor:
             stopped_names = set()
         for child in self._children.values():
             if child.name in stopped_names and child.end_reason is None:
-                child.end_reason, child.start_at = "stopped", None
-                self._signal(child, signal.SIGTERM)
+                self._retire(child, "stopped", signal.SIGTERM)
             elif child.end_reason == "stopped" and child.name not in stopped_names:
                 child.end_reason, child.delay_s = None, _MIN_DELAY_S
                 if not child.pid:
@@ -228,14 +227,12 @@ class Supervisor:
         for name in (*changes.new, *changes.changed, *changes.removed):
             _log.info("agents/ has changed: %s", name)
         for name in changes.new:
-            child = self._children.setdefault(name, _Child(name))
-            child.end_reason, child.start_at = None, None if child.pid else time.monotonic()
+            self._employ(name)
             self._watch.add(name)
         for name in changes.changed:
             self._signal(self._children[name], signal.SIGUSR1)
         for name in changes.removed:
-            self._children[name].end_reason, self._children[name].start_at = "removed", None
-            self._signal(self._children[name], signal.SIGUSR1)
+            self._retire(self._children[name], "removed", signal.SIGUSR1)
         if changes.removed:
             self._return_removed()
 
@@ -244,14 +241,21 @@ class Supervisor:
         child = self._children.get(EXCHANGE)
         is_linked = self._hive.linked_hives.is_linked
         if is_linked and (child is None or child.end_reason is not None):
-            child = self._children.setdefault(EXCHANGE, _Child(EXCHANGE))
-            child.end_reason, child.start_at = None, None if child.pid else time.monotonic()
+            self._employ(EXCHANGE)
         elif not is_linked and child is not None and child.end_reason is None:
-            child.end_reason, child.start_at = "removed", None
-            if child.pid:
-                self._signal(child, signal.SIGTERM)
-            else:
+            self._retire(child, "removed", signal.SIGTERM)
+            if not child.pid:
                 self._return_removed()
+
+    def _employ(self, name: str) -> None:
+        """Start an agent, unless it still runs."""
+        child = self._children.setdefault(name, _Child(name))
+        child.end_reason, child.start_at = None, None if child.pid else time.monotonic()
+
+    def _retire(self, child: _Child, reason: Literal["stopped", "removed"], number: int) -> None:
+        """Signal an agent to end, and do not start it again."""
+        child.end_reason, child.start_at = reason, None
+        self._signal(child, number)
 
     def _signal(self, child: _Child, number: int) -> None:
         if child.pid:

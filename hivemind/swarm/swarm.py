@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from hivemind.embedding import preload as warm_vectors
 from hivemind.errors import HivemindError, system_error
@@ -76,7 +77,8 @@ def run_swarm(
     hive = open_hive()
     files = AgentFiles(hive, names)
     running, aside = preflight_all(hive) if names is None else (list(names), {})
-    preflight(hive, names or ())
+    for name in names or ():
+        preflight(hive, name)
     files.problems = {name: str(error) for name, error in aside.items()}
     for problem in dict.fromkeys(files.problems.values()):  # replicas share one
         _log.warning("an agent is set aside: %s", problem)
@@ -93,16 +95,11 @@ def run_swarm(
             _log.warning("%s: %s", name, system_error(error))
             return 1
         child_files.read_changes()
-        if name == EXCHANGE and exchange is not None:
-            start_logging()
-            return exchange(child_hive, lifeline)
-        if name == METRICS and metrics is not None:
-            start_logging()
-            return metrics(child_hive, lifeline)
-        if name in (LANDING, TELEMETRY):
-            start_logging()
-            return (run_landing if name == LANDING else run_telemetry)(child_hive, lifeline)
-        return run_agent(child_hive, name, lifeline=lifeline)
+        service = {EXCHANGE: exchange, METRICS: metrics, LANDING: run_landing, TELEMETRY: run_telemetry}.get(name)
+        if service is None:
+            return run_agent(child_hive, name, lifeline=lifeline)
+        start_logging()
+        return service(child_hive, lifeline)
 
     if from_other_machine:
         abandon_locks(hive.layout)
@@ -111,43 +108,36 @@ def run_swarm(
         services.append(TELEMETRY)
     elif collector is not None:
         _log.warning("no traces are sent to %s: pip install 'hivemind-swarm[otel]'", collector)
-    warm = _WarmUp(child_hive, child_files)
+    warm = partial(_warm_up, child_hive, child_files)
     supervisor = Supervisor(hive, files, running, warm=warm, run_agent=agent_main, services=services)
     run = _SwarmRun(hive, supervisor, until_idle, on_tick, on_ready)
     supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()
 
 
-class _WarmUp:
-    """The work that the agents' parent does before it forks them: load modules and vocabulary, read agents/ and the journal.
+def _warm_up(hive: Parts, files: AgentFiles) -> None:
+    """Do what the agents' parent does before it forks them: load modules and vocabulary, read agents/ and the journal.
 
     No file stays open. A second call only reads the new part of the journal.
     """
-
-    def __init__(self, hive: Parts, files: AgentFiles) -> None:
-        self._hive = hive
-        self._files = files
-
-    def __call__(self) -> None:
-        hive = self._hive
-        start_logging()
-        self._files.read_changes()
-        hive.count_tokens.warm()
-        TaskForm.model_rebuild()
-        for module in _PRELOADED_MODULES:
-            importlib.import_module(module)
-        minds = {str(config.mind): config.mind for config in hive.agents.values()}
-        for mind in minds.values():
-            warm_mind(mind)
-        # Agents without a model need no schemas.
-        for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():
-            tool.schema()
-        try:
-            if hive.embedder is not None:
-                warm_vectors()
-            _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
-        except (HivemindError, OSError) as error:  # every agent will fail with it too, and is restarted later
-            _log.warning("%s", error)
+    start_logging()
+    files.read_changes()
+    hive.count_tokens.warm()
+    TaskForm.model_rebuild()
+    for module in _PRELOADED_MODULES:
+        importlib.import_module(module)
+    minds = {str(config.mind): config.mind for config in hive.agents.values()}
+    for mind in minds.values():
+        warm_mind(mind)
+    # Agents without a model need no schemas.
+    for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():
+        tool.schema()
+    try:
+        if hive.embedder is not None:
+            warm_vectors()
+        _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
+    except (HivemindError, OSError) as error:  # every agent will fail with it too, and is restarted later
+        _log.warning("%s", error)
 
 
 class _SwarmRun:

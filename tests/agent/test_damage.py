@@ -275,19 +275,19 @@ def test_a_mind_whose_command_kills_its_process_each_time_loses_its_task(crew: C
 def test_what_a_person_misspells_is_told_with_its_line_before_anything_starts(crew: Crew):
     crew.agent_file("role: analyst\nmind: extractve\n")
     with pytest.raises(UserError, match=r"ada\.yaml:2: mind: unknown mind"):
-        preflight(Hive.open(crew.root), ["ada"])
+        preflight(Hive.open(crew.root), "ada")
     crew.agent_file("role: analyst\n\ntools: [read_fil]\n")
     with pytest.raises(UserError, match=r"ada\.yaml:3: tools: there is no tool 'read_fil'"):
-        preflight(Hive.open(crew.root), ["ada"])
+        preflight(Hive.open(crew.root), "ada")
     crew.agent_file("role: analyst\nmind: {scripted: nowhere.jsonl}\n")
     with pytest.raises(UserError, match=r"ada\.yaml:2: mind: .*nowhere"):
-        preflight(Hive.open(crew.root), ["ada"])
+        preflight(Hive.open(crew.root), "ada")
     crew.agent_file("role: analyst\n")
     crew.configure("agents:\n  mind: extractve\n")
     with pytest.raises(UserError, match=r"hive\.yaml:5: mind"):
-        preflight(Hive.open(crew.root), ["ada"])
+        preflight(Hive.open(crew.root), "ada")
     with pytest.raises(UserError, match="no agent 'bob'"):
-        preflight(Hive.open(crew.root), ["bob"])
+        preflight(Hive.open(crew.root), "bob")
 
 
 def test_a_drop_that_cannot_become_a_task_is_told_to_the_journal(crew: Crew):

@@ -310,7 +310,7 @@ def test_an_agent_that_gets_its_task_back_has_what_others_have_put_on_its_branch
     repository = Repository.at(repo.path)
     before, target = (repo.git("rev-parse", branch) for branch in ("hive/t", "main"))
     merged = merge(repository, target, before, before, "merge", "x", WHO)
-    marked = conflict_commit(repository, before, target, merged, WHO)
+    marked = conflict_commit(repository, before, target, merged)
     repository.move("hive/t", marked, before, "returned")
     bob = crew.start(lambda turn: Thought(), "bob")
     does(bob, ("hand_over", {"to": "ada", "reason": "it conflicts"}))

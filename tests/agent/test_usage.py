@@ -165,7 +165,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     with model_server(lambda request: request.answer("well", tokens_out=300)) as server:
         told = {"url": server.url, "model": "played", "max_output": 100}
         mind = open_mind({"openai-compatible": told})
-        mind.hive_prices = Prices(0, 10_000)
+        mind.prices = Prices(0, 10_000)
         usages = MeteredMind(mind, budget_of(tmp_path, day={"money": 10}), len)
         try:
             for _ in range(3):

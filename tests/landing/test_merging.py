@@ -16,8 +16,8 @@ from hivemind.landing.merging import (
     landing_message,
     merge,
     overlaps,
-    revert,
     revert_message,
+    transplant,
     unresolved,
 )
 from hivemind.taskrun.git import GitProblem, git_identity
@@ -38,7 +38,7 @@ def merged(repo: Repo, onto: str, tip: str, how: str = "merge", base: str | None
 
 def marked(repo: Repo, onto: str, tip: str) -> tuple[Merge, str]:
     conflict = merged(repo, onto, tip)
-    return conflict, conflict_commit(repo.repository, tip, onto, conflict, CODER)
+    return conflict, conflict_commit(repo.repository, tip, onto, conflict)
 
 
 def state(repo: Repo) -> tuple[str, str, bytes]:
@@ -125,7 +125,7 @@ def test_a_branch_without_a_common_commit_is_refused(repo: Repo) -> None:
         merged(repo, repo.commit(mast="a mast\n"), orphan, "rebase")
 
 
-def test_a_conflict_names_each_path_its_kind_and_both_versions(repo: Repo) -> None:
+def test_a_conflict_names_each_path_and_its_kind(repo: Repo) -> None:
     repo.base = repo.commit(boat="a boat\n", oar="an oar\n", flag=b"\0flag", rope="".join(f"{n}\n" for n in range(30)))
     tip = repo.branch(
         boat="a red boat\n", oar=None, flag=b"\0red", rope=None, line="".join(f"{n}\n" for n in range(30)), new="1\n"
@@ -140,18 +140,15 @@ def test_a_conflict_names_each_path_its_kind_and_both_versions(repo: Repo) -> No
     )
     conflict = merged(repo, onto, tip)
     assert conflict.commit is None
-    found = {row.path: (row.kind, row.is_marked, row.target is None, row.tip is None) for row in conflict.conflicts}
+    found = {row.path: (row.kind, row.is_marked) for row in conflict.conflicts}
     assert found == {
-        "boat": ("changed in both", True, False, False),
-        "new": ("changed in both", True, False, False),
-        "flag": ("binary, changed in both", False, False, False),
-        "oar": ("deleted in one, changed in the other", False, False, True),
-        "cord": ("renamed in both", False, False, True),
-        "line": ("renamed in both", False, True, False),
+        "boat": ("changed in both", True),
+        "new": ("changed in both", True),
+        "flag": ("binary, changed in both", False),
+        "oar": ("deleted in one, changed in the other", False),
+        "cord": ("renamed in both", False),
+        "line": ("renamed in both", False),
     }
-    flag = next(row for row in conflict.conflicts if row.path == "flag")
-    assert flag.target is not None
-    assert repo.raw("cat-file", "blob", flag.target.split()[1]) == b"\0blue"
 
 
 def test_a_conflict_commit_has_both_parents_and_the_marks(repo: Repo) -> None:
@@ -248,20 +245,20 @@ def test_a_revert_undoes_a_landing_and_nothing_since(repo: Repo, how: str) -> No
     repo.git("reset", "-q", "--hard", landed)
     later = repo.commit(rope="a rope\n")
     message = revert_message("Read dates", landed)
-    undone = revert(repo.repository, landed, later, CODER, message)
+    undone = transplant(repo.repository, later, f"{landed}^1", landed, message)
     assert undone.commit is not None
     assert repo.parents(undone.commit) == [later]
     assert repo.git("ls-tree", "--name-only", undone.commit).split() == ["boat", "mast", "rope", "sail"]
     assert repo.show(undone.commit, "boat") == "a boat\n"
     assert repo.git("log", "-1", "--format=%(trailers:only)", undone.commit).strip() == f"Hive-Reverts: {landed}"
-    assert revert(repo.repository, landed, undone.commit, CODER, message).commit == undone.commit
+    assert transplant(repo.repository, undone.commit, f"{landed}^1", landed, message).commit == undone.commit
 
 
 def test_a_revert_of_a_rebase_undoes_all_its_commits(repo: Repo) -> None:
     tip, onto = repo.branch(start=repo.branch(oar="an oar\n"), rope="a rope\n"), repo.commit(mast="a mast\n")
     landed = merged(repo, onto, tip, "rebase").commit
     assert landed is not None
-    undone = revert(repo.repository, landed, landed, CODER, "Undo", before=onto).commit
+    undone = transplant(repo.repository, landed, onto, landed, "Undo").commit
     assert undone is not None
     assert repo.git("rev-parse", f"{undone}^{{tree}}") == repo.git("rev-parse", f"{onto}^{{tree}}")
 
@@ -269,7 +266,7 @@ def test_a_revert_of_a_rebase_undoes_all_its_commits(repo: Repo) -> None:
 def test_a_revert_that_conflicts_makes_no_commit(repo: Repo) -> None:
     landed = repo.commit(boat="a red boat\n")
     later = repo.commit(boat="a dark red boat\n")
-    undone = revert(repo.repository, landed, later, CODER, "Undo")
+    undone = transplant(repo.repository, later, f"{landed}^1", landed, "Undo")
     assert undone.commit is None
     assert [row.path for row in undone.conflicts] == ["boat"]
 
@@ -343,7 +340,7 @@ def test_no_program_of_a_setting_runs_that_a_branch_names(
     assert [row.path for row in conflict.conflicts if row.is_marked] == ["boat"]
     assert overlaps(repo.repository, onto, tip) == ("boat",)
     assert unresolved(repo.repository, commit, commit, ["boat"]) == ("boat",)
-    assert revert(repo.repository, onto, onto, CODER, "Undo").commit
+    assert transplant(repo.repository, onto, f"{onto}^1", onto, "Undo").commit
     assert not (tmp_path / "ran").exists()
     if attributes.startswith("* merge"):  # the same merge with the person's settings does run it
         repo.git("checkout", "-q", tip)

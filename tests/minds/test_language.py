@@ -27,7 +27,7 @@ def mind_of(server, clock, meter, monkeypatch):
         prices = more.pop("prices", None)
         told = {"url": server.url, "model": "played", "key_env": "TEST_MODEL_KEY", **more}
         mind = open_mind({"openai-compatible": told}, patience=clock.patience())
-        mind.meter, mind.hive_prices = meter, prices
+        mind.meter, mind.prices = meter, prices
         opened.append(mind)
         return mind
 

@@ -66,7 +66,7 @@ def mind_of(provider, clock, meter, tmp_path):
     def make(**more):
         told = {provider.name: {"model": "played"} | more} if more else f"{provider.name}:played"
         mind = open_mind(told, root=tmp_path, patience=clock.patience())
-        mind.meter, mind.hive_prices = meter, Prices(2, 10)
+        mind.meter, mind.prices = meter, Prices(2, 10)
         opened.append(mind)
         return mind
 

@@ -147,10 +147,11 @@ class AgentMind:
             command = [self.path, *self.profile.arguments(self.config, relay_command, files, session)]
             with ExitStack() as stack:
                 if self.box.is_boxed:
+                    relay_folders = {Path(relay_config["socket"]): False} if "socket" in relay_config else {}
                     own_arguments = self.profile.arguments(self.config, relay_command, files, None)  # no session's id
                     box = self._running_box = ProgramBox(
                         command, environment, folder=folder, home=files / "home",
-                        folders={**folders, files: False, **_sockets(relay_config)}, files=[relay.__file__, *own_arguments],
+                        folders={**folders, files: False, **relay_folders}, files=[relay.__file__, *own_arguments],
                         login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
                         socket=_socket_path(files), is_read_only=is_read_only,
                     )  # fmt: skip
@@ -249,10 +250,6 @@ def _socket_path(files: Path) -> str:
     path = socket_paths(os.fspath(files), "network")[0]
     make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != os.fspath(files))
     return path
-
-
-def _sockets(relay_config: Mapping[str, Any]) -> dict[Path, bool | None]:
-    return {Path(relay_config["socket"]): False} if "socket" in relay_config else {}
 
 
 def last_line(file: IO[bytes]) -> str:

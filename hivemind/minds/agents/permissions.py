@@ -14,12 +14,10 @@ Policy = Literal["allow", "ask", "deny"]
 Rule = Literal["allow", "ask", "deny", "commands"]
 PermissionClass = Literal["read", "edit", "execute", "fetch", "other"]
 
-_KINDS: dict[PermissionClass, tuple[str, ...]] = {
-    "read": ("read", "search", "think"),
-    "edit": ("edit", "delete", "move"),
-}
-_CLASSES = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
-_CLASSES |= {"execute": "execute", "fetch": "fetch"}
+_CLASSES: dict[str, PermissionClass] = {
+    "read": "read", "search": "read", "think": "read", "edit": "edit", "delete": "edit", "move": "edit",
+    "execute": "execute", "fetch": "fetch",
+}  # fmt: skip
 _DEFAULTS: dict[PermissionClass, Rule] = {"read": "allow", "edit": "allow", "fetch": "ask", "other": "ask"}
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "/bin/sh", "/bin/bash", "/usr/bin/bash"})
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "&"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
@@ -54,8 +55,10 @@ def without_tools(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) 
     for message in messages:
         if message.role == "system":
             plain_messages.append(ChatMessage("system", f"{message.text}\n{instructions}"))
-        elif message.role == "assistant":
-            plain_messages.append(ChatMessage("assistant", answer_as_json(message.text, message.calls)))
+        elif message.role == "assistant":  # as the model has written it
+            calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in message.calls]
+            answer = json.dumps({"text": message.text, "calls": calls}, ensure_ascii=False)
+            plain_messages.append(ChatMessage("assistant", answer))
         elif message.role == "tool":
             plain_messages.append(
                 ChatMessage("user", f"Result of {names.get(message.call_id or '', 'a call')}: {message.text}")
@@ -100,27 +103,18 @@ def _call_schema(tool: ToolSchema) -> dict[str, Any]:
 
 
 @frozen
-class Call:
-    """A tool call in a model's answer. `arguments` is a text or an object, `key` is the provider's id."""
-
-    tool: str
-    arguments: str | Mapping[str, Any] | None
-    id: str
-
-
-@frozen
 class ModelAnswer:
     """A model's answer. `cut`: it reached its maximum length. `parts`: JSON that the provider wants back unchanged."""
 
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     cut: bool = False
     usage: Usage = field(default_factory=Usage)
     parts: Sequence[Mapping[str, Any]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer for the log."""
-        calls = [{"tool": call.tool, "arguments": call.arguments} for call in self.calls]
+        calls = [{"tool": call.tool, "arguments": call.raw or call.arguments} for call in self.calls]
         return {"text": self.text, **({"calls": calls} if calls else {}), **({"cut": True} if self.cut else {})}
 
 
@@ -130,27 +124,22 @@ def thought_of_answer(answer: ModelAnswer, *, model: str, prompted: bool) -> Tho
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
     if answer.calls:
-        return Thought(answer.text, tuple(map(_parse_call, answer.calls)), answer.usage, provider=provider)
+        return Thought(answer.text, answer.calls, answer.usage, provider=provider)
     text, actions = _parse_written_calls(answer.text) if prompted or "{" in answer.text else (answer.text, ())
     # the provider's parts do not contain these calls
     return Thought(text, actions, answer.usage, provider=None if actions else provider)
 
 
-def _parse_call(call: Call) -> ToolCall:
-    """Parse the arguments of a call to an object. Keep arguments that cannot be read in `raw`."""
-    if isinstance(call.arguments, Mapping):
-        return ToolCall(call.tool, call.arguments, call.id)
-    if not call.arguments:
-        return ToolCall(call.tool, {}, call.id)
-    try:
-        arguments = find_json(call.arguments)
-        if isinstance(arguments, str):  # some models encode the JSON twice
-            arguments = find_json(arguments)
-    except Unreadable:
-        arguments = None
-    if isinstance(arguments, dict):
-        return ToolCall(call.tool, arguments, call.id)
-    return ToolCall(call.tool, {}, call.id, raw=str(call.arguments))
+def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str) -> ToolCall:
+    """Parse the arguments of a call in an answer to an object. Keep arguments that cannot be read in `raw`."""
+    parsed: Any = arguments or {}
+    with suppress(Unreadable):
+        for _ in range(2):  # some models encode the JSON twice
+            if isinstance(parsed, str):
+                parsed = find_json(parsed)
+    if isinstance(parsed, Mapping):
+        return ToolCall(tool, parsed, call_id)
+    return ToolCall(tool, {}, call_id, raw=str(arguments))
 
 
 def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
@@ -166,12 +155,6 @@ def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     except (MindError, Unreadable):
         return text, ()
     return thought.text, thought.actions
-
-
-def answer_as_json(text: str, actions: Sequence[ToolCall]) -> str:
-    """Format an answer as one JSON object, as a model with prompted tools writes it, to be sent back to the model."""
-    calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in actions]
-    return json.dumps({"text": text, "calls": calls}, ensure_ascii=False)
 
 
 class AnswerRefused(MindError):
@@ -205,7 +188,8 @@ def translate_error(error: Exception, key: str | None) -> MindError:
     if (
         isinstance(error, theirs.ModelContextWindowExceededError)
         or status == _TOO_LARGE
-        or _is_context_too_long(status, message)
+        # the length of the context, not of the answer that the request allows
+        or (status in _REJECTED and _TOO_LONG.search(message) and not _OUTPUT_LIMIT.search(message))
     ):
         return ContextTooLong(f"the context is too long for the model: {message}")
     if status in _REJECTED and (match := _ALLOWED_OUTPUT.search(message)):
@@ -228,11 +212,6 @@ def translate_error(error: Exception, key: str | None) -> MindError:
     if status is not None and 300 <= status < 400:
         return MindUnavailable("the provider answers with a redirect, which is not followed: its url: has changed")
     return _connection_error(error, message)
-
-
-def _is_context_too_long(status: int | None, message: str) -> bool:
-    """Check that a request was rejected for the length of its context, not of the answer that it allows."""
-    return status in _REJECTED and bool(_TOO_LONG.search(message)) and not _OUTPUT_LIMIT.search(message)
 
 
 def _connection_error(error: Exception, message: str) -> MindError:

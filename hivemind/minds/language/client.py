@@ -35,7 +35,7 @@ from pydantic_ai.tools import ToolDefinition
 from hivemind.boundary import Unreadable, boundary
 from hivemind.json_text import fault_of, without_surrogates
 from hivemind.masking import mask_values
-from hivemind.minds.language.answer import AnswerRefused, Call, ModelAnswer, translate_error
+from hivemind.minds.language.answer import AnswerRefused, ModelAnswer, read_call, translate_error
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.connection import http_client, open_model
 from hivemind.minds.mind import ChatMessage, MindError, ToolCall, ToolSchema, Usage
@@ -75,34 +75,22 @@ class Client:
 
         Raises MindError and its subclasses. An exception in `on_wait` ends the request and is raised.
         """
-        request = self._send_request(messages, tools, schema, max_output)
-        answer = asyncio.run_coroutine_threadsafe(request, self._loop)
-        try:
-            while not wait([answer], _POLL_S).done:
-                self._on_wait()
-            return answer.result()
-        finally:
-            answer.cancel()
-
-    async def _send_request(
-        self,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema],
-        schema: Mapping[str, Any] | None,
-        max_output: int,
-    ) -> ModelAnswer:
-        model_messages, parameters = (
+        request = model_request(
+            self._model,
             _model_messages(messages, self._config.name, self._root),
-            self._request_parameters(tools, schema),
+            model_settings=self._config.settings(max_output),
+            model_request_parameters=self._request_parameters(tools, schema),
         )
-        settings = self._config.settings(max_output)
+        response = asyncio.run_coroutine_threadsafe(request, self._loop)
         try:
-            response = await model_request(
-                self._model, model_messages, model_settings=settings, model_request_parameters=parameters
-            )
-        except Exception as error:  # the network boundary: client libraries may raise any exception
-            raise translate_error(error, self._key) from None
-        return self._read_response(response)
+            while not wait([response], _POLL_S).done:
+                self._on_wait()
+            error = response.exception()
+        finally:
+            response.cancel()
+        if isinstance(error, Exception):  # client libraries may raise any exception
+            raise translate_error(error, self._key)
+        return self._read_response(response.result())
 
     def close(self) -> None:
         """Close the connections and end the thread."""
@@ -133,7 +121,7 @@ class Client:
             reason = f"the provider refused to answer{': ' + text if text else ''}"
             raise AnswerRefused(reason, ModelAnswer(text, usage=usage))
         calls = tuple(
-            Call(without_surrogates(part.tool_name), _loggable_arguments(part.args), part.tool_call_id)
+            read_call(without_surrogates(part.tool_name), _loggable_arguments(part.args), part.tool_call_id)
             for part in response.parts
             if isinstance(part, ToolCallPart)
         )

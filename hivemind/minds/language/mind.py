@@ -88,7 +88,6 @@ class LanguageMind:
         """Resolve paths of pictures below `root`. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
-        self.hive_prices: Pricing | None = None  # by default the published prices count
         self.meter: Meter = unmetered
         self.patience = patience or Patience()
         self.takes_pictures = root is not None and config.takes_pictures
@@ -99,13 +98,9 @@ class LanguageMind:
     def name(self) -> str:
         return self.config.name
 
-    @property
-    def prices(self) -> Pricing | None:
-        """Return the prices of the model's tokens, or None if they are unknown."""
-        return self.hive_prices or self._published
-
     @cached_property
-    def _published(self) -> Pricing | None:
+    def prices(self) -> Pricing | None:
+        """The prices of the model's tokens, by default the published ones; None if they are unknown."""
         from hivemind.minds.language.connection import published_prices
 
         return published_prices(self.config)
