@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -16,7 +15,8 @@ from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, parse, validate
 from hivemind.frozen import frozen
-from hivemind.fs import write
+from hivemind.fs import load_record, write
+from hivemind.fs.records import as_line
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, METRICS, POSTMASTER, TELEMETRY, Layout
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
@@ -28,6 +28,8 @@ GROUP_FOLDER_MODE = 0o2770
 """The mode of a folder that a group shares: new files in the folder belong to the group too."""
 
 _M = TypeVar("_M", bound=BaseModel)
+
+_RECORD = "settings", 1
 
 RESERVED_NAMES = {
     HUMAN: "the operator's name",
@@ -506,7 +508,7 @@ class _CheckedFiles:
         self._layout = layout
         self._records: dict[str, Any] = {}
         with suppress(UserError, OSError), boundary("record of checked settings"):
-            self._records = dict(json.loads(layout.checked_settings.read_bytes()))
+            self._records = dict((load_record(layout.checked_settings, *_RECORD) or {"files": {}})["files"])
         self._is_changed = False
 
     def read(self, path: Path, check: Callable[[str, Path], _M], context: object = None) -> _M:
@@ -528,9 +530,10 @@ class _CheckedFiles:
         if not self._is_changed or self._layout.read_only:
             return
         records = {name: record for name, record in self._records.items() if names is None or name in names}
-        with suppress(OSError, TypeError):  # no folder yet, or a value that JSON cannot express
+        record = as_line({"kind": _RECORD[0], "version": _RECORD[1], "files": records})
+        with suppress(OSError):  # it is only a cache
             mode = folder.stat().st_mode & 0o660  # agents' files may have secrets
-            write(self._layout.checked_settings, json.dumps(records), durable=False, mode=mode)
+            write(self._layout.checked_settings, record, durable=False, mode=mode)
 
 
 def _digest(text: str, context: object, encoded: object) -> str:

@@ -75,24 +75,24 @@ def test_a_change_of_the_defaults_for_agents_checks_their_files_again(layout: La
     assert load_agents(layout, load_hive(layout)).configs["pilot-1"].tools == ["write_file"]
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "7", '{"hive.yaml": []}', '{"hive.yaml": ["", ["HiveConfig", {}]]}'])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "7", '{"kind": "settings", "version": 1, "files": {"hive.yaml": []}}']
+)
 def test_a_damaged_record_of_checked_settings_is_replaced(layout: Layout, damage: str) -> None:
     layout.checked_settings.write_text(damage)
     assert load_hive(layout).workspace == "boats"
-    assert json.loads(layout.checked_settings.read_text())["hive.yaml"][1][1]["workspace"] == "boats"
+    assert json.loads(layout.checked_settings.read_text())["files"]["hive.yaml"][1][1]["workspace"] == "boats"
 
 
 def test_settings_changed_in_the_record_alone_do_not_count(layout: Layout) -> None:
-    layout.checked_settings.write_text(
-        layout.checked_settings.read_text().replace('"settle_ms": 20', '"settle_ms": -1')
-    )
+    layout.checked_settings.write_text(layout.checked_settings.read_text().replace('"settle_ms":20', '"settle_ms":-1'))
     assert load_hive(layout).settle_ms == 20
 
 
 def test_a_file_with_an_error_has_no_record(layout: Layout) -> None:
     (layout.agents / "cook.yaml").write_text("max_turns: 0\n")
     assert list(load_agents(layout, load_hive(layout)).problems) == ["cook"]
-    assert sorted(json.loads(layout.checked_settings.read_text())) == ["agents/pilot.yaml", "hive.yaml"]
+    assert sorted(json.loads(layout.checked_settings.read_text())["files"]) == ["agents/pilot.yaml", "hive.yaml"]
 
 
 def test_the_record_is_as_private_as_its_folder(layout: Layout) -> None:
