@@ -93,7 +93,7 @@ def json_fields(value: object) -> dict[str, Any]:
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     adapter = _adapters.get(kind)
     if adapter is None:
-        from pydantic import TypeAdapter
+        from pydantic import AwareDatetime, TypeAdapter  # noqa: F401 - annotations find both here
 
         adapter = _adapters[kind] = TypeAdapter(kind)  # takes milliseconds
     return adapter

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
-from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
+from hivemind.frontmatter import MAX_BYTES, parse, validate
 from hivemind.frozen import frozen
+from hivemind.fs import load_record, write
+from hivemind.fs.records import as_line
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, METRICS, POSTMASTER, TELEMETRY, Layout
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
 from hivemind.sandbox import BoxSettings, Hosts
+from hivemind.schema import BaseModel, BeforeValidator, Field, StrictModel, field_validator, model_validator
 from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
 
 GROUP_FOLDER_MODE = 0o2770
 """The mode of a folder that a group shares: new files in the folder belong to the group too."""
+
+_M = TypeVar("_M", bound=BaseModel)
+
+_RECORD = "settings", 1
 
 RESERVED_NAMES = {
     HUMAN: "the operator's name",
@@ -476,15 +484,83 @@ def _read(path: Path) -> str:
 def load_hive(layout: Layout) -> HiveConfig:
     """Load hive.yaml. Raises UserError with file, line and key."""
     with boundary("settings file", layout.config):
-        settings = parse(_read(layout.config), layout.config)
-        config = validate(HiveConfig, settings)
-        if config.agents:  # validated here, so an error names their own lines
-            validate(_Defaults, settings)
+        checked_files = _CheckedFiles(layout)
+        config = checked_files.read(layout.config, _check_hive)
+        checked_files.save()
         return config
 
 
+def _check_hive(text: str, path: Path) -> HiveConfig:
+    settings = parse(text, path)
+    config = validate(HiveConfig, settings)
+    if config.agents:  # validated here, so an error names their own lines
+        validate(_Defaults, settings)
+    return config
+
+
+class _CheckedFiles:
+    """Files of settings, which are checked once: `.hive/settings.json` has the checked settings of each file and a digest.
+
+    The digest is of the file's text, the settings and this program. Without a record for them, the file is checked.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._records: dict[str, Any] = {}
+        with suppress(UserError, OSError), boundary("record of checked settings"):
+            self._records = dict((load_record(layout.checked_settings, *_RECORD) or {"files": {}})["files"])
+        self._is_changed = False
+
+    def read(self, path: Path, check: Callable[[str, Path], _M], context: object = None) -> _M:
+        """Return the settings in a file. `context` are other values on which the outcome of `check` depends."""
+        text, name = _read(path), self._layout.relative(path)
+        with suppress(UserError), boundary("record of checked settings"):
+            digest, encoded = self._records[name]
+            if digest == _digest(text, context, encoded):
+                return cast("_M", _decode(encoded))
+        config = check(text, path)
+        encoded = _encode(config)
+        self._is_changed = True
+        self._records[name] = _digest(text, context, encoded), encoded
+        return config
+
+    def save(self, names: Collection[str] | None = None) -> None:
+        """Write the record if a file was checked. `names` are the files that exist, by default all."""
+        folder = self._layout.state
+        if not self._is_changed or self._layout.read_only:
+            return
+        records = {name: record for name, record in self._records.items() if names is None or name in names}
+        record = as_line({"kind": _RECORD[0], "version": _RECORD[1], "files": records})
+        with suppress(OSError):  # it is only a cache
+            mode = folder.stat().st_mode & 0o660  # agents' files may have secrets
+            write(self._layout.checked_settings, record, durable=False, mode=mode)
+
+
+def _digest(text: str, context: object, encoded: object) -> str:
+    program = Path(__file__).read_bytes()  # another program may check otherwise
+    return hashlib.sha256(repr((program, text, context, encoded)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _encode(value: Any) -> Any:
+    """Express settings as JSON values, which tell models, tuples and lists apart."""
+    if isinstance(value, dict):
+        return {key: _encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [type(value).__name__, *map(_encode, value)]
+    return [type(value).__name__, _encode(vars(value))] if isinstance(value, BaseModel) else value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _decode(item) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    kind, items = value[0], [_decode(item) for item in value[1:]]
+    return items if kind == "list" else tuple(items) if kind == "tuple" else globals()[kind].model_construct(**items[0])
+
+
 class _Defaults(StrictModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = {"extra": "ignore"}
     agents: AgentConfig
 
 
@@ -534,15 +610,19 @@ class Agents(Collection[str]):
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
     """Load the files in agents/, each on its own: an unreadable file only sets its agent aside."""
-    agents = Agents()
-    for path in sorted(layout.agents.glob("*.y*ml")):
-        if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
-            continue
+    agents, checked_files = Agents(), _CheckedFiles(layout)
+    paths = [
+        path
+        for path in sorted(layout.agents.glob("*.y*ml"))
+        if path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
+    ]
+    for path in paths:
         try:
             with boundary("agent's file", path):
-                agents.configs.update(_load_agent(path, hive, agents.configs))
+                agents.configs.update(_load_agent(path, hive, checked_files, agents.configs))
         except UserError as error:
             agents.problems[path.name if path.stem in agents.configs else path.stem] = error
+    checked_files.save([layout.relative(path) for path in (layout.config, *paths)])
     return Agents(dict(sorted(agents.configs.items())), agents.problems)
 
 
@@ -554,21 +634,28 @@ def check_agent_name(text: object) -> str:
     return name
 
 
-def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> dict[str, AgentConfig]:
+def _load_agent(
+    path: Path, hive: HiveConfig, checked_files: _CheckedFiles, used_names: Collection[str]
+) -> dict[str, AgentConfig]:
     try:
         name = check_agent_name(path.stem)
     except UserError as error:
         raise UserError(error.message, location=path, remedy=error.remedy) from None
-    settings = parse(_read(path), path)
+    config = checked_files.read(path, partial(_check_agent, hive=hive), (hive.agents, hive.minds))
+    names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
+    if duplicate := next((candidate for candidate in names if candidate in used_names), None):
+        raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")
+    return {check_name(agent_name, "agent name"): config for agent_name in names}
+
+
+def _check_agent(text: str, path: Path, hive: HiveConfig) -> AgentConfig:
+    settings = parse(text, path)
     config_alone = validate(AgentConfig, settings)
     config = AgentConfig.model_validate({**hive.agents, **settings.values}) if hive.agents else config_alone
     program = config.program
     if program and (defaults := hive.minds.get(str(program.get("agent") or program.get("acp")))):
         config = config.model_copy(update={"mind": {**defaults.model_dump(mode="json", exclude_unset=True), **program}})
-    names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
-    if duplicate := next((candidate for candidate in names if candidate in used_names), None):
-        raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")
-    return {check_name(agent_name, "agent name"): config for agent_name in names}
+    return config
 
 
 def key_location(layout: Layout, name: str, key: str) -> str:

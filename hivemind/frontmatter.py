@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
+from hivemind.schema import BaseModel
 
 if TYPE_CHECKING:
+    import yaml
     from pydantic_core import ErrorDetails
 
 MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 64
 _FENCE = re.compile(r"\A\ufeff?---[ \t]*\r?\n")
 _END = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _M = TypeVar("_M", bound=BaseModel)
 Path = tuple[str | int, ...]
-
-
-class StrictModel(BaseModel):
-    """A model that refuses unknown keys. Its validator is built at the first validation, so defaults are made with
-    `model_construct`, which needs none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 @frozen
@@ -72,6 +62,8 @@ def parse(text: str, location: object, first_line: int = 1) -> ParsedText:
     if len(text) > MAX_BYTES:
         remedy = "put long texts into separate files; divide many steps among several tasks"
         raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", location=location_text, remedy=remedy)
+    import yaml  # late: most files were checked before, and a short command reads none
+
     with boundary("YAML text", location_text):
         try:
             return _parse(text, location_text, first_line)
@@ -85,17 +77,20 @@ def parse(text: str, location: object, first_line: int = 1) -> ParsedText:
 
 
 def _parse(text: str, location: str, first_line: int) -> ParsedText:
+    import yaml
+
     def at(line: int) -> str:
         return f"{location}:{line + first_line}"
 
+    loader_type: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=loader_type):
         if isinstance(event, yaml.AliasEvent):
             raise UserError("YAML aliases are not allowed", location=at(_row(event)), remedy="write the value out")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
             raise UserError(f"nested more than {_MAX_DEPTH} deep", location=at(_row(event)))
-    loader = _Loader(text)
+    loader = loader_type(text)
     try:
         node = loader.get_single_node()
         if node is None:
@@ -115,28 +110,28 @@ def _row(event: yaml.Event | yaml.Node) -> int:
     return event.start_mark.line if event.start_mark else 0
 
 
-def _walk(node: yaml.Node) -> Iterator[tuple[Path, yaml.Node]]:
-    queue: list[tuple[Path, yaml.Node]] = [((), node)]
+def _walk(node: yaml.Node) -> Iterator[tuple[Path, Any]]:
+    queue: list[tuple[Path, Any]] = [((), node)]
     while queue:
-        path, node = queue.pop()
-        yield path, node
-        if isinstance(node, yaml.MappingNode):
-            queue += [((*path, str(key.value)), value) for key, value in node.value]
-        elif isinstance(node, yaml.SequenceNode):
-            queue += [((*path, at), item) for at, item in enumerate(node.value)]
+        path, child = queue.pop()
+        yield path, child
+        if child.id == "mapping":
+            queue += [((*path, str(key.value)), value) for key, value in child.value]
+        elif child.id == "sequence":
+            queue += [((*path, at), item) for at, item in enumerate(child.value)]
 
 
 def _lines(node: yaml.Node, first_line: int) -> Iterator[tuple[Path, int]]:
     for path, child in _walk(node):
         yield path, child.start_mark.line + first_line
-        if isinstance(child, yaml.MappingNode):  # errors about a key show the key's own line
+        if child.id == "mapping":  # errors about a key show the key's own line
             for key, _ in child.value:
                 yield (*path, str(key.value), "<key>"), key.start_mark.line + first_line
 
 
 def _repeated_keys(node: yaml.Node) -> Iterator[tuple[int, str]]:
     for _, child in _walk(node):
-        if isinstance(child, yaml.MappingNode):
+        if child.id == "mapping":
             seen: set[str] = set()
             for key, _ in child.value:
                 if str(key.value) in seen:
@@ -147,6 +142,8 @@ def _repeated_keys(node: yaml.Node) -> Iterator[tuple[int, str]]:
 def validate(model: type[_M], document: ParsedText) -> _M:
     """Validate the values as a pydantic model. Raises UserError with file, line and key; for an unknown key, with the
     most similar known key."""
+    from pydantic import ValidationError
+
     with boundary("mapping", document.location):
         try:
             return model.model_validate(document.values)
@@ -171,6 +168,8 @@ def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:
     known_keys = _keys(model, path[:-1])
     if parents := [name for name in known_keys if path[-1] in _keys(model, (*path[:-1], name))]:
         return f"it belongs under {parents[0]}:"
+    import difflib
+
     matches = difflib.get_close_matches(str(path[-1]), known_keys, n=1)
     return f"did you mean {matches[0]!r}?" if matches else f"known {noun}: {', '.join(known_keys)}"
 
@@ -189,4 +188,4 @@ def _keys(model: type[BaseModel], path: Path) -> list[str]:
 
 
 def _is_model(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
+    return isinstance(kind, type) and hasattr(kind, "model_fields")

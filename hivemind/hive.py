@@ -202,7 +202,7 @@ class Hive:
         from hivemind.embedding import open_embedder
 
         setting = self.config.embedder
-        spec = setting if isinstance(setting, str) else setting.model_dump()
+        spec = setting if isinstance(setting, str) else dict(setting)
         return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, use_service=True)
 
     @cached_property

@@ -92,6 +92,7 @@ class Layout:
     due_record = _Path(".hive/due.json")  # the next time when work is due for `hivemind due`
     outbox = _Path(".hive/outbox")  # notices about tasks that are not sent yet, a file each
     workspace_record = _Path(".hive/workspace.json")  # the workspace and project of this state
+    checked_settings = _Path(".hive/settings.json")  # the checked settings of hive.yaml and agents/: a cache
     budget_record = _Path(".hive/budget.json")  # the usage of all agents together per day
     memory_db = _Path(".hive/memory.db")
     documents_db = _Path(".hive/documents.db")

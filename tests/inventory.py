@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel
 
 import hivemind
 from hivemind.cli.main import declared_commands
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.layout import Layout
+from hivemind.schema import BaseModel
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import StepForm
 from hivemind.tools import MEMBER_TOOLS, PROFILES, TOOLS

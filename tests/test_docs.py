@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from hivemind import Hive
 from hivemind.cli.main import build_parser
 from hivemind.config import AgentConfig, HiveConfig, LimitsConfig, MailConfig
 from hivemind.frontmatter import parse, split
 from hivemind.layout import Layout
+from hivemind.schema import BaseModel
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import KINDS, StepForm
 from hivemind.tools import TOOLS, files

@@ -38,15 +38,20 @@ class CheckContext:
         (self.config or HiveConfig()).set_umask()
 
     @cached_property
+    def unchanged(self) -> Layout:
+        """The layout for reading: a check writes nothing."""
+        return Layout(self.layout.root, read_only=True)
+
+    @cached_property
     def config(self) -> HiveConfig | None:
         try:
-            return load_hive(self.layout)
+            return load_hive(self.unchanged)
         except UserError:
             return None
 
     @cached_property
     def agents(self) -> Agents | None:
-        return None if self.config is None else load_agents(self.layout, self.config)
+        return None if self.config is None else load_agents(self.unchanged, self.config)
 
     @property
     def mailbox_owners(self) -> tuple[str, ...]:

@@ -30,11 +30,11 @@ _MAX_TEXT_BYTES = 4 * 1024 * 1024
 def check_settings(context: CheckContext) -> Iterator[CheckFinding]:
     """Check hive.yaml and each agent's file separately, so one error does not hide another."""
     try:
-        hive = load_hive(context.layout)
+        hive = load_hive(context.unchanged)
     except UserError as error:
         yield _settings_finding(error)
         return
-    agents = load_agents(context.layout, hive)
+    agents = load_agents(context.unchanged, hive)
     yield from (
         _settings_finding(problem, "that agent is ignored until it is fixed") for problem in agents.problems.values()
     )

@@ -43,7 +43,7 @@ def _paths(*globs: str) -> re.Pattern[str]:
 
 _EMPTY = _paths(".hive/locks", ".hive/doorbells", ".hive/reading", ".hive/backups", "mailboxes/*/tmp")
 _EXCLUDED = _paths(
-    ".hive/workspace.json", ".hive/tasks.queue", ".hive/graphs.db*", ".hive/web.db*", ".hive/prompt-*",
+    ".hive/workspace.json", ".hive/settings.json", ".hive/tasks.queue", ".hive/graphs.db*", ".hive/web.db*", ".hive/prompt-*",
     f"*/{TEMPORARY_PREFIX}*",
     *(f".hive/{name}{end}" for name in _DATABASES for end in ("", "-wal", "-shm")),
 )  # fmt: skip
@@ -96,7 +96,7 @@ def restore_hive(backup: Path, target: Path) -> Path:
         )
     if backup in target.parents:
         raise UserError("is inside the backup", location=target, remedy="name a folder outside of it")
-    with _partial(target, durable=load_hive(Layout(backup)).durable) as part:
+    with _partial(target, durable=load_hive(Layout(backup, read_only=True)).durable) as part:
         copy_file = _TreeCopy(backup, part).copy_file
         copy_tree(backup, part, copy_file)
         crash_point("restore.copied")

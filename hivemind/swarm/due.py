@@ -19,8 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-from pydantic import AwareDatetime
+from typing import TYPE_CHECKING
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError, UserError
@@ -32,6 +31,9 @@ from hivemind.presence.parts import Parts
 from hivemind.swarm.archive import ArchivedTasks, archive
 from hivemind.tasks import Notice, Telling, why_failed
 from hivemind.tasks.folder import folder_of
+
+if TYPE_CHECKING:
+    from pydantic import AwareDatetime
 
 _MOMENT = timedelta(seconds=1)
 _FIRST_PAUSE = timedelta(seconds=30)

@@ -8,14 +8,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
-
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, parse, split, validate
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount
 from hivemind.outcome import Outcome
+from hivemind.schema import BeforeValidator, Field, model_validator
 from hivemind.tasks.recurrence import Every
 from hivemind.tasks.step import (
     Agent,
@@ -101,7 +100,7 @@ class TaskForm(Strict):
     id: Id | None = None
     title: Text | None = None
     project: Text | None = None
-    priority: Annotated[int, BeforeValidator(_priority), Field(ge=0, le=99)] = DEFAULT_PRIORITY
+    priority: Annotated[int, BeforeValidator(_priority)] = Field(DEFAULT_PRIORITY, ge=0, le=99)
     assignee: Agent | None = None
     role: Annotated[str, BeforeValidator(name_check("role"))] | None = None
     candidates: Annotated[int | tuple[Agent, ...], BeforeValidator(_as_candidates)] = 0

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict, Unpack
 
-import yaml
-
 from hivemind.frontmatter import parse, split
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make_folder, move, remove_tree, write
@@ -117,6 +115,8 @@ def compose(fields: Mapping[str, Any], body: str) -> bytes:
     front_matter = {key: value for key, value in fields.items() if value is not None}
     if not front_matter and not body.startswith("---"):
         return body.encode()
+    import yaml  # late: not for a list of tasks
+
     head = yaml.safe_dump(front_matter, allow_unicode=True, sort_keys=False) if front_matter else ""
     return f"---\n{head}---\n{body}".encode()
 

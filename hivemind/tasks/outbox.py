@@ -14,9 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import AfterValidator, AwareDatetime
+from typing import TYPE_CHECKING, Annotated
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
@@ -26,7 +24,11 @@ from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
+from hivemind.schema import AfterValidator
 from hivemind.tasks.record import TaskRecord
+
+if TYPE_CHECKING:
+    from pydantic import AwareDatetime
 
 _KIND, _TELLING, _VERSION = "notice", "telling", 1
 _NAME = re.compile(rf"[a-z0-9].*\.({'|'.join(OUTCOME_FILES)})\.json")

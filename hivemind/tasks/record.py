@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, ConfigDict
-
 from hivemind.boundary import as_dataclass, json_fields
 from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
@@ -30,6 +28,7 @@ from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
 from hivemind.names import check_maker, check_name
+from hivemind.schema import AfterValidator
 from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
 from hivemind.trace_context import TraceContext
 
@@ -84,7 +83,7 @@ class TaskRecord:
     attempt, new with each attempt. `kept` has values of the runtime: reviews, waits, crashes, `once` steps, subtasks.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     maker: Annotated[str, AfterValidator(check_maker)] = HUMAN
     parent: Annotated[str, AfterValidator(partial(check_name, description="task id"))] | None = None

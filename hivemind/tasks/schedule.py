@@ -12,8 +12,7 @@ from dataclasses import field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-
-from pydantic import AwareDatetime
+from typing import TYPE_CHECKING
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
@@ -25,6 +24,9 @@ from hivemind.tasks.form import ParsedTask, read_text
 from hivemind.tasks.inbox import Inbox, compose
 from hivemind.tasks.recurrence import Every
 from hivemind.tasks.settings import Settings
+
+if TYPE_CHECKING:
+    from pydantic import AwareDatetime
 
 _KIND, _VERSION = "schedule", 1
 _AT_ONCE = 100  # tasks of a file with `missed: all` that are added at once

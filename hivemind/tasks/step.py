@@ -9,12 +9,10 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
-
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.frontmatter import StrictModel
 from hivemind.names import check_name
+from hivemind.schema import BeforeValidator, Field, StrictModel, model_validator
 from hivemind.tasks.task import StepKind, TaskStep
 
 TITLE_LENGTH = 200
@@ -166,7 +164,7 @@ class _Write(Strict):
 
 
 class _Mail(Strict):
-    to: Annotated[list[_Line], BeforeValidator(as_list), Field(min_length=1)]
+    to: Annotated[list[_Line], BeforeValidator(as_list)] = Field(min_length=1)
     subject: Text = ""
     body: Text = ""
 
@@ -200,7 +198,7 @@ class StepForm(Strict):
     def step(self) -> TaskStep:
         kind = next((kind for kind in KINDS if getattr(self, kind) is not None), None)
         argument = getattr(self, kind) if kind else None
-        argument = argument.model_dump() if isinstance(argument, BaseModel) else argument
+        argument = dict(argument) if isinstance(argument, StrictModel) else argument
         title = (self.title or "").strip() or _default_title(kind, argument)
         criteria, tests = self.success_criteria, self.tests
         return TaskStep(title, kind, argument, criteria, tests, self.proof, self.once, self.timeout)

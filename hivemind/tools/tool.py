@@ -10,11 +10,11 @@ from collections.abc import Callable, Container, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from pydantic import ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError, remedy_of
-from hivemind.frontmatter import StrictModel, key_hint
+from hivemind.frontmatter import key_hint
 from hivemind.frozen import frozen
 from hivemind.masking import mask_values
 from hivemind.minds import ToolSchema
@@ -61,8 +61,10 @@ _BY_TOOL = {
 """For some commands, patterned, the tool that shows a mind what the command shows a person."""
 
 
-class Arguments(StrictModel):
+class Arguments(BaseModel):
     """The arguments of a tool. Unknown arguments are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -14,15 +14,14 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal, Self
 
-from pydantic import field_validator, model_validator
-
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.config import ProgramSettings
 from hivemind.errors import UserError
-from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
+from hivemind.frontmatter import ParsedText, parse, validate
 from hivemind.minds.mind import Usage
 from hivemind.sandbox import Hosts
+from hivemind.schema import StrictModel, field_validator, model_validator
 
 SHIPPED = ("claude", "codex", "gemini", "opencode", "qwen", "kimi", "goose")
 _INHERITED_VARIABLES = (

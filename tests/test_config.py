@@ -1,0 +1,110 @@
+"""Settings: each file is checked by pydantic once, and then read from `.hive/settings.json`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive, UserError
+from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
+from hivemind.layout import Layout
+
+HIVE = """\
+workspace: boats
+settle_ms: 20
+roots: [/srv/boats, {path: /srv/harbour, worktree: true, check: make check, protect: [a, b], push: origin}]
+retention: {tasks: 90d}
+notify: {events: done, program: [notify, --now]}
+embedder: {url: "http://localhost/v1", model: small, dimension: 3}
+prices: {"anthropic:small": {in: 1, out: 2.5}}
+budget: {day: {tokens: null}}
+minds: {claude: {model: small, args: [--fast]}}
+agents: {tools: [read_file], env: {SHIPS: 3}}
+"""
+AGENT = "mind: {agent: claude, mode: plan}\nreplicas: 2\nnetwork: [example.org]\nbudget: {task: {money: 2}}\n"
+WITHOUT_PYDANTIC = "import sys; sys.modules['pydantic'] = None; "
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Hive.init(tmp_path / "hive", {"hive.yaml": HIVE, "agents/pilot.yaml": AGENT}).layout
+    load_agents(layout, load_hive(layout))
+    return layout
+
+
+def without_pydantic(layout: Layout, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYDANTIC + code], cwd=layout.root, capture_output=True, text=True, check=False
+    )
+
+
+def test_settings_are_the_same_whether_checked_now_or_before(layout: Layout) -> None:
+    from_record = load_hive(layout), load_agents(layout, load_hive(layout)).configs
+    layout.checked_settings.unlink()
+    read_only = Layout(layout.root, read_only=True)
+    checked = load_hive(read_only), load_agents(read_only, load_hive(read_only)).configs
+    assert not layout.checked_settings.exists()
+    assert from_record == checked
+    assert repr(from_record) == repr(checked)  # tuples and lists, too
+    assert list(checked[1]) == ["pilot-1", "pilot-2"]
+    assert checked[1]["pilot-1"].mind == {"model": "small", "args": ["--fast"], "agent": "claude", "mode": "plan"}
+
+
+@pytest.mark.parametrize("command", [["status"], ["task", "list"], ["task", "add", "Sail"], ["mail", "list", "human"]])
+def test_a_command_that_only_reads_settings_does_not_import_pydantic(tmp_path: Path, command: list[str]) -> None:
+    layout = Hive.init(tmp_path / "hive").layout
+    process = without_pydantic(layout, f"from hivemind.cli import main; sys.exit(main({command}))")
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_a_changed_file_is_checked_again(layout: Layout) -> None:
+    layout.config.write_text(HIVE + "max_active: none\n")
+    with pytest.raises(UserError, match="max_active"):
+        load_hive(layout)
+    layout.config.write_text(HIVE + "max_active: 3\n")
+    assert load_hive(layout).max_active == 3
+    assert without_pydantic(layout, "from hivemind import Hive; Hive.open('.')").returncode == 0
+
+
+def test_a_change_of_the_defaults_for_agents_checks_their_files_again(layout: Layout) -> None:
+    layout.config.write_text(HIVE.replace("read_file", "write_file"))
+    assert load_agents(layout, load_hive(layout)).configs["pilot-1"].tools == ["write_file"]
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "7", '{"kind": "settings", "version": 1, "files": {"hive.yaml": []}}']
+)
+def test_a_damaged_record_of_checked_settings_is_replaced(layout: Layout, damage: str) -> None:
+    layout.checked_settings.write_text(damage)
+    assert load_hive(layout).workspace == "boats"
+    assert json.loads(layout.checked_settings.read_text())["files"]["hive.yaml"][1][1]["workspace"] == "boats"
+
+
+def test_settings_changed_in_the_record_alone_do_not_count(layout: Layout) -> None:
+    layout.checked_settings.write_text(layout.checked_settings.read_text().replace('"settle_ms":20', '"settle_ms":-1'))
+    assert load_hive(layout).settle_ms == 20
+
+
+def test_a_file_with_an_error_has_no_record(layout: Layout) -> None:
+    (layout.agents / "cook.yaml").write_text("max_turns: 0\n")
+    assert list(load_agents(layout, load_hive(layout)).problems) == ["cook"]
+    assert sorted(json.loads(layout.checked_settings.read_text())["files"]) == ["agents/pilot.yaml", "hive.yaml"]
+
+
+def test_the_record_is_as_private_as_its_folder(layout: Layout) -> None:
+    assert layout.checked_settings.stat().st_mode & 0o777 == 0o600  # agents' files may have secrets
+
+
+def test_declared_models_answer_as_pydantic_models_do() -> None:
+    config = HiveConfig(roots=["a"], budget={"day": {"tokens": 3}})
+    assert config.model_dump(exclude_unset=True) == {"roots": [{"path": "a"}], "budget": {"day": {"tokens": 3}}}
+    assert HiveConfig.model_validate(config.model_dump()) == config != HiveConfig()
+    assert HiveConfig.model_validate_json(config.model_dump_json()).model_dump() == config.model_dump()
+    assert (config.settle_ms, AgentConfig.model_fields["max_turns"].default) == (250, 100)
+    assert config.model_copy(update={"zone": "Europe/Berlin"}).zone == "Europe/Berlin"
+    with pytest.raises(ValueError, match="settle_ms"):
+        HiveConfig(settle_ms=-1)
