@@ -352,7 +352,7 @@ class Postgres:
     @contextmanager
     def _run_transaction(self, begin_statement: str, is_writing: bool) -> Iterator[None]:
         with self._translate_errors("nothing was stored") if is_writing else self._translate_errors():
-            connection = self._begin(begin_statement)
+            connection = self._execute_first(begin_statement.encode()).connection
             self._is_writing = is_writing
             try:
                 if is_writing:
@@ -370,21 +370,27 @@ class Postgres:
                 elif connection.info.transaction_status:  # it only read, or failed
                     connection.execute("ROLLBACK")
 
-    def _begin(self, begin_statement: str) -> psycopg.Connection[Any]:
-        """Begin a transaction and return its connection. Reconnect if the server was restarted or closed the connection."""
+    def select(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of one statement that only reads. Outside a transaction this is one round trip."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._guard, self._translate_errors():
+            return self._execute_first(_convert_parameters(statement), parameters).fetchall()
+
+    def _execute_first(self, statement: bytes, parameters: Sequence[Any] | None = None) -> psycopg.Cursor[Any]:
+        """Execute the first or only statement of a transaction. Reconnect if the server closed the connection."""
         import psycopg
 
+        has_rows = parameters is not None
         if self._connection is not None and not self._connection.closed:
             try:
-                self._connection.execute(begin_statement.encode())
-                return self._connection
+                return self._connection.execute(statement, parameters, binary=has_rows)
             except psycopg.OperationalError:
-                if not self._connection.broken:
+                if not self._connection.broken or self._depth:
                     raise
                 self._connection.close()
         self._connection = self._connect()
-        self._connection.execute(begin_statement.encode())
-        return self._connection
+        return self._connection.execute(statement, parameters, binary=has_rows)
 
     def _connect(self) -> psycopg.Connection[Any]:
         connection = connect(self.path, self.schema.error)

@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Any
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.postgres import Postgres, PostgresSchema, Statements, check_url, connect
+from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition, parse_filter
-from hivemind.longterm.rows import INDEXES, tables
+from hivemind.longterm.namespace import Namespace, encode_namespace
+from hivemind.longterm.rows import ENTRIES, INDEXES, KEYS_PER_NAMESPACE, entry_of, tables
 
 if TYPE_CHECKING:
     import psycopg
 
 _INDEXED_DIMENSION = 384  # the default model's; vectors of other dimensions are compared one by one
-_EXACT_LIMIT = 20_000  # up to this many vectors are compared one by one; for more, the index is used
-_INDEX_CANDIDATES = 400
-"""Size of the index's candidate list (`hnsw.ef_search`). Of the 100 nearest of 25,000 vectors the index found 98 if the
-vectors form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
+_EXACT_PER_RESULT = 100
+"""Up to this many vectors for each result are compared one by one; for more, the index is used. Its candidate list
+(`hnsw.ef_search`) is then twice the results, at least 100, at most 400. With 400, the index found 98 of the 100 nearest of
+25,000 vectors if they form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
+_MAX_SCANNED = 10_000  # entries that the index may visit, those of other namespaces included; it gives up after 20,000
 
 # As in SQLite's tokenizer, punctuation separates words, and Latin letters lose their accents.
 _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -158,7 +161,7 @@ _SCHEMA = PostgresSchema(
     error=LongtermError,
     migrations=(_VERSION_1,),
     extensions=(("vector", (0, 8)),),
-    settings=(f"SET hnsw.ef_search = {_INDEX_CANDIDATES}", "SET hnsw.iterative_scan = strict_order"),
+    settings=("SET hnsw.ef_search = 100", "SET hnsw.iterative_scan = strict_order"),  # a larger one hides the index
     adapt=_adapt,
 )
 
@@ -199,6 +202,38 @@ class _ServerWords:
         yield
 
 
+def _nearest_rows(
+    wanted: Condition, model: str, query: bytes, limit: int, condition: Condition | None = None
+) -> tuple[str, list[Any]]:
+    """Return the beginning of a statement that reads from `nearest` (key, distance): the vectors nearest to `query`.
+
+    `wanted` is a condition on `namespaces`, `condition` one on `entries e`. The planner does not see how large a namespace
+    is, so the form of each half decides how it is read: a subquery in the order of the index, or ranges of the keys.
+    """
+    dimension, indexed_vector = len(query) // 4, f"v.vector::vector({_INDEXED_DIMENSION})"
+    candidates = min(400, max(100, 2 * limit))
+    is_current = f"AND (SELECT true FROM entries e WHERE e.seq = v.key AND {condition[0]})" if condition else ""
+    fits = f"v.dimension = {dimension} AND v.model = (SELECT model FROM search) {is_current}"
+    exact = f"""SELECT v.key, v.vector <=> (SELECT query FROM search) AS distance
+        FROM unnest((SELECT ids FROM search)) AS space
+        JOIN vectors v ON v.key BETWEEN space * {KEYS_PER_NAMESPACE} AND (space + 1) * {KEYS_PER_NAMESPACE} - 1
+        WHERE NOT (SELECT is_indexed FROM search) AND {fits} ORDER BY 2 LIMIT {limit}"""
+    indexed = f"""SELECT v.key, v.distance FROM (
+            SELECT key, grp, dimension, model, {indexed_vector} <=> (SELECT query FROM search) AS distance FROM vectors v
+            WHERE dimension = {_INDEXED_DIMENSION} ORDER BY {indexed_vector} <=> (SELECT query FROM search) OFFSET 0) AS v
+        WHERE (SELECT is_indexed FROM search) AND v.grp = ANY((SELECT ids FROM search)::bigint[]) AND {fits} LIMIT {limit}"""
+    halves = [f"({exact})", f"({indexed})"] if dimension == _INDEXED_DIMENSION else [exact]
+    statement = f"""WITH search AS MATERIALIZED (
+        SELECT array_agg(id) FILTER (WHERE {wanted[0]}) AS ids, CAST(? AS vector) AS query, CAST(? AS text) AS model,
+            {len(halves)} = 2 AND sum(entries) FILTER (WHERE {wanted[0]}) > greatest({_EXACT_PER_RESULT * limit},
+                {limit} * sum(entries) / {_MAX_SCANNED}) AS is_indexed,
+            set_config('hnsw.ef_search', '{candidates}', true)
+        FROM namespaces
+    ), nearest AS MATERIALIZED ({" UNION ALL ".join(halves)})"""
+    operands = condition[1] * len(halves) if condition else []
+    return statement, [*wanted[1], _Vector(query), model, *wanted[1], *operands]
+
+
 class _ServerVectors:
     """The `VectorStore` in PostgreSQL: the table `vectors`. Many vectors are searched by the index, few one by one."""
 
@@ -207,16 +242,9 @@ class _ServerVectors:
     ) -> list[tuple[int, float]]:
         if limit <= 0:
             return []
-        dimension, group_ids = len(query) // 4, None if groups is None else list(groups)
-        statement = "SELECT coalesce(sum(entries), 0) FROM namespaces WHERE CAST(? AS bigint[]) IS NULL OR id = ANY(?)"
-        ((entry_count,),) = sql.execute(statement, (group_ids, group_ids)).fetchall()
-        is_indexed = dimension == _INDEXED_DIMENSION and entry_count > _EXACT_LIMIT
-        column = f"vector::vector({_INDEXED_DIMENSION})" if is_indexed else "vector"  # the index covers only the cast
-        rows = sql.execute(
-            f"SELECT key, 1 - ({column} <=> ?) FROM vectors WHERE dimension = {dimension} AND model = ?"
-            f" AND (CAST(? AS bigint[]) IS NULL OR grp = ANY(?)) ORDER BY {column} <=> ? LIMIT ?",
-            (_Vector(query), model, group_ids, group_ids, _Vector(query), limit),
-        )
+        wanted = ("true", []) if groups is None else ("id = ANY(?)", [list(groups)])
+        nearest_rows, parameters = _nearest_rows(wanted, model, query, limit)
+        rows = sql.execute(f"{nearest_rows} SELECT key, 1 - distance FROM nearest", parameters)
         return sorted(((key, round(cosine, 6)) for key, cosine in rows), key=lambda pair: (-pair[1], pair[0]))
 
     def cosines(self, sql: Statements, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
@@ -250,6 +278,20 @@ class MemoryServer(Postgres):
                 yield
         except StoreDamaged as error:
             raise LongtermError(error.message, location=self.path, remedy="correct the row, or delete it") from error
+
+    def nearest_entries(
+        self, spaces: Sequence[Namespace], model: str, query: bytes, limit: int, threshold: float, condition: Condition
+    ) -> list[tuple[MemoryEntry, float]]:
+        """Return (entry, cosine) of the entries of some namespaces that satisfy a condition and are nearest to `query`."""
+        wanted = "path = ANY(?)", [[encode_namespace(space) for space in spaces]]
+        nearest_rows, parameters = _nearest_rows(wanted, model, query, limit, condition)
+        statement = (
+            f"{nearest_rows} SELECT entry.*, 1 - distance FROM nearest JOIN ({ENTRIES}) AS entry ON seq = nearest.key"
+            " WHERE round(CAST(1 - distance AS numeric), 6) >= ?"
+        )
+        with self._translate_errors():
+            rows = self.select(statement, [*parameters, threshold])
+            return [(entry_of(row[:-1]), round(row[-1], 6)) for row in rows]
 
     def metadata_condition(self, filter_json: str) -> Condition:
         """Return an SQL condition for a metadata filter (JSON), with the result of `filters.metadata_fits`."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
-from hivemind.longterm.filters import Filter
+from hivemind.longterm.filters import Condition, Filter
 from hivemind.longterm.rows import (
     KEYS_PER_NAMESPACE,
     NOT_EXPIRED,
@@ -105,35 +105,37 @@ def find_memories(
         return _newest(database, sql, request)
     source = _MemorySource(database, sql, request)
     if request.mode == "vector":
-        ranked_rows: list[tuple[int, float, float, str, Confidence | None]]
         neighbours = engine.nearest(sql, source, request.query, request.limit)
-        ranked_rows = [
-            (seq, cosine, cosine, f"meaning {cosine:.2f}", None)
-            for seq, cosine in neighbours
-            if cosine >= request.threshold
-        ]
-    else:
+        cosines = {seq: cosine for seq, cosine in neighbours if cosine >= request.threshold}
+        return rank_by_meaning((entry, cosines[seq]) for seq, entry in fetch_entries(sql, cosines, request.now))
 
-        def accept(query: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
-            min_cosine = request.threshold
-            if not any(
-                candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
-                for candidate in candidates
-            ):
-                return [False] * len(candidates)  # even the nearest entry is below the threshold
-            accepted = are_supported(query, candidates, min_cosine * _SUPPORT_FACTOR)
-            if request.is_strict:  # an entry without a vector passes the threshold
-                accepted = [
-                    is_supported and (candidate.cosine is None or max(0.0, candidate.cosine) >= min_cosine)
-                    for is_supported, candidate in zip(accepted, candidates, strict=True)
-                ]
-            return accepted
+    def accept(query: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
+        min_cosine = request.threshold
+        if not any(
+            candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
+            for candidate in candidates
+        ):
+            return [False] * len(candidates)  # even the nearest entry is below the threshold
+        accepted = are_supported(query, candidates, min_cosine * _SUPPORT_FACTOR)
+        if request.is_strict:  # an entry without a vector passes the threshold
+            accepted = [
+                is_supported and (candidate.cosine is None or max(0.0, candidate.cosine) >= min_cosine)
+                for is_supported, candidate in zip(accepted, candidates, strict=True)
+            ]
+        return accepted
 
-        hits, _ = engine.search(sql, source, request.query, 4 * request.limit, candidate_filter=accept)
-        best_hits = islice(hits, request.limit)
-        ranked_rows = [(hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in best_hits]
-    entries = dict(fetch_entries(sql, [seq for seq, *_ in ranked_rows], request.now))
-    results = [_result(entries[row[0]], *row[1:]) for row in ranked_rows]
+    hits, _ = engine.search(sql, source, request.query, 4 * request.limit, candidate_filter=accept)
+    best_hits = [*islice(hits, request.limit)]
+    entries = dict(fetch_entries(sql, [hit.id for hit in best_hits], request.now))
+    return _ranked(_result(entries[hit.id], hit.similarity, hit.score, hit.why, hit.confidence) for hit in best_hits)
+
+
+def rank_by_meaning(neighbours: Iterable[tuple[MemoryEntry, float]]) -> list[MemorySearchResult]:
+    """Return the results of mode "vector" for (entry, cosine)."""
+    return _ranked(_result(entry, cosine, cosine, f"meaning {cosine:.2f}") for entry, cosine in neighbours)
+
+
+def _ranked(results: Iterable[MemorySearchResult]) -> list[MemorySearchResult]:
     return sorted(results, key=lambda result: (-result.score, result.created_at, result.namespace, result.key))
 
 
@@ -149,11 +151,7 @@ class _MemorySource:
             f"SELECT sum(entries) FROM namespaces WHERE id IN ({placeholders})", request.spaces
         ).fetchone()
         self.total = int(total or 0)
-        condition, parameters = request.filter.condition(database.metadata_condition)
-        self._condition, self._parameters = (
-            f"{NOT_EXPIRED}{' AND ' + condition if condition else ''}",
-            [request.now, *parameters],
-        )
+        self._condition, self._parameters = searchable(database, request.filter, request.now)
 
     def count_items(self, word: str, bound: int) -> int:
         return self._words.count_entries(self._sql, word, self._request.spaces, bound)
@@ -192,15 +190,21 @@ class _MemorySource:
         return select_by_keys(self._sql, statement, values, trailing_parameters=self._parameters)
 
 
+def searchable(database: MemoryDatabase, filters: Filter, now: int) -> Condition:
+    """Return the condition on `entries e` that an entry has not expired and passes the filters."""
+    condition, parameters = filters.condition(database.metadata_condition)
+    return f"{NOT_EXPIRED}{' AND ' + condition if condition else ''}", [now, *parameters]
+
+
 def _newest(database: MemoryDatabase, sql: Sql, request: MemorySearch) -> list[MemorySearchResult]:
     """Return the result of a blank query: the entries changed last."""
-    condition, parameters = request.filter.condition(database.metadata_condition)
+    condition, parameters = searchable(database, request.filter, request.now)
     rows: list[tuple[int, int]] = []
     for space in request.spaces:
         rows += sql.execute(
-            f"SELECT -e.updated_at, e.seq FROM entries e WHERE e.seq BETWEEN ? AND ? AND {NOT_EXPIRED}"
-            f"{' AND ' + condition if condition else ''} ORDER BY e.updated_at DESC, e.seq LIMIT ?",
-            (*seq_range(space), request.now, *parameters, request.limit),
+            f"SELECT -e.updated_at, e.seq FROM entries e WHERE e.seq BETWEEN ? AND ? AND {condition}"
+            " ORDER BY e.updated_at DESC, e.seq LIMIT ?",
+            (*seq_range(space), *parameters, request.limit),
         )
     seqs = [seq for _, seq in sorted(rows)[: request.limit]]
     entries = dict(fetch_entries(sql, seqs, request.now))

@@ -113,6 +113,8 @@ class _FileWords:
 
 
 class MemoryFile(Database):
+    nearest_entries = None  # the vectors are compared in this process
+
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         super().__init__(path, SCHEMA, durable=durable)
         self.words, self.vectors = _FileWords(), VectorTable()

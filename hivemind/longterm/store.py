@@ -46,7 +46,7 @@ from hivemind.longterm.rows import (
     upsert,
     write_entry,
 )
-from hivemind.longterm.search import MemorySearch, Mode, find_memories, find_participants
+from hivemind.longterm.search import MemorySearch, Mode, find_memories, find_participants, rank_by_meaning, searchable
 from hivemind.longterm.sqlite import MemoryFile
 from hivemind.longterm.validation import (
     EntryDraft,
@@ -422,7 +422,14 @@ class MemoryStore(DatabaseOwner):
         max_results = check_whole(limit, "limit")
         embedded_query = Query(query)
         if mode == "vector" and query.strip():
-            embedded_query = Query(query, vectors=self.embeddings.query_vectors(query), model=self.embeddings.model)
+            vectors, model = self.embeddings.query_vectors(query), self.embeddings.model
+            if (nearest_entries := self.database.nearest_entries) is not None and max_results:
+                spaces = [space for path in paths for space in self.namespaces(path)] if prefix else paths
+                condition = searchable(self.database, filters, self._now())
+                return rank_by_meaning(
+                    nearest_entries(spaces, model, vectors.vector, max_results, min_similarity, condition)
+                )
+            embedded_query = Query(query, vectors=vectors, model=model)
         elif query.strip():
             with self.database.read() as sql:
                 participants = find_participants(self.database, sql, self._spaces(sql, paths, prefix), query)
@@ -430,9 +437,9 @@ class MemoryStore(DatabaseOwner):
                 Query(query, participants) if mode == "text" else self.embeddings.build_query(query, participants)
             )
         with self.database.read() as sql:
-            spaces, strict = self._spaces(sql, paths, prefix), threshold is not None
+            space_ids, strict = self._spaces(sql, paths, prefix), threshold is not None
             request = MemorySearch(
-                spaces, embedded_query, max_results, min_similarity, self._now(), mode, strict, filters
+                space_ids, embedded_query, max_results, min_similarity, self._now(), mode, strict, filters
             )
             return find_memories(self._engine, self.database, sql, request)
 
