@@ -172,6 +172,7 @@ def _hive(plan: Mapping[str, Any], mirror: Path, checkout: Path, root: Path) -> 
     for key, text in plan["memories"].items():
         hive.memory.put(shared, key, text)
     hive.knowledge.sync()
+    hive.documents.embed_pending()  # as idle agents do
     return hive
 
 
