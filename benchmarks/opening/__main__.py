@@ -1,4 +1,4 @@
-"""`python -m benchmarks.opening MIRROR [tune] [held] [--pool]`: what openings show, compared with judgements by hand."""
+"""`python -m benchmarks.opening MIRROR [tune] [held] [new] [--pool]`: what openings show, compared with judgements by hand."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Shown:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.opening", description=__doc__)
     parser.add_argument("mirror", type=Path, help="a folder with a git directory OWNER+NAME/repo for each repository")
-    parser.add_argument("halves", nargs="*", metavar="HALF", help="tune, held (default: both)")
+    parser.add_argument("halves", nargs="*", metavar="HALF", help="tune, held, new (default: all)")
     parser.add_argument("--pool", action="store_true", help="print each passage that is shown, for judging")
     arguments = parser.parse_args()
-    for half in arguments.halves or ("tune", "held"):
+    for half in arguments.halves or ("tune", "held", "new"):
         openings = [opening for plan in plans(half) for opening in measure(plan, arguments.mirror)]
         if arguments.pool:
             _print_pool(openings)
@@ -102,14 +102,15 @@ def _places(hive: Hive, entry: Mapping[str, Any]) -> frozenset[str]:
     if path.startswith("tasks/done/"):
         return frozenset({f"task:{path.split('/')[2]}"})
     first, _, last = str(entry["metadata"].get("lines", "1-1")).partition("-")
+    lines = (hive.layout.root / path).read_text("utf-8").splitlines()
     heading, headings = "", set[str]()
-    for number, line in enumerate((hive.layout.root / path).read_text("utf-8").splitlines(), 1):
+    for number, (line, underline) in enumerate(zip(lines, [*lines[1:], ""], strict=True), 1):
         if match := re.match(r"#+ (.+)", line):
             heading = match[1].strip()
+        elif path.endswith(".rst") and line.strip() and re.fullmatch(r"([=\-~^])\1{3,}", underline.strip()):
+            heading = line.strip()
         if int(first) <= number <= int(last or first) and line.strip():
             headings.add(f"{path.removeprefix('knowledge/')}#{heading}")
-    if path.endswith(".rst"):
-        headings = {f"{path.removeprefix('knowledge/')}:{first}"}
     return frozenset(headings)
 
 
@@ -171,6 +172,7 @@ def _hive(plan: Mapping[str, Any], mirror: Path, checkout: Path, root: Path) -> 
     for key, text in plan["memories"].items():
         hive.memory.put(shared, key, text)
     hive.knowledge.sync()
+    hive.documents.embed_pending()  # as idle agents do
     return hive
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,9 +26,8 @@ from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
-RELEVANT, _DOCUMENT_MARGIN = 1.0, 0.1
-"""The least confidence of what an opening shows unasked (below 1 a hit is weak), and how much more a document needs: unlike a
-memory or a result, nobody wrote it for later tasks. Chosen by benchmarks/opening."""
+RELEVANT = 1.0
+"""The least confidence of what an opening shows unasked: below it a hit is weak. Chosen by benchmarks/opening."""
 _MAX_NEAR, _MAX_RELEVANT = 24, 6
 PASSAGE = "passage"
 """The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
@@ -125,12 +124,15 @@ def relevant_blocks(
 ) -> list[KnowledgeMemoryBlock]:
     """Return what the hive knows of a task: passages, notes and memories that pass the gate, the surest first, each text
     once. Results of earlier tasks that landed in the files of the task count as documents.
+
+    Copies of files of the project are not searched: the agent has those files, and they would stand before the rest.
     """
     projects = [] if focus.work is None else focus.work.projects
-    documents = document_blocks(hive, focus, questions, earlier_results(hive, projects, focus.text), limit=_MAX_NEAR)
+    results, copies = earlier_results(hive, projects, focus.text), _copies(hive, projects)
+    documents = document_blocks(hive, focus, questions, results, without=copies, limit=_MAX_NEAR)
     rankings = [
         sorted(
-            (block for block in blocks if _is_relevant(hive, block, projects)),
+            (block for block in blocks if _confidence(block).value >= RELEVANT),
             key=lambda block: -_confidence(block).value,
         )
         for blocks in (documents, memory_blocks(hive, agent, questions))
@@ -141,13 +143,15 @@ def relevant_blocks(
     )  # fmt: skip
 
 
-def _is_relevant(hive: Parts, block: KnowledgeMemoryBlock, projects: Sequence[Project]) -> bool:
-    """Check a block against the gate. A copy of a file of the project is left out: the agent has that file."""
-    path = hive.layout.root / str(block.metadata.get("path") or "")
-    is_document = hive.layout.knowledge in path.parents
-    if _confidence(block).value < RELEVANT + _DOCUMENT_MARGIN * is_document:
-        return False
-    return not (is_document and path.is_file() and any(project.contains(path.read_bytes()) for project in projects))
+def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
+    """Return the documents that are copies of a file of a project. Only those that have the size of one are read."""
+    sizes = {size for project in projects for size in project.sizes}
+    paths = {path: hive.layout.root / path for path, size in hive.knowledge.sizes().items() if size in sizes}
+    return [
+        name
+        for name, path in paths.items()
+        if path.is_file() and any(project.contains(path.read_bytes()) for project in projects)
+    ]
 
 
 def _confidence(block: KnowledgeMemoryBlock) -> Confidence:
@@ -155,9 +159,15 @@ def _confidence(block: KnowledgeMemoryBlock) -> Confidence:
 
 
 def document_blocks(
-    hive: Parts, focus: Focus, questions: Sequence[str], more_files: Sequence[str] = (), *, limit: int = PER_QUESTION
+    hive: Parts,
+    focus: Focus,
+    questions: Sequence[str],
+    more_files: Sequence[str] = (),
+    *,
+    without: Collection[str] = (),
+    limit: int = PER_QUESTION,
 ) -> list[KnowledgeMemoryBlock]:
-    """Return quotable passages of knowledge/, of the task's attachments and of `more_files` as blocks.
+    """Return quotable passages of knowledge/ `without` some files, of the task's attachments and of `more_files` as blocks.
 
     Better passages get newer timestamps: of two blocks with equal scores the newer is selected first.
     """
@@ -170,7 +180,7 @@ def document_blocks(
     contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
     for question in questions:
         context = contexts.get(question, "")
-        passages = hive.knowledge.search(question, limit=limit, scope=scope, context=context)
+        passages = hive.knowledge.search(question, limit=limit, scope=scope, context=context, without=without)
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)

@@ -12,7 +12,7 @@ from hivemind.minds import ToolResult
 from hivemind.minds.extractive import questions_in
 from hivemind.taskrun.focus import Focus
 
-_SUBJECT_CHARS = 2_000
+_LEAD_CHARS = 300
 
 
 def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], str, Sequence[ToolResult]]:
@@ -47,5 +47,12 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def subjects_of(focus: Focus) -> list[str]:
-    """Return the texts for which an opening's content is selected: the questions in focus, else the task's text."""
-    return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_SUBJECT_CHARS]]
+    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title, and the
+    title with the first paragraphs of the text. All of a long text has words that nothing covers, which makes each hit weak.
+    """
+    lead, *paragraphs = focus.text.split("\n\n")
+    for paragraph in paragraphs:
+        if len(lead) + len(paragraph) > _LEAD_CHARS:
+            break
+        lead += f"\n\n{paragraph}"
+    return questions_of(focus) or [f"{focus.title}\n{lead[:_LEAD_CHARS]}", focus.title]

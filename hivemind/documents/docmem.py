@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -410,8 +410,11 @@ class Docmem(DatabaseOwner):
         with self.database.read() as sql:
             return find_notes(self._engine, sql, check_text(text, "a query"), limit)
 
-    def passages(self, text: str, limit: int, keys: Sequence[str], context: str = "") -> list[Passage]:
-        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`.
+    def passages(
+        self, text: str, limit: int, keys: Sequence[str], context: str = "", without: Collection[str] = ()
+    ) -> list[Passage]:
+        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`, without the
+        files `without`.
 
         Words of `context` count half. The best passages by words are embedded first, which may take long. Other passages
         without a vector are ranked by words only, and their `why` says so.
@@ -420,7 +423,7 @@ class Docmem(DatabaseOwner):
             return []
         prepared_query = replace(self.asked(text, keys=keys), context=context)
         with self.database.read() as sql:
-            return find_passages(self._engine, sql, prepared_query, limit, keys)
+            return find_passages(self._engine, sql, prepared_query, limit, keys, without)
 
     def _embed(self, limit: int, **options: Any) -> int:
         """Embed at most `limit` texts that lack a vector; return their number (0 if the database is read-only)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -349,19 +349,26 @@ class Knowledge:
         return KnowledgeSync(self.docmem, self.layout, self.roots).forget_gone()
 
     def search(
-        self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None, *, context: str = ""
+        self,
+        query: str,
+        limit: int = 8,
+        scope: Sequence[str | os.PathLike[str]] | None = None,
+        *,
+        context: str = "",
+        without: Collection[str] = (),
     ) -> list[Passage]:
         """Return the passages that answer a question best, best first; [] if no passage is relevant.
 
         `scope` limits the search to files or folders (default: knowledge/), searched as of their last sync. The query
-        may contain any characters. Words of `context` count half. A quote that a person has called wrong is left out.
+        may contain any characters. Words of `context` count half. The files `without` are not searched.
+        A quote that a person has called wrong is left out.
         """
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
         wrong_quotes = self._wrong_quotes()
         max_hits = limit + _HITS_PER_WRONG_QUOTE * len(wrong_quotes)
-        passages = self._with_repair(lambda: self.docmem.passages(query, max_hits, keys, context), tops)
+        passages = self._with_repair(lambda: self.docmem.passages(query, max_hits, keys, context, without), tops)
         return [passage for passage in passages if not any(quote.is_in(passage) for quote in wrong_quotes)][:limit]
 
     def _wrong_quotes(self) -> list[WrongQuote]:
@@ -380,6 +387,12 @@ class Knowledge:
             for quote in wrong_quotes
             if (file := files[quote.path]) is not None and file.digest.startswith(quote.digest)
         ]
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each file of knowledge/ by its path in the hive, as of the last sync."""
+        with self.docmem.database.read() as sql:
+            files = known_files(sql, self.layout.relative(self.layout.knowledge))
+        return {path: file.stamp.size for path, file in files.items()}
 
     def passage_at(self, node_id: str) -> str:
         """Return the text of the passage that contains the node. Raises NodeNotFoundError."""

@@ -45,7 +45,7 @@ class Units:
     """The units that a search finds: the passages of files, and the nodes without a file.
 
     A unit is identified by the number (`seq`) of its first node. `keys` limits the units to files at or below these
-    paths, `below` to the subtree of this node. Nodes with a tag of the query `text` are always candidates.
+    paths and other than those `without`, `below` to the subtree of this node. Nodes with a tag of the query `text` are always candidates.
     """
 
     groups: Collection[int] | None = None
@@ -57,6 +57,7 @@ class Units:
         text: str,
         *,
         keys: Sequence[str] | None = None,
+        without: Collection[str] = (),
         below: str | None = None,
     ) -> None:
         # First: `unindexed_texts` may update the index, whose word frequencies are read later.
@@ -65,12 +66,14 @@ class Units:
         (self.total,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
         within = "TRUE" if keys is None else " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
         self._bounds = [bound for key in keys or () for bound in (key, key + "/", key + "0")]
+        self._bounds.append(json.dumps([*without]))
         self._units = (
             "SELECT n.id, n.seq, coalesce(h.seq, n.seq) FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
             " LEFT JOIN places p ON p.node_id = n.id LEFT JOIN files f ON f.id = p.file_id"
             " LEFT JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads = 1"
             " LEFT JOIN nodes h ON h.id = q.node_id"
-            f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within}) ORDER BY j.key"
+            f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within})"
+            " AND coalesce(f.path, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY j.key"
         )
         self.tags_by_node = dict[str, list[str]]()  # node id → the query's tags that the node has
         self._tagged_seqs = list[int]()
@@ -180,11 +183,16 @@ class Units:
 
 
 def find_passages(
-    engine: Engine, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
+    engine: Engine,
+    sql: sqlite3.Connection,
+    query: Query,
+    limit: int,
+    keys: Sequence[str],
+    without: Collection[str] = (),
 ) -> list[Passage]:
     """Return the passages of the files at or below `keys` that answer best, best first; equal scores by path and line."""
     stemmer = engine.stemmer_of(query.language)
-    source = Units(sql, stemmer, query.text, keys=keys)
+    source = Units(sql, stemmer, query.text, keys=keys, without=without)
     hits, parsed_query = engine.search(
         sql, source, query, limit, candidate_filter=lambda _, candidates: [*map(_passage_answers, candidates)]
     )

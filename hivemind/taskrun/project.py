@@ -152,6 +152,11 @@ class Project:
         return digest.hexdigest() in self._digests
 
     @cached_property
+    def sizes(self) -> set[int]:
+        """Return the sizes of the project's files."""
+        return {size for _, _, size in self._files.values()}
+
+    @cached_property
     def _digests(self) -> set[str]:
         return {digest for _, digest, _ in self._files.values()}
 
