@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from copy import copy
+from dataclasses import dataclass, field, fields, make_dataclass
 from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform, overload
 
@@ -21,11 +22,13 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
 
     `@dataclass(frozen=True)` compiles six functions for each class, which took a quarter of the time of `hivemind
     status`, and calls a function for each field of a new object. This decorator compiles one function, which sets the
-    fields directly.
+    fields directly, and only for the first object: a command makes objects of few of the classes that it imports.
     """
 
     def make(cls: type[T]) -> type[T]:
-        dataclass_type: Any = dataclass(slots=True, repr=False, eq=False, kw_only=kw_only)(cls)
+        cls.__doc__ = cls.__doc__ or cls.__name__  # else `dataclass` makes a text of the signature
+        dataclass_type: Any = dataclass(slots=True, init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+        dataclass_type.__init__ = _Init(dataclass_type)
         shown_names = [attribute.name for attribute in fields(dataclass_type) if attribute.repr]
         compared_names = [attribute.name for attribute in fields(dataclass_type) if attribute.compare]
         compared_values = attrgetter(*compared_names) if compared_names else type
@@ -45,3 +48,20 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
         return cast("type[T]", dataclass_type)
 
     return make if cls is None else make(cls)
+
+
+class _Init:
+    """The function `__init__` of a class, compiled when it is first looked up."""
+
+    def __init__(self, dataclass_type: Any) -> None:
+        self._dataclass_type = dataclass_type
+
+    def __get__(self, instance: object, _: type | None = None) -> Any:
+        owner = self._dataclass_type
+        namespace = {"__post_init__": owner.__post_init__} if hasattr(owner, "__post_init__") else {}
+        declarations = [(attribute.name, attribute.type, copy(attribute)) for attribute in fields(owner)]
+        template = make_dataclass(owner.__name__, declarations, namespace=namespace, repr=False, eq=False)
+        init = vars(template)["__init__"]
+        init.__qualname__ = f"{owner.__qualname__}.__init__"
+        owner.__init__ = init
+        return init if instance is None else init.__get__(instance)

@@ -19,17 +19,19 @@ from functools import cache
 from json import JSONEncoder, dumps
 from typing import Any, TypeVar
 
+from hivemind.pattern import pattern
+
 MASK = "[masked]"
 _MIN_LENGTH = 6
 _DEPTH = 4
 _T = TypeVar("_T")
 
-_SECRET_NAME = re.compile(
+_SECRET_NAME = pattern(
     r"(?:^|_)(?:\w*KEY|\w*TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?|PAT|AUTH)(?:$|_)",
     re.IGNORECASE,
 )
-_HARMLESS_NAME = re.compile(r"PWD|OLDPWD|SSH_AUTH_SOCK", re.IGNORECASE)
-_PLAIN_SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)$", re.IGNORECASE)
+_HARMLESS_NAME = pattern(r"PWD|OLDPWD|SSH_AUTH_SOCK", re.IGNORECASE)
+_PLAIN_SECRET_NAME = pattern(r"(?:KEY|TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)$", re.IGNORECASE)
 """Names whose value is a secret even if it is a plain word, unlike AUTH_METHOD=password and TOKEN_LIMIT=100000."""
 _HARMLESS_VALUES = frozenset(
     {
@@ -50,12 +52,12 @@ _NAME_FIELDS = frozenset(
 _KEY_BODY = (
     r"(?:[A-Za-z0-9+/=\s:,>#*|]++|-(?!-)|\\+[nrt]|\[masked\])*+(?P<end>-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
 )
-_IN_KEY = re.compile(_KEY_BODY)
-_PRIVATE_KEY = re.compile(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_KEY_BODY}")
+_IN_KEY = pattern(_KEY_BODY)
+_PRIVATE_KEY = pattern(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_KEY_BODY}")
 """A private key. The end marker is optional, because a key that was cut off is a secret too."""
 # The group `kept` is not secret and stays.
-_BEARER = re.compile(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
-_IN_ADDRESS = re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
+_BEARER = pattern(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
+_IN_ADDRESS = pattern(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
 _FORMS: tuple[tuple[str, str], ...] = (
     ("sk-", r"sk-(?=[A-Za-z_-]{0,200}+\d)[A-Za-z0-9_-]{16,}"),
     ("k_live_", r"[rs]k_live_[A-Za-z0-9]{16,}"),
@@ -81,9 +83,9 @@ _RUN = b"x" * 15
 _LETTERS = bytes(
     ord("x") if byte < 128 and (chr(byte).isalnum() or chr(byte) in "_-") else ord(" ") for byte in range(256)
 )
-_ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9a-f]{4})$")
+_ESCAPE = pattern(r"\\(?:[bfnrt]|u[0-9a-f]{4})$")
 """A JSON escape of a character that is not part of a word."""
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = pattern("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters (including ESC and C1), overrides and isolates of the writing direction, surrogates."""
 _declared_names: set[str] = set()
 _agent_secrets: set[tuple[str, str]] = set()

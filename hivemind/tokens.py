@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import binascii
-import gzip
 import hashlib
 import logging
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from hivemind.errors import HivemindError
@@ -54,7 +51,11 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
     if name not in _SHIPPED:
         _log.warning("tokens: encoding %r does not ship with hivemind; counting characters / 4 instead", name)
         return None
-    import tiktoken  # late: importing hivemind loads no vocabulary
+    import binascii  # late: importing hivemind loads no vocabulary
+    import gzip
+    from importlib import resources
+
+    import tiktoken
 
     pattern, digest = _SHIPPED[name]
     compressed = (resources.files("hivemind") / "vocabulary" / f"{name}.tiktoken.gz").read_bytes()

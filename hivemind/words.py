@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from hivemind.pattern import pattern
 
 _MAX_CHARS = 60
 _TEXT_WORDS = 2_000  # words of a long text by which its language is told
-_WORD = re.compile(r"[^\W_]+")
-UNSPACED = re.compile(r"([\u3005\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)")
+_WORD = pattern(r"[^\W_]+")
+UNSPACED = pattern(r"([\u3005\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)")
 
 
 def duration(seconds: float) -> str:

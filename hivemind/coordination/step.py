@@ -14,9 +14,10 @@ from hivemind.coordination.errors import CoordinationError
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
+from hivemind.pattern import pattern
 
-_PLACEHOLDER = re.compile(r"<[^<>]*>|.*<fill\b.*|todo\b.*|\.{3}|…|", re.IGNORECASE | re.DOTALL)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_PLACEHOLDER = pattern(r"<[^<>]*>|.*<fill\b.*|todo\b.*|\.{3}|…|", re.IGNORECASE | re.DOTALL)
+_URL = pattern(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 @frozen

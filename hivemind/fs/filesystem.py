@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import signal
 import stat
 import time
 from contextlib import suppress
 from datetime import datetime
+
+from hivemind.pattern import pattern
 
 
 def is_timestamp_reliable(changed_ns: int, now_ns: int | None = None) -> bool:
@@ -71,11 +72,11 @@ def _is_at_rest(file: int, status: os.stat_result, settle_s: float, now: float) 
 
 
 # On these file systems another machine (or the host) can make changes, which inotify does not report.
-_REMOTE = re.compile(
+_REMOTE = pattern(
     r"nfs\d*|cifs|smb\d*|smbfs|fuse(?:\..+)?|9p|afs|ceph|glusterfs|lustre|gpfs|beegfs|ocfs2|gfs2|ncpfs|virtiofs|"
     r"vboxsf|vmhgfs|drvfs|davfs|coda|orangefs"
 )
-_ESCAPE = re.compile(r"\\([0-7]{3})")
+_ESCAPE = pattern(r"\\([0-7]{3})")
 
 
 def mounts(table_path: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_LEFTOVER = re.compile(
+from hivemind.pattern import pattern
+
+_LEFTOVER = pattern(
     r"\..*|.*~|#.*#|.*\.(?:sw[a-z]|tmp|bak|orig|rej|part|filepart|crdownload|download)|4913", re.IGNORECASE | re.DOTALL
 )
 

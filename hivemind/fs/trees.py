@@ -6,7 +6,6 @@ No function recurses, and a path may be longer than the system allows.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator
@@ -38,6 +37,8 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     except NotADirectoryError:
         os.unlink(path)
         return
+    import secrets  # late: it takes as long as the rest of this room
+
     try:
         while folders := _remove_files(top):
             for name in folders:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Iterable
 
 from hivemind.errors import UserError
@@ -11,8 +10,9 @@ from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER
 from hivemind.mail.header import one_line, parse_addresses
 from hivemind.names import address, is_name, slug
+from hivemind.pattern import pattern
 
-_OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
+_OUTSIDE = pattern(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
 
 
 @frozen

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 
-_FIELD = re.compile(r"\*?[^\W\d_][\w-]{0,14}\s?:\*?\s")
-_RULE = re.compile(r"\s*(?:-{3,}[^-]{3,60}-{3,}|_{10,})\s*")
-_TIME, _DATE = re.compile(r"\d[:.h]\d\d"), re.compile(r"\d[:.h]\d\d|\b\d{4}\b")
-_ADDRESS = re.compile(r"[^\s<>@]+@[^\s<>@]+")
-_DEVICE = re.compile(
+from hivemind.pattern import pattern
+
+_FIELD = pattern(r"\*?[^\W\d_][\w-]{0,14}\s?:\*?\s")
+_RULE = pattern(r"\s*(?:-{3,}[^-]{3,60}-{3,}|_{10,})\s*")
+_TIME, _DATE = pattern(r"\d[:.h]\d\d"), pattern(r"\d[:.h]\d\d|\b\d{4}\b")
+_ADDRESS = pattern(r"[^\s<>@]+@[^\s<>@]+")
+_DEVICE = pattern(
     r"(?:Sent|Get|Gesendet|Von|Envoyé|Inviato|Enviado)\b.*\b(?:Outlook|iPhone|iPad|Android|Mail|Galaxy)\b.*"
 )
 

@@ -14,14 +14,15 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.mail.header import encode_text, format_field, one_line
 from hivemind.mail.message import Attachment, Content
+from hivemind.pattern import pattern
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 IMPORTANCE = ("high", "normal", "low")
 MAX_SUBJECT = 1000  # characters; a longer subject is repeated at the top of the body
 _MAX_QUOTED_CHARS = 4000
-_LONG_LINE = re.compile(rb"[^\n]{999}")
-_CONTENT_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
+_LONG_LINE = pattern(rb"[^\n]{999}")
+_CONTENT_TYPE = pattern(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
 
 
 @frozen(kw_only=True)

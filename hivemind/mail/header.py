@@ -12,13 +12,15 @@ import codecs
 import re
 from collections.abc import Iterator
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+from hivemind.pattern import pattern
+
+_CONTROL = pattern(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _MAX_LINE_CHARS = 78
 _MAX_WORD_BYTES = 900  # RFC 5322 allows 998 bytes in a line
 _MAX_CHUNK_BYTES = 36  # an encoded word with this many bytes of text fits in one line after any of our field names
-_ENCODED_WORD = re.compile(r"=\?([^?\s*]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?\s]*)\?=")
-_FIELDS = re.compile(r"^([!-9;-~]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)$", re.MULTILINE)
-_EMPTY_LINE = re.compile(rb"\r?\n")
+_ENCODED_WORD = pattern(r"=\?([^?\s*]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?\s]*)\?=")
+_FIELDS = pattern(r"^([!-9;-~]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)$", re.MULTILINE)
+_EMPTY_LINE = pattern(rb"\r?\n")
 _MAX_HEAD = 1 << 20
 _MAX_FIELD = 1 << 16
 _MAX_FIELDS = 1000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import hashlib
 import os
-import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,10 +26,11 @@ from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
 from hivemind.masking import mask
 from hivemind.names import check_name, is_name
+from hivemind.pattern import pattern
 
 Status = Literal["delivered", "read", "answered", "dead", "missing"]
 
-_ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
+_ID = pattern(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
 _MAX_ID = 250
 _ATTACHMENTS = "attachments"
 

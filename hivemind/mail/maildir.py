@@ -24,11 +24,12 @@ from hivemind.frozen import frozen
 from hivemind.fs import crash_point, fsync_folder, make_folder, move, resolve_inside, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
+from hivemind.pattern import pattern
 
 # <seconds>.M<microseconds>P<pid>Q<count>R<random>.<host>: only the runtime creates this form
-_RUNTIME_NAME = re.compile(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
+_RUNTIME_NAME = pattern(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
 # names by mail programs: seconds, a unique part, the host
-_UNIQUE_NAME = re.compile(r"(\d{9,12})\.([^./]+)\..+", re.DOTALL)
+_UNIQUE_NAME = pattern(r"(\d{9,12})\.([^./]+)\..+", re.DOTALL)
 _EDITOR_SUFFIXES = ("~", ".swp", ".swo", ".swx", ".tmp")
 _UNIQUE_ATTRIBUTE = ",U="  # tells files with the same hand-given name apart, in the form of a Maildir++ attribute
 

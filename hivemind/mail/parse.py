@@ -22,6 +22,7 @@ from hivemind.mail.compose import MONTHS
 from hivemind.mail.header import decode_bytes, decode_text, one_line, parse_addresses, parse_fields
 from hivemind.mail.message import Attachment, Content
 from hivemind.names import is_name
+from hivemind.pattern import pattern
 from hivemind.trace_context import TraceContext
 
 _MAX_PARTS = 1000
@@ -31,14 +32,14 @@ _MAX_PAGE = 2_000_000
 _QUOTE_BEGINS, _QUOTE_ENDS = "\x0e", "\x0f"
 _Fields = Mapping[str, str]
 
-_PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^;\s]*))')
-_HIDDEN_TEXT = re.compile(
+_PARAMETER = pattern(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^;\s]*))')
+_HIDDEN_TEXT = pattern(
     r"<!--.*?(?:-->|\Z)|<(script|style|head|template)\b.*?(?:</\1[^<>]*>|\Z)|<[!?][^<>]*>", re.IGNORECASE | re.DOTALL
 )
-_ITEM = re.compile(r"<li\b[^<>]*>", re.IGNORECASE)
-_BREAK = re.compile(r"</?(?:br|p|div|tr|table|ul|ol|h[1-6]|blockquote|pre|hr)\b[^<>]*>", re.IGNORECASE)
-_QUOTE = re.compile(r"<(/?)blockquote\b[^<>]*>", re.IGNORECASE)
-_TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
+_ITEM = pattern(r"<li\b[^<>]*>", re.IGNORECASE)
+_BREAK = pattern(r"</?(?:br|p|div|tr|table|ul|ol|h[1-6]|blockquote|pre|hr)\b[^<>]*>", re.IGNORECASE)
+_QUOTE = pattern(r"<(/?)blockquote\b[^<>]*>", re.IGNORECASE)
+_TAG = pattern(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
 def decode_content(
@@ -172,11 +173,11 @@ def _decode_transfer_encoding(fields: _Fields, content: bytes, *, is_text: bool)
         return content
 
 
-_ID = re.compile(r"<([^<>\s]+)>")
-_BARE_ID = re.compile(r"[^<>\s]+")
-REFERABLE = re.compile(r"[!-;=?-~]{1,900}")
+_ID = pattern(r"<([^<>\s]+)>")
+_BARE_ID = pattern(r"[^<>\s]+")
+REFERABLE = pattern(r"[!-;=?-~]{1,900}")
 _MAX_REFERENCES = 40
-_DATE = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) \+0000")
+_DATE = pattern(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) \+0000")
 _YEARS = range(1970, 9000)  # dates outside are ignored: a time zone could move them out of the calendar
 
 

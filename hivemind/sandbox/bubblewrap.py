@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -89,6 +88,8 @@ def has_sandbox() -> bool:
 @cache
 def check_sandbox() -> None:
     """Try the sandbox, once per process. Raises UserError if the program, or the right to use it, is missing."""
+    import subprocess  # late: a short command tries no sandbox
+
     remedy = "install bubblewrap, or set sandbox: none in the agent's file"
     if shutil.which("bwrap") is None:
         raise UserError("sandbox: bwrap is not installed here", remedy=remedy)

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable
 
 from hivemind.frozen import frozen
+from hivemind.pattern import pattern
 
-_AUTHORITY = re.compile(
-    r"(\[[0-9a-f:.]+\]|(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?)(?::([0-9]{1,5}))?", re.IGNORECASE | re.ASCII
-)
+_AUTHORITY = pattern(r"(\[[0-9a-f:.]+\]|(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?)(?::([0-9]{1,5}))?", re.IGNORECASE | re.ASCII)
 _WEB_PORTS = (443, 80)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address

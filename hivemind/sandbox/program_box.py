@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hivemind.frozen import frozen
+from hivemind.pattern import pattern
 from hivemind.sandbox import gateway
 from hivemind.sandbox.bubblewrap import SYSTEM_FOLDERS, has_sandbox, sandbox_command
 from hivemind.sandbox.hosts import Hosts
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _PROXY_PORT = 3128
 _SHEBANG_BYTES, _MAX_INTERPRETERS = 512, 4
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
-_LOOPBACK_URL = re.compile(
+_LOOPBACK_URL = pattern(
     r"\bhttp(s?)://(localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::([0-9]{1,5}))?(?=[/\"'\s?#]|$)", re.IGNORECASE
 )
 _NAME_FILES = ("/etc/hosts", "/etc/nsswitch.conf")

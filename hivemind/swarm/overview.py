@@ -15,11 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hivemind.config import RootConfig
 from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.landing.target import Target, held_roots, unpushed_roots
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, TELEMETRY, Layout
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_pid
@@ -33,6 +31,7 @@ from hivemind.swarm.idle import is_full, with_wait_reasons
 from hivemind.tasks import ScheduledTask, TaskState, TaskSummary, landing_state
 
 if TYPE_CHECKING:
+    from hivemind.config import RootConfig
     from hivemind.embedding import Embedder
 
 _MINUTE_S = 60
@@ -187,6 +186,8 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     notes = [f"{number} {verb}{'s' if number == 1 else ''}" for verb, number in counts.items() if number]
     if (deaths := agent_problems(hive.layout.locks).get(LANDING)) is not None:
         notes.append(f"its process {deaths}")
+    from hivemind.landing.target import Target, held_roots, unpushed_roots  # late: most hives land nothing
+
     notes += [f"{root} is held: {hold.reason}" for root, hold in held_roots(hive.config, hive.layout).items()]
     notes += [f"{root} is not pushed: {reason}" for root, reason in unpushed_roots(hive.config, hive.layout).items()]
     for root, settings in roots.items():
@@ -208,6 +209,8 @@ def _telemetry_now(hive: Parts) -> str | None:
 @lru_cache(64)
 def _signs_commits(layout: Layout, root: Path, settings: RootConfig, _minute: int) -> bool:
     """Check whether the person's git signs commits. Git is asked once a minute."""
+    from hivemind.landing.target import Target
+
     try:
         return Target.at(layout, root, settings).signs_commits
     except UserError:

@@ -23,6 +23,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.locks import lock
 from hivemind.fs.trees import MAX_NAME, MAX_PATH
+from hivemind.pattern import pattern
 
 _SETTINGS = {
     "core.hooksPath": os.devnull, "core.fsmonitor": "false", "core.quotePath": "false", "core.bigFileThreshold": "64m",
@@ -30,11 +31,11 @@ _SETTINGS = {
 }  # fmt: skip
 _LIMIT_S = 600
 _TRIES, _PAUSE_S = 10, 0.1
-_LOCK_ERROR = re.compile(r"Unable to create '(.+/refs/(?:heads/hive|hivemind)/.+\.lock)': File exists")
-_REASON = re.compile(r"^(?:fatal|error): (.+)", re.MULTILINE)
-_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
+_LOCK_ERROR = pattern(r"Unable to create '(.+/refs/(?:heads/hive|hivemind)/.+\.lock)': File exists")
+_REASON = pattern(r"^(?:fatal|error): (.+)", re.MULTILINE)
+_NO_SPACE = pattern(r"No space left on device|Disk quota exceeded")
 _REMEDY = "make it one (git init), or list it without worktree: true"
-_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_HASH = pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_PACK_BYTES, _MAX_OBJECTS, _MAX_BYTES, _MAX_LISTING = 1 << 29, 1 << 20, 1 << 32, 1 << 26
 """Limits of one take-over: bytes of the pack, its objects, their unpacked bytes, bytes of the list of changes."""
 _MAX_CPU_S, _MAX_ALLOCATED = 20, "512m"  # for that list; by git, at once

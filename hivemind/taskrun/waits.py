@@ -4,7 +4,6 @@ wait for the end of other tasks (`wait_for`)."""
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -17,13 +16,14 @@ from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.outcome import Outcome
+from hivemind.pattern import pattern
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task
 
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
 _ROOM_RETRY_S = 1.0
-_REPLY_COMMAND = re.compile(r"hivemind mail reply human (\S+) TEXT")
+_REPLY_COMMAND = pattern(r"hivemind mail reply human (\S+) TEXT")
 
 
 class Parking(HivemindError):  # not an error: a tool raises it to park the task

@@ -22,6 +22,7 @@ from hivemind.fs.paths import OutsideError, resolve_inside
 from hivemind.fs.trees import walk_entries
 from hivemind.layout import LANDING
 from hivemind.names import slug
+from hivemind.pattern import pattern
 from hivemind.tasks.form import DEFAULT_PRIORITY, has_front_matter
 from hivemind.tasks.half_written import is_folder_whole, stat_at_rest
 from hivemind.tasks.record import RECORD, TaskRecord, has_ended, load
@@ -41,7 +42,7 @@ _NOT_MOVED = "only its owner may move it out of a sticky folder: chmod -t tasks/
 _HEAD = 4096
 _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
 """Names in a dropped folder that are never its text, because the program may have written them."""
-_TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
+_TEXT = pattern(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
 
 

@@ -21,6 +21,7 @@ from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, LANDING, Layout, archived_folders
 from hivemind.names import MAX_LENGTH
 from hivemind.outcome import OUTCOME_FILES
+from hivemind.pattern import pattern
 from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
 from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load, load_sound
@@ -33,7 +34,7 @@ _OF_AN_ATTEMPT = (
 )  # fmt: skip
 _MOST_BYTES = 8192
 _LAST_S = 2.0**37  # file systems can store times beyond the calendar
-_ERROR_PART = re.compile(r"\* (where|what|how to mend it): (.*)")
+_ERROR_PART = pattern(r"\* (where|what|how to mend it): (.*)")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
 _EDITED = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -14,6 +13,7 @@ from hivemind.frontmatter import ParsedText, parse, split, validate
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount
 from hivemind.outcome import Outcome
+from hivemind.pattern import pattern
 from hivemind.schema import BeforeValidator, Field, model_validator
 from hivemind.tasks.recurrence import Every
 from hivemind.tasks.step import (
@@ -37,7 +37,7 @@ from hivemind.trace_context import TRACEPARENT
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
 DEFAULT_PRIORITY = 3
 MAX_CANDIDATES = 8
-_UNCLOSED = re.compile(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")
+_UNCLOSED = pattern(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")
 
 
 def _priority(value: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
+from hivemind.pattern import pattern
 from hivemind.schema import AfterValidator
 from hivemind.tasks.record import TaskRecord
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic import AwareDatetime
 
 _KIND, _TELLING, _VERSION = "notice", "telling", 1
-_NAME = re.compile(rf"[a-z0-9].*\.({'|'.join(OUTCOME_FILES)})\.json")
+_NAME = pattern(rf"[a-z0-9].*\.({'|'.join(OUTCOME_FILES)})\.json")
 _log = logging.getLogger(__name__)
 
 

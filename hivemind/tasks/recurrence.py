@@ -8,16 +8,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from hivemind.frozen import frozen
+from hivemind.pattern import pattern
 from hivemind.tasks.step import parse_duration
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 _LEAST_S = 60.0
-_CRON = re.compile(r"[\d*]\S*(?: +\S+){4}")
-_AT = re.compile(r"(?:([A-Za-z][A-Za-z,-]*) +)?(\d{1,2}):(\d{2})")
+_CRON = pattern(r"[\d*]\S*(?: +\S+){4}")
+_AT = pattern(r"(?:([A-Za-z][A-Za-z,-]*) +)?(\d{1,2}):(\d{2})")
 _DAY = "MON|TUE|WED|THU|FRI|SAT|SUN"
-_DAYS = re.compile(rf"(?:{_DAY})(?:[,-](?:{_DAY}))*")
+_DAYS = pattern(rf"(?:{_DAY})(?:[,-](?:{_DAY}))*")
 _LOOK_BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=3700))
 
 

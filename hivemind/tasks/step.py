@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.names import check_name
+from hivemind.pattern import pattern
 from hivemind.schema import BeforeValidator, Field, StrictModel, model_validator
 from hivemind.tasks.task import StepKind, TaskStep
 
@@ -20,9 +21,9 @@ KINDS: tuple[StepKind, ...] = ("run", "ask", "write", "mail", "wait")
 _WAITS = {"until": "until", "mail": "for mail from", "task": "for task", "human": "for a person:"}
 MAX_SECONDS = 366 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])", re.IGNORECASE)
-_DURATION = re.compile(rf"(?:{_PART.pattern}\s*)+", re.IGNORECASE)
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_PART = pattern(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])", re.IGNORECASE)
+_DURATION = pattern(rf"(?:{_PART.pattern}\s*)+", re.IGNORECASE)
+_NUMBER = pattern(r"\d+(?:\.\d+)?")
 
 
 # fields
