@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import psycopg
 
 _INDEXED_DIMENSION = 384  # the default model's; vectors of other dimensions are compared one by one
-_EXACT_PER_RESULT = 100
-"""Up to this many vectors for each result are compared one by one; for more, the index is used. Its candidate list
+_EXACT_LIMIT, _EXACT_PER_RESULT = 1_000, 100
+"""Up to 1,000 vectors, or 100 for each result, are compared one by one; for more, the index is used. Its candidate list
 (`hnsw.ef_search`) is then twice the results, at least 100, at most 400. With 400, the index found 98 of the 100 nearest of
 25,000 vectors if they form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
 _MAX_SCANNED = 10_000  # entries that the index may visit, those of other namespaces included; it gives up after 20,000
@@ -217,7 +217,7 @@ def _nearest_rows(
     exact = f"""SELECT v.key, v.vector <=> (SELECT query FROM search) AS distance
         FROM unnest((SELECT ids FROM search)) AS space
         JOIN vectors v ON v.key BETWEEN space * {KEYS_PER_NAMESPACE} AND (space + 1) * {KEYS_PER_NAMESPACE} - 1
-        WHERE NOT (SELECT is_indexed FROM search) AND {fits} ORDER BY 2 LIMIT {limit}"""
+        WHERE NOT (SELECT is_indexed FROM search) AND {fits} ORDER BY 2, 1 LIMIT {limit}"""
     indexed = f"""SELECT v.key, v.distance FROM (
             SELECT key, grp, dimension, model, {indexed_vector} <=> (SELECT query FROM search) AS distance FROM vectors v
             WHERE dimension = {_INDEXED_DIMENSION} ORDER BY {indexed_vector} <=> (SELECT query FROM search) OFFSET 0) AS v
@@ -225,7 +225,7 @@ def _nearest_rows(
     halves = [f"({exact})", f"({indexed})"] if dimension == _INDEXED_DIMENSION else [exact]
     statement = f"""WITH search AS MATERIALIZED (
         SELECT array_agg(id) FILTER (WHERE {wanted[0]}) AS ids, CAST(? AS vector) AS query, CAST(? AS text) AS model,
-            {len(halves)} = 2 AND sum(entries) FILTER (WHERE {wanted[0]}) > greatest({_EXACT_PER_RESULT * limit},
+            {len(halves)} = 2 AND sum(entries) FILTER (WHERE {wanted[0]}) > greatest({max(_EXACT_LIMIT, _EXACT_PER_RESULT * limit)},
                 {limit} * sum(entries) / {_MAX_SCANNED}) AS is_indexed,
             set_config('hnsw.ef_search', '{candidates}', true)
         FROM namespaces
