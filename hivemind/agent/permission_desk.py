@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hivemind.boundary import as_dataclass, boundary
+from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.minds.agents.events import ProgramCall
 from hivemind.minds.agents.permissions import call_key, command_of
@@ -79,7 +80,10 @@ class PermissionDesk:
             wait = self._work.waits.get(self._wait_name(grant))
             if grant.answer or wait is None or wait.answer is None:
                 continue
-            reply = self._session.hive.mail.read(self._session.agent, wait.answer, mark=False).answer
+            try:
+                reply = self._session.hive.mail.read(self._session.agent, wait.answer, mark=False).answer
+            except UserError as error:  # the letter was deleted: the program asks again
+                reply = f"deny your answer cannot be read: {error}"
             answer, lasts, reason = _read_answer(reply)
             grants.append(replace(grant, answer=answer, lasts=lasts, reason=reason))
             self._keep(grants[-1])

@@ -84,14 +84,17 @@ def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
         return  # reported by check_journal
     finally:
         journal.close()
-    running, live_agents = context.describe_running(), context.live_agents()
-    for name, incarnation, leases in started_agents:
-        if name not in live_agents:
-            lease_note = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
-            message = f"{name} was killed: the journal lacks its agent.exited{lease_note}"
-            remedy = "hivemind doctor --fix writes agent.exited; so does the agent's next start"
-            fix = partial(_record_end, context, name, incarnation)
-            yield CheckFinding(context.layout.journal, message, remedy, fix, note=running is None)
+    live_agents = context.live_agents()
+    unended = [row for row in started_agents if row[0] not in live_agents]
+    if unended:
+        names = ", ".join(f"{name} (leases of steps: {leases})" if leases else name for name, _, leases in unended)
+        message = f"{names}: killed, or running when this copy was made; the journal lacks agent.exited"
+        remedy = "hivemind doctor --fix writes agent.exited; so does the agent's next start"
+
+        def fix() -> str:
+            return ", ".join(_record_end(context, name, incarnation) for name, incarnation, _ in unended)
+
+        yield CheckFinding(context.layout.journal, message, remedy, fix, note=context.describe_running() is None)
 
 
 def _started_agents(state: JournalState) -> list[tuple[str, int, int]]:
@@ -107,14 +110,14 @@ def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
     try:
         lock = lock_name(context.layout, name)
     except HeldLock:
-        return f"unchanged: {name} runs again"
+        return f"{name} runs again"
     journal = Journal(context.layout.journal, durable=context.durable)
     try:
         is_new = record_exit(journal, name, incarnation, by="doctor")
     finally:
         journal.close()
         lock.release()
-    return "agent.exited written, its leases are free" if is_new else "written already"
+    return f"{name}: agent.exited {'written, its leases are free' if is_new else 'was there already'}"
 
 
 def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:

@@ -106,10 +106,14 @@ def check_locks(folder: Path) -> Iterator[CheckFinding]:
 
 def check_doorbells(folder: Path) -> Iterator[CheckFinding]:
     """Find sockets without a listener."""
-    for path in list_folder(folder):
-        if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path):
-            message = "is the doorbell of a process that was killed; it is harmless"
-            yield CheckFinding(path, message, "hivemind doctor --fix removes it", partial(_remove, path), note=True)
+    paths = [path for path in list_folder(folder) if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path)]
+    if paths:
+        message = f"has doorbells of processes that were killed ({len(paths)}); they are harmless"
+
+        def fix() -> str:
+            return f"removed: {sum(_remove(path) for path in paths)}"
+
+        yield CheckFinding(folder, message, "hivemind doctor --fix removes them", fix, note=True)
 
 
 def check_temporary(path: Path, aside: Aside, now: float, *, on_shared_filesystem: bool) -> Iterator[CheckFinding]:
@@ -151,8 +155,9 @@ def _has_listener(path: Path) -> bool:
     return True
 
 
-def _remove(path: Path) -> str:
+def _remove(path: Path) -> bool:
+    """Remove a socket, unless a process listens there again."""
     if _has_listener(path):
-        return "left alone: a process listens there again"
+        return False
     path.unlink(missing_ok=True)
-    return "removed"
+    return True

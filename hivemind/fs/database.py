@@ -126,7 +126,9 @@ class Schema:
             raise UnknownVersion(
                 f"is a {self.name} of version {version}, this program knows version {self.version}",
                 location=path,
-                remedy="use the hivemind that wrote it, or move the file away",
+                remedy="hivemind help hives of another version"
+                if version < self.version
+                else "use the hivemind that wrote it, or move the file away",
             )
 
     def is_prepared(self, connection: sqlite3.Connection, path: str) -> bool:

@@ -167,20 +167,22 @@ class Lock:
         self._has_record = True
 
     def check_last_holder(self) -> None:
-        """Raise HeldLock if the file system is shared between machines and another machine's holder has left its record.
+        """Raise HeldLock on a shared file system if another machine's holder has left its record, or one of this machine runs.
 
-        Not every shared file system locks across machines. A holder that ends normally removes its record.
-        Requires the lock; call it before `write_holder`.
+        Not every shared file system locks across machines, or across two mounts of one machine. A holder that ends normally
+        removes its record. Requires the lock; call it before `write_holder`.
         """
         assert self._file is not None
         last_holder = _read_holder(self._file, self.path)
-        if is_on_this_machine(last_holder) or needs_polling(self.path, mounts()) is None:
+        is_local = is_on_this_machine(last_holder)
+        if (is_local and not _is_other_process(last_holder.get("pid"))) or needs_polling(self.path, mounts()) is None:
             return
+        remedy = "stop it there; if that machine is gone: hivemind up --take-over"
         raise HeldLock(
             f"is, or was, held by {describe_holder(last_holder)}; on this file system the lock cannot be trusted",
             location=self.path,
             holder=last_holder,
-            remedy="stop it there; if that machine is gone: hivemind up --take-over",
+            remedy="it may use the hive through another mount: end it first" if is_local else remedy,
         )
 
     def clear_foreign_holder(self) -> None:
@@ -231,6 +233,15 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _is_other_process(pid: object) -> bool:
+    """Check whether another process has that PID and has not ended (a dead one keeps its PID until its parent is told)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return pid != os.getpid() and file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _read_holder(file: int, path: str) -> dict[str, object]:

@@ -25,7 +25,7 @@ from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict
 from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.landing import Landing, Leg
-from hivemind.landing.merging import landing_message, merge, revert_message, transplant
+from hivemind.landing.merging import landing_message, merge, remove_leftovers, revert_message, transplant
 from hivemind.landing.queue import Queue, QueuedTask, open_seqs
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
@@ -58,6 +58,7 @@ class Lander:
         self._batches = Batches()
         self._waits = Waits(self._queue)
         self._remotes: dict[tuple[Path, str, str], RemoteBranch] = {}
+        remove_leftovers()
         self._is_resumed = self._has_ended_one = False
 
     @property

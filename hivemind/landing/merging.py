@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Literal
 
 from hivemind.errors import UserError
@@ -23,6 +25,7 @@ from hivemind.taskrun.git import Repository, git_identity
 
 _COMMITTER = git_identity("hivemind", "hivemind@localhost")
 """The committer of every commit that landing makes, and the author of those of the hive itself."""
+_TEMPORARY, _LEFT_S = "hivemind-merge-", 86_400.0
 _KINDS = {
     "contents": "changed in both", "binary": "binary, changed in both", "file/directory": "a file in one, a folder in the other",
     "modify/delete": "deleted in one, changed in the other", "rename/delete": "renamed in one, deleted in the other",
@@ -106,6 +109,15 @@ class _Objects:
         return files
 
 
+def remove_leftovers() -> None:
+    """Remove the git folders of merges whose process was killed more than a day ago."""
+    for folder in Path(gettempdir()).glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _LEFT_S:
+                shutil.rmtree(folder)
+
+
 @contextlib.contextmanager
 def _objects_of(
     repository: Repository, *, keeps_new: bool = True, author: Mapping[str, str] = _COMMITTER
@@ -113,7 +125,7 @@ def _objects_of(
     """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are thrown away."""
     is_sha256 = repository.git("rev-parse", "--show-object-format") == "sha256"
     extension = "objectFormat = sha256" if is_sha256 else ""
-    with TemporaryDirectory(prefix="hivemind-merge-") as name:
+    with TemporaryDirectory(prefix=_TEMPORARY) as name:
         folder, objects = Path(name), repository.common / "objects"
         for subfolder in ("refs", "info"):
             (folder / subfolder).mkdir()

@@ -13,6 +13,7 @@ from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import LongtermError
 from hivemind.longterm.namespace import Namespace, decode_namespace, format_namespace
 from hivemind.longterm.rows import KEYS_PER_NAMESPACE, NOT_EXPIRED, drop_expired, ensure_space, seq_range
+from hivemind.longterm.sqlite import MemoryFile
 from hivemind.longterm.store import MemoryStore
 from hivemind.search import VectorStore
 
@@ -34,12 +35,14 @@ def copy_memories(
     """Copy all users, and all entries with their ids, times, versions, links and embeddings, in one transaction.
 
     Return the numbers of copied `entries`, `namespaces`, earlier `versions`, `embeddings` and `users`. `rename` maps a
-    source namespace to its namespace in the target. Expired entries are not copied. `progress` receives (done, total).
+    source namespace to its namespace in the target. Expired entries are not copied, nor embeddings that an earlier version
+    computed: they are computed anew. `progress` receives (done, total).
     The source is read as of the beginning; other writers of the target wait until the end. Raises LongtermError if the
     target already has entries in one of the namespaces, or an entry with the id of a copied entry.
     """
     if not source.database.was_made:
         raise LongtermError("there are no memories", location=source.database.path, remedy="check the path")
+    is_older = isinstance(source.database, MemoryFile) and source.database.accept_older()
     now, counts, placeholders = as_micros(source.now()), Counter[str](), ", ".join("?" * (2 + len(_ENTRY.split(", "))))
     with target.database.write() as target_sql, source.database.read() as sql:
         drop_expired(target_sql, now, sys.maxsize)
@@ -67,7 +70,7 @@ def copy_memories(
                         [(seq + offset, target_space, *row, bool(wants), parent) for seq, *row, wants, parent in page],
                     )
                     counts += _belongings(
-                        sql, page[0][0], page[-1][0], now, target_sql, target.database.vectors, offset
+                        sql, page[0][0], page[-1][0], now, target_sql, target.database.vectors, offset, is_older
                     )
                     counts["entries"] += len(page)
                     progress(counts["entries"], total)
@@ -99,7 +102,7 @@ def _check_ids(target_sql: Sql, target: MemoryStore, ids: Sequence[str]) -> None
 
 
 def _belongings(
-    sql: Sql, first: int, last: int, now: int, target_sql: Sql, vectors: VectorStore, offset: int
+    sql: Sql, first: int, last: int, now: int, target_sql: Sql, vectors: VectorStore, offset: int, is_older: bool
 ) -> Counter[str]:
     """Copy the vectors, versions and parts of a page's entries."""
 
@@ -109,7 +112,10 @@ def _belongings(
         statement = f"SELECT t.{key}, {names} FROM {tables} WHERE t.{key} BETWEEN ? AND ? AND {NOT_EXPIRED}"
         return [(seq + offset, *row) for seq, *row in sql.execute(statement, (first, last, now))]
 
-    embeddings = rows_of("vectors", "model, vector", "key")
+    embeddings, given = rows_of("vectors", "model, vector", "key"), rows_of("given", "vector")
+    if is_older:
+        passed_seqs = {seq for seq, _ in given}
+        embeddings = [row for row in embeddings if row[0] in passed_seqs]
     for model in {model for _, model, _ in embeddings}:
         vectors.put(
             target_sql,
@@ -119,8 +125,8 @@ def _belongings(
     versions = rows_of("versions", _VERSION.removeprefix("seq, "))
     for table, columns, rows in (
         ("versions", _VERSION, versions),
-        ("given", "seq, vector", rows_of("given", "vector")),
-        ("parts", "seq, model, vectors", rows_of("parts", "model, vectors")),
+        ("given", "seq, vector", given),
+        ("parts", "seq, model, vectors", [] if is_older else rows_of("parts", "model, vectors")),
     ):
         placeholders = ", ".join("?" * len(columns.split(", ")))
         target_sql.executemany(f"INSERT INTO {table}({columns}) VALUES ({placeholders})", rows)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import psycopg
 
 _INDEXED_DIMENSION = 384  # the default model's; vectors of other dimensions are compared one by one
-_EXACT_PER_RESULT = 100
-"""Up to this many vectors for each result are compared one by one; for more, the index is used. Its candidate list
-(`hnsw.ef_search`) is then twice the results, at least 100, at most 400. With 400, the index found 98 of the 100 nearest of
+_EXACT_LIMIT, _EXACT_PER_RESULT = 2_000, 100
+"""Up to 2,000 vectors, or 100 for each result, are compared one by one; for more, the index is used. Its candidate list
+(`hnsw.ef_search`) is then twice the results, at least 200, at most 400. With 400, the index found 98 of the 100 nearest of
 25,000 vectors if they form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
 _MAX_SCANNED = 10_000  # entries that the index may visit, those of other namespaces included; it gives up after 20,000
 
@@ -211,13 +211,14 @@ def _nearest_rows(
     is, so the form of each half decides how it is read: a subquery in the order of the index, or ranges of the keys.
     """
     dimension, indexed_vector = len(query) // 4, f"v.vector::vector({_INDEXED_DIMENSION})"
-    candidates = min(400, max(100, 2 * limit))
+    exact_limit = max(_EXACT_LIMIT, _EXACT_PER_RESULT * limit)
+    candidates = min(400, max(200, 2 * limit))
     is_current = f"AND (SELECT true FROM entries e WHERE e.seq = v.key AND {condition[0]})" if condition else ""
     fits = f"v.dimension = {dimension} AND v.model = (SELECT model FROM search) {is_current}"
     exact = f"""SELECT v.key, v.vector <=> (SELECT query FROM search) AS distance
         FROM unnest((SELECT ids FROM search)) AS space
         JOIN vectors v ON v.key BETWEEN space * {KEYS_PER_NAMESPACE} AND (space + 1) * {KEYS_PER_NAMESPACE} - 1
-        WHERE NOT (SELECT is_indexed FROM search) AND {fits} ORDER BY 2 LIMIT {limit}"""
+        WHERE NOT (SELECT is_indexed FROM search) AND {fits} ORDER BY 2, 1 LIMIT {limit}"""
     indexed = f"""SELECT v.key, v.distance FROM (
             SELECT key, grp, dimension, model, {indexed_vector} <=> (SELECT query FROM search) AS distance FROM vectors v
             WHERE dimension = {_INDEXED_DIMENSION} ORDER BY {indexed_vector} <=> (SELECT query FROM search) OFFSET 0) AS v
@@ -225,8 +226,8 @@ def _nearest_rows(
     halves = [f"({exact})", f"({indexed})"] if dimension == _INDEXED_DIMENSION else [exact]
     statement = f"""WITH search AS MATERIALIZED (
         SELECT array_agg(id) FILTER (WHERE {wanted[0]}) AS ids, CAST(? AS vector) AS query, CAST(? AS text) AS model,
-            {len(halves)} = 2 AND sum(entries) FILTER (WHERE {wanted[0]}) > greatest({_EXACT_PER_RESULT * limit},
-                {limit} * sum(entries) / {_MAX_SCANNED}) AS is_indexed,
+            {len(halves)} = 2 AND sum(entries) FILTER (WHERE {wanted[0]}) >
+                greatest({exact_limit}, {limit} * sum(entries) / {_MAX_SCANNED}) AS is_indexed,
             set_config('hnsw.ef_search', '{candidates}', true)
         FROM namespaces
     ), nearest AS MATERIALIZED ({" UNION ALL ".join(halves)})"""

@@ -7,9 +7,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from hivemind.embedding import VECTORS, VectorTable
+from hivemind.fs.atomic import open_regular
 from hivemind.fs.database import Database, Schema, integrity_errors
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition, metadata_fits
@@ -19,6 +21,7 @@ from hivemind.search import PARTS, TOKENIZER
 from hivemind.search.words import count_rows, or_query
 
 VERSION = 7
+_OLDEST_COPIED = 4  # of hivemind 0.1
 
 _TABLES = (
     *tables(
@@ -118,6 +121,15 @@ class MemoryFile(Database):
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         super().__init__(path, SCHEMA, durable=durable)
         self.words, self.vectors = _FileWords(), VectorTable()
+
+    def accept_older(self) -> bool:
+        """Check that the file is of an earlier version whose entries can be copied. Its tables are the same, without parts."""
+        with suppress(FileNotFoundError), open(open_regular(self.path, os.O_RDONLY), "rb") as file:
+            version = int.from_bytes(file.read(64)[60:], "big")
+            if _OLDEST_COPIED <= version < VERSION:
+                self.schema = replace(SCHEMA, version=version)
+                return True
+        return False
 
     def metadata_condition(self, filter_json: str) -> Condition:
         """Return an SQL condition for a metadata filter (JSON)."""

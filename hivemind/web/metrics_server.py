@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import os
 import secrets
 import socket
 import threading
@@ -64,7 +65,9 @@ class MetricsAddress:
             return socket.create_server((self.host, self.port), family=family)
         except OSError as error:
             raise UserError(
-                f"cannot listen ({error.strerror})", location=f"--metrics {self.host}:{self.port}"
+                f"cannot listen ({os.strerror(error.errno or 0)})",
+                location=f"--metrics {self.host}:{self.port}",
+                remedy="another swarm or program may listen there (hivemind status): choose another address",
             ) from None
 
 

@@ -80,7 +80,7 @@ def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
     record_start(hive.journal, "researcher", 1)
     hive.leases.claim("task/1", "researcher")
     (found,) = litter()
-    assert "holds 1 lease of steps" in found.message
+    assert found.message.startswith("researcher (leases of steps: 1): killed")
     with supervisor_lock(hive.layout.locks):  # others are at work, and may want those steps
         assert [one.message for one in visit()] == [found.message]
     treatment()

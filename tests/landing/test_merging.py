@@ -16,6 +16,7 @@ from hivemind.landing.merging import (
     landing_message,
     merge,
     overlaps,
+    remove_leftovers,
     revert_message,
     transplant,
     unresolved,
@@ -513,3 +514,15 @@ def test_a_commit_of_an_agent_with_a_trailer_of_the_hive_is_refused(repo: Repo, 
 def test_other_messages_of_agents_come_in(repo: Repo, tmp_path: Path, message: str) -> None:
     repo.base = repo.commit(message="Landed\n\nHive-Task: t0")
     assert take_over(repo, tmp_path, message or "x", "more") is not None
+
+
+def test_git_folders_of_merges_that_were_killed_are_removed_after_a_day(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("hivemind-merge-old", "hivemind-merge-new", "other"):
+        (tmp_path / name / "refs").mkdir(parents=True)
+    (tmp_path / "hivemind-merge-old/objects").symlink_to(tmp_path / "other")
+    for name in ("hivemind-merge-old", "other"):
+        os.utime(tmp_path / name, (0, 0))
+    remove_leftovers()
+    assert sorted(os.listdir(tmp_path)) == ["hivemind-merge-new", "other"]
+    assert (tmp_path / "other/refs").is_dir()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from hivemind.embedding import HashingEmbedder
+from hivemind.errors import UnknownVersion
 from hivemind.longterm import LongtermError, copy_memories, open_store
 
 ANN, ALL = ("memories", "ann"), ("shared", "hive")
@@ -97,3 +100,25 @@ def test_a_copy_that_fails_leaves_nothing_and_says_why(tmp_path, database):
         open_store(database, None) as target,
     ):
         copy_memories(nothing, target)
+
+
+def test_memories_of_an_earlier_version_are_copied_and_embedded_anew(tmp_path):
+    clock = Clock()
+    with filled(tmp_path / "old.db", clock) as store:
+        old = content(store)
+    with closing(sqlite3.connect(tmp_path / "old.db")) as sql:
+        sql.execute("DROP TABLE parts")
+        sql.execute("PRAGMA user_version = 4")
+    bytes_before = (tmp_path / "old.db").read_bytes()
+    source = open_store(tmp_path / "old.db", None, clock=clock)
+    target = open_store(tmp_path / "new.db", HashingEmbedder(), clock=clock)
+    with pytest.raises(UnknownVersion, match="hivemind help hives of another version"):
+        source.get(ANN, "boat")
+    with source, target:
+        assert copy_memories(source, target)["embeddings"] == 1  # the one that a caller has passed
+        target.embed_pending()
+        new = content(target)
+        assert {name: new[name] for name in ("entries", "history", "users", "found", "words")} == {
+            name: old[name] for name in ("entries", "history", "users", "found", "words")
+        }
+    assert (tmp_path / "old.db").read_bytes() == bytes_before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -39,32 +40,37 @@ def test_what_was_acknowledged_stays_when_the_server_is_killed_and_the_store_con
         assert store.search(SHARED, "acknowledged")[0].key == "kept"
 
 
-def test_a_search_by_meaning_is_one_statement_which_finds_by_the_index_what_it_finds_one_by_one(database):
-    many, few = ("memories", "many"), ("memories", "few")
-    boats, rope = (f"boat {number} sails to harbour {number % 7}" for number in range(250)), "boat 3 has a new rope"
+class Directions:
+    """An embedder that gives each text a random direction, always the same."""
+
+    name, dimension = "directions", 384
+
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        return [[chance.gauss(0, 1) for _ in range(384)] for chance in map(random.Random, texts)]
+
+
+def test_a_search_by_meaning_is_one_statement_that_uses_the_index_in_a_large_namespace(database):
+    many, few, rope = ("memories", "many"), ("memories", "few"), "boat 7 has a new rope"
     times = [datetime.now(UTC)]
     options = {"similarity_threshold": -1, "clock": lambda: times[-1]}
-    with open_store(database, HashingEmbedder(), **options) as store:
-        store.put_many(many, {f"k{number}": boat for number, boat in enumerate(boats)})
-        store.put(many, "gone", {"content": "boat 3 sailed to harbour 3", "expires_at": times[-1] + timedelta(hours=1)})
+    with open_store(database, Directions(), **options) as store:
         store.put(few, "rope", {"content": rope, "category": "work"})
+        store.put_many(many, {f"x{number}": "what needs no meaning" for number in range(2_000)}, embed=False)
+        store.put_many(many, {f"k{number}": f"boat {number} sails" for number in range(20)})
+        store.put(many, "gone", {"content": "boat 7 sailed", "expires_at": times[-1] + timedelta(hours=1)})
         times.append(times[-1] + timedelta(hours=2))
-        nearest = {limit: store.search(many, "boat 3", limit=limit, mode="vector") for limit in (0, 1, 2, 3)}
-        assert [len(results) for results in nearest.values()] == [0, 1, 2, 3]  # 1 and 2 by the index, 3 one by one
-        assert [hit.key for hit in nearest[1]] == [hit.key for hit in nearest[3]][:1]
-        assert [hit.similarity for hit in nearest[2]] == [hit.similarity for hit in nearest[3]][:2]
-        assert [hit.key for hit in store.search(few, "boat 3", limit=1, mode="vector")] == ["rope"]
-        assert len(store.search(("memories",), "boat 3", limit=300, mode="vector", prefix=True)) == 251
-        found = store.search(("memories",), "boat 3", limit=1, mode="vector", prefix=True, category="work")
-        assert [(hit.namespace, hit.key, hit.content) for hit in found] == [(few, "rope", rope)]
-        assert store.search(("memories", "none"), "boat 3", mode="vector") == []
-        statements = store.database._connection.execute
-        count = []
-        store.database._connection.execute = lambda *arguments, **named: (
-            count.append(arguments) or statements(*arguments, **named)
-        )
-        store.search(many, "boat 3", limit=1, mode="vector")
-        assert len(count) == 1
+        executed = []
+        execute = store.database._connection.execute
+        store.database._connection.execute = lambda *call, **options: executed.append(call) or execute(*call, **options)
+        (nearest,) = store.search(many, "boat 7 sails", limit=1, mode="vector")
+        assert (nearest.key, nearest.similarity, len(executed)) == ("k7", pytest.approx(1.0), 1)
+        assert "gone" not in [hit.key for hit in store.search(many, "boat 7 sailed", limit=5, mode="vector")]
+        assert len(store.search(many, "boat 7 sails", limit=30, mode="vector")) == 20  # compared one by one
+        assert [hit.key for hit in store.search(few, "boat 7 sails", limit=1, mode="vector")] == ["rope"]
+        (nearest,) = store.search(("memories",), "?", limit=1, mode="vector", prefix=True, category="work")
+        assert (nearest.namespace, nearest.key, nearest.content) == (few, "rope", rope)
+        assert store.search(("memories", "none"), "boat 7", mode="vector") == []
+        assert store.search(many, "boat 7", limit=0, mode="vector") == []
 
 
 @pytest.mark.shows("promise: P71")

@@ -56,6 +56,19 @@ def test_a_hive_that_another_machine_has_up_is_refused_in_words_and_taken_over_i
     second.wait()
 
 
+def test_two_mounts_of_one_machine_have_one_swarm(hive: Swarm, other: Swarm) -> None:
+    other.starts = hive.starts
+    first = hive.start("up")
+    hive.wait(lambda: holder(hive.root) and hive.pid_of("analyst"), "the first swarm")
+    other.run("up", status=2)
+    assert f"held by process {first.pid}, since" in other.errors
+    assert "through another mount" in other.errors
+    other.run("agent", "run", "analyst", status=2)
+    first.kill()
+    first.wait()
+    other.run("up", "--until-idle")  # a holder that was killed does not stand in the way
+
+
 def test_a_swarm_that_ended_in_order_stands_in_nobodys_way(hive: Swarm, other: Swarm) -> None:
     other.run("up", "--until-idle")
     hive.run("up", "--until-idle")
