@@ -14,8 +14,8 @@ from typing import Any
 from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
 from hivemind.agent.build import build
-from hivemind.agent.learning import learn_from
 from hivemind.agent.lease import FocusLease
+from hivemind.agent.lesson_question import learn_from
 from hivemind.agent.metering import MeteredMind, open_agents_mind
 from hivemind.agent.news import News
 from hivemind.agent.pictures import Pictures

@@ -47,12 +47,12 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def subjects_of(focus: Focus) -> list[str]:
-    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title, and the
-    title with the first paragraphs of the text. All of a long text has words that nothing covers, which makes each hit weak.
+    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title
+    with the first paragraphs of its text. All of a long text has words that nothing covers, which makes each hit weak.
     """
     lead, *paragraphs = focus.text.split("\n\n")
     for paragraph in paragraphs:
         if len(lead) + len(paragraph) > _LEAD_CHARS:
             break
         lead += f"\n\n{paragraph}"
-    return questions_of(focus) or [f"{focus.title}\n{lead[:_LEAD_CHARS]}", focus.title]
+    return questions_of(focus) or [f"{focus.title}\n{lead[:_LEAD_CHARS]}"]

@@ -91,7 +91,7 @@ def admit(
         return None, refusal
     if any("`" in place or not place.isprintable() or not place.strip() or mask(place) != place for place in places):
         return None, "a place is neither a path nor a program"
-    if any(_is_same(text, record.text) or _has_proof(record, pair) for record in previous):
+    if any(_is_same(text, record.text) or has_proof(record, pair) for record in previous):
         return None, "it is known"
     record = LessonRecord("", text, places, task=task)
     messages, is_live, reason = "", False, "the trail has no proof of it"
@@ -105,7 +105,7 @@ def admit(
     return record, reason
 
 
-def _has_proof(record: LessonRecord, pair: Pair | None) -> bool:
+def has_proof(record: LessonRecord, pair: Pair | None) -> bool:
     return pair is not None and (record.failed, record.passed) == (pair.failed.command, pair.passed.command) != ("", "")
 
 

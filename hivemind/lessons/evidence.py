@@ -39,6 +39,7 @@ _GOALS = {"test": "check", "check": "check", "verify": "check", "lint": "lint", 
 _MATERIAL = re.compile(r"<material.*?</material>", re.DOTALL)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _EDITS = frozenset({"write_file", "edit_file", "apply_patch", "Write", "Edit", "MultiEdit", "NotebookEdit"})
+_PRINTERS, _FILTERS = ("cat", "head", "tail", "less"), ("sed", "grep", "rg")
 _PATCHED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 _EDIT_KINDS = frozenset({"edit", "delete", "move"})
 
@@ -243,16 +244,8 @@ def read_trail(
 def is_prose(source: str) -> bool:
     """Check whether a path, or a command that prints files, may show prose of others; "" stands for any other source."""
     program, *names = [word for word in source.split() if not word.startswith("-")] or [""]
-    files = {
-        "cat": names,
-        "head": names,
-        "tail": names,
-        "less": names,
-        "sed": names[1:],
-        "grep": names[1:],
-        "rg": names[1:],
-    }
-    paths = files.get(program, []) if names else [program]
+    file_names = names if program in _PRINTERS else names[1:] if program in _FILTERS else []
+    paths = file_names if names else [program]
     return bool(_PROSE.search(source)) or any("." not in path and not _BUILD_FILE.search(path) for path in paths)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hivemind.layout import HUMAN, LANDING
-from hivemind.lessons.admission import Candidate, admit, candidate_of, places_of, read_candidates
+from hivemind.lessons.admission import Candidate, admit, candidate_of, has_proof, places_of, read_candidates
 from hivemind.lessons.choice import book_of, edited, is_near, split_places
 from hivemind.lessons.evidence import Pair, Trail, read_trail, stands_in, tokens
 from hivemind.lessons.record import LessonRecord
@@ -92,9 +92,8 @@ def _widened(records: Iterable[LessonRecord], pair: Pair, places: tuple[str, ...
     retired."""
     folders, programs = split_places(places)
     for record in records:
-        proof = (pair.failed.command, pair.passed.command)
         is_own = record.state == "live" and record.author == "work" and record.task != task
-        if is_own and (record.failed, record.passed) == proof:
+        if is_own and has_proof(record, pair):
             known_folders, _ = split_places(record.places)
             if (
                 folders

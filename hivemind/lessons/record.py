@@ -22,7 +22,7 @@ from hivemind.lessons.lesson_file import MAX_CHARS, Lesson, lessons_in, with_cha
 
 GENERAL = "general"
 """The name of the file for tasks without a repository."""
-MAX_UNUSED, MAX_LIVE, MAX_CLAIMS, _MAX_TASKS = 50, 40, 2, 50
+MAX_UNUSED, MAX_LIVE, MAX_CLAIMS, MAX_RETIRED, _MAX_TASKS = 50, 40, 2, 200, 50
 _MAX_BYTES = 1 << 20
 _SAME = 0.6  # the least similarity of an item before and after a person changed it
 _KIND, _VERSION = "lessons", 1
@@ -125,6 +125,11 @@ class LessonBook:
             waiting_records = [record for record in records if record.state == "waiting" and not record.is_in_file]
             for record in waiting_records[: max(0, len(waiting_records) - MAX_LIVE)]:
                 record.change("retired", f"more than {MAX_LIVE} wait, and this one is the oldest")
+            gone = [
+                record for record in records if record.state == "retired" and not record.is_in_file | record.is_proposed
+            ]
+            for record in gone[:-MAX_RETIRED]:  # the oldest: an id is never given twice
+                records.remove(record)
             self._save(records)
             crash_point("lessons.recorded")
             added = [record.lesson for record in records if record.state == "live" and not record.is_in_file]

@@ -8,7 +8,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import MAX_LIVE, MAX_UNUSED, LessonBook, LessonRecord, make_lessons_folder
+from hivemind.lessons.record import MAX_LIVE, MAX_RETIRED, MAX_UNUSED, LessonBook, LessonRecord, make_lessons_folder
 from tests.fs.children import run_child
 
 SENTENCE = "Run the tests with `make check`, never with `pytest`."
@@ -110,6 +110,19 @@ def test_no_more_wait_than_a_person_can_read(book: LessonBook) -> None:
         for number in range(MAX_LIVE + 2):
             records.append(LessonRecord(book.new_id(records), f"Lesson {number}.", state="waiting"))
     assert [record.id for record in book.read() if record.state == "retired"] == ["app-1", "app-2"]
+
+
+def test_of_retired_lessons_the_last_ones_stay_and_an_id_is_never_given_twice(book: LessonBook) -> None:
+    for number in range(MAX_RETIRED + 2):
+        with book.edit() as records:
+            records.append(LessonRecord(book.new_id(records), f"Thing {number} breaks.", is_proposed=number == 0))
+            records[-1].change("retired", "a test ends it")
+    learn(book)
+    records = book.read()
+    assert [record.id for record in records if record.state == "live"] == [f"app-{MAX_RETIRED + 3}"]
+    retired = [record.id for record in records if record.state == "retired"]
+    assert len(retired) == MAX_RETIRED + 1
+    assert retired[:2] == ["app-1", "app-3"]  # the proposed one has still to leave AGENTS.md
 
 
 def test_a_damaged_record_is_kept_aside_and_the_items_stay(book: LessonBook) -> None:

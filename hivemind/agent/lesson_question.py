@@ -1,4 +1,4 @@
-"""Learning at the end of a task: the conversation is asked once what would have saved it a turn."""
+"""The question at the end of a task: the conversation is asked once what would have saved it a turn."""
 
 from __future__ import annotations
 
