@@ -25,6 +25,7 @@ from hivemind.coordination import Journal
 from hivemind.fs import crash
 from hivemind.minds import Thought, ToolCall
 from tests.agent.conftest import Crew
+from tests.sample import IS_WHOLE, sampled
 
 GROWN = 200_000
 TEXT = "---\nsteps: [{title: one}, {title: two}]\n---\nBuild a boat.\n"
@@ -60,10 +61,11 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.jsonl"))
 
 
+@sampled
 def test_every_append_that_returned_is_there_wherever_the_process_was_killed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60 if IS_WHOLE else 25, deadline=None, derandomize=True, database=None)
     @given(st.lists(st.integers(0, 300), min_size=1, max_size=8), st.data())
     def appended(lengths: list[int], data: st.DataObject) -> None:
         folder = tmp_path_factory.mktemp("journal")
@@ -129,6 +131,7 @@ def grown(root: Path) -> Crew:
     return crew
 
 
+@sampled
 def test_a_task_goes_on_exactly_once_wherever_its_agent_was_killed(tmp_path_factory: pytest.TempPathFactory) -> None:
     whole = grown(tmp_path_factory.mktemp("whole") / "hive")
     start = size_of(whole.root / ".hive/journal")
@@ -155,7 +158,7 @@ def test_a_task_goes_on_exactly_once_wherever_its_agent_was_killed(tmp_path_fact
     for number in range(1, lines + 1):  # more than there are lines: the last ones end by themselves
         goes_on(after=number)
 
-    @settings(max_examples=25, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=25 if IS_WHOLE else 10, deadline=None, derandomize=True, database=None)
     @given(st.integers(0, written))
     def at(offset: int) -> None:
         goes_on(at_size=start + offset)
