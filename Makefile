@@ -48,6 +48,7 @@ test: $(VENV)/.test
 
 # Kills, full and failing disks, pauses, wrong clocks, late folders: each needs a program or root; what can't be tried is said.
 # Then power losses, hostile input, and mutants of the program, each of which has to be found. LONG=1 has atheris, too.
+# At last the tests that `make test` has a sample of, whole.
 faults: $(VENV)/.test
 	@cd tests/faults/report && rm -f scenarios.json linked.json power.json fuzz.json mutants.json
 	@$(if $(LONG),$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris,true)
@@ -58,6 +59,7 @@ faults: $(VENV)/.test
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.run --report --inputs $(if $(LONG),5000,50) || status=1; \
 	$(if $(LONG),$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.guided --report --inputs 20000 --seconds 1800 || status=1;) \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.mutants.run --report $(if $(LONG),,--short) || status=1; \
+	$(IN_MEMORY) HIVEMIND_SAMPLE=all $(BIN)/python -m pytest -n 3 --dist worksteal -m sampled || status=1; \
 	exit $$status
 
 check: $(VENV)/.dev

@@ -185,10 +185,10 @@ def _landing_s(hive: Hive, task: str) -> float:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """The rows; about five minutes, with `quick` one."""
-    rows = [*_sixteen(1 if quick else 5)]
-    rows.append(_one(0, 3 if quick else 15, 0.5))
-    rows.append(_one(2_000 if quick else 50_000, 3 if quick else 7, 2))
+    """The rows; about five minutes, with `quick` some seconds."""
+    rows = [*_sixteen(0.1 if quick else 5)]
+    rows.append(_one(0, 1 if quick else 15, 0.5))
+    rows.append(_one(2_000 if quick else 50_000, 1 if quick else 7, 2))
     return rows
 
 

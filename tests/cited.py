@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from tests.sample import IS_WHOLE
+
 __all__ = [
     "FORMATS",
     "SOURCES",
@@ -294,6 +296,8 @@ SOURCES = {
     "the Rust book of rustup": ("~/.rustup/toolchains/*/share/doc/rust/html/book", 4),
 }
 """Where the pages lie that a package ships, and that every n-th of them is looked at (all of 75 MB take two minutes)."""
+SHARE = 1 if IS_WHOLE else 4
+"""Of these, the sample has every n-th."""
 
 PDF = Path("/usr/share/doc/debian-policy/fhs/fhs-3.0.pdf.gz")
 """A PDF of fifty pages that debian-policy ships."""
@@ -304,4 +308,4 @@ def pages_of(source: str, every: int | None = None) -> Iterator[Path]:
     pattern, share = SOURCES[source]
     for folder in glob.glob(os.path.expanduser(pattern)):
         pages = sorted(path for path in Path(folder).rglob("*.html") if path.is_file() and not path.is_symlink())
-        yield from pages[:: every or share]
+        yield from pages[:: every or share * SHARE]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,6 +60,24 @@ def _cooled() -> Iterator[None]:
     yield
     if warm.cache_info().currsize:
         warm().close()
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Return a folder that the first worker has filled for all of them; a test that changes it takes a copy."""
+    top = tmp_path_factory.getbasetemp()
+    top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
+
+    def folder(name: str, fill: Callable[[Path], object]) -> Path:
+        with open(top / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (top / f"{name}.filled").exists():
+                (top / name).mkdir()
+                fill(top / name)
+                (top / f"{name}.filled").touch()
+        return top / name
+
+    return folder
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -20,14 +20,17 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 _ROOMS = (
-    "hivemind.agent.agent", "hivemind.doctor", "hivemind.hive", "hivemind.mcp_server", "hivemind.swarm.swarm",
+    "hivemind.agent.agent", "hivemind.doctor", "hivemind.hive", "hivemind.mcp_server", "hivemind.presence.linked",
+    "hivemind.swarm.overview", "hivemind.swarm.swarm", "markdown_it",
 )  # fmt: skip
-_MEMBER = (
-    "hivemind.mcp_server.stdio"  # with the SDK, which is half as large as all the rest: a fork copies what is there
-)
+_LATER = {  # by the command that needs them first, for a fork copies what is there
+    **dict.fromkeys(("mcp", "member"), ("hivemind.mcp_server.stdio",)),  # the SDK is half as large as all the rest
+    "link": ("hivemind.exchange.link", "hivemind.exchange.offers", "psycopg"),
+}
 _STREAMS = {
     "in": os.O_RDONLY,
     "out": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
@@ -47,6 +50,16 @@ def _import_rooms() -> None:
         tool.schema()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         main(["--help"])  # which imports every command
+    from pydantic import BaseModel
+
+    for model in list(_subclasses(BaseModel)):
+        model.model_rebuild()  # 20 ms in each command for those that are built when they are needed
+
+
+def _subclasses(model: type[Any]) -> Iterator[type[Any]]:
+    for subclass in model.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
@@ -118,8 +131,9 @@ def serve() -> None:
 
 
 def _fork(request: dict[str, Any]) -> None:
-    if request["words"][0] in ("mcp", "member"):
-        importlib.import_module(_MEMBER)
+    words = request["words"]
+    for module in _LATER.get(words[2] if words[0] == "--hive" and len(words) > 2 else words[0], ()):
+        importlib.import_module(module)
     streams = [os.open(request[name], flags, 0o600) for name, flags in _STREAMS.items()]
     pid = os.fork()
     if pid == 0:

@@ -48,9 +48,11 @@ def detach(work: DetachedWork, log: Path) -> DetachedSwarm:
     os.waitpid(child, 0)
     with open(answer, "rb") as file:
         line = file.readline()
-    if not line:
-        return DetachedSwarm(0, f"the swarm ended before it was up; {log} says why", FAILED)
-    report = json.loads(line)
+        if not line:
+            return DetachedSwarm(0, f"the swarm ended before it was up; {log} says why", FAILED)
+        report = json.loads(line)
+        if "error" in report:
+            file.read()  # ends with the process, which holds the hive's lock until then
     return DetachedSwarm(report["pid"], report.get("error"), report.get("status", 0))
 
 
@@ -63,7 +65,8 @@ def _run_detached(work: DetachedWork, log: Path, answer: int) -> NoReturn:
         if is_unanswered:
             is_unanswered = False
             os.write(answer, json.dumps({"pid": os.getpid(), **fields}).encode() + b"\n")
-            os.close(answer)
+            if "error" not in fields:
+                os.close(answer)
 
     status = FAILED
     try:

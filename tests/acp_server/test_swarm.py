@@ -6,9 +6,6 @@ import asyncio
 import json
 import sys
 
-import acp
-from acp import schema
-
 ASKS = "---\nsteps: [{title: Which boat?, wait: {human: 'Which boat do you mean?'}}]\n---\nTell of the boat\n"
 
 
@@ -99,6 +96,8 @@ class _Client:
         self.text = ""
 
     async def session_update(self, session_id: str, update, **_) -> None:
+        from acp import schema
+
         if isinstance(update, schema.AgentMessageChunk) and isinstance(update.content, schema.TextContentBlock):
             self.text += update.content.text
 
@@ -107,6 +106,8 @@ class _Client:
 
 
 def test_the_packages_own_client_gets_an_answer(hive):
+    import acp  # late, as in conftest.py
+
     hive.start("up")
 
     async def run() -> str:

@@ -24,6 +24,7 @@ from hivemind.presence.identity import lock_name
 from hivemind.swarm.process import AgentProcess
 from tests.agent.conftest import Crew
 from tests.program import run
+from tests.sample import IS_WHOLE, sampled
 
 TASK = """---
 steps:
@@ -36,7 +37,7 @@ Boats.
 """
 TRUTHS = re.compile(r"\.hive/(\w+\.db|journal/journal\.jsonl)")
 """What lies nowhere else: a person is told, and decides."""
-IN_TURN = 3
+IN_TURN = 3 if IS_WHOLE else 1
 """How many of the damages, the next ones in turn, are done to a file that is no truth; to a truth, all of them are."""
 LIMIT_S = 60
 
@@ -147,6 +148,7 @@ def told(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return said
 
 
+@sampled
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_nobody_is_stopped_by_one_damaged_file(scene: Path, tmp_path: Path, damage: str, capsys):
     wrong = {}

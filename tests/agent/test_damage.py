@@ -26,6 +26,7 @@ from hivemind.swarm.preflight import preflight
 from hivemind.swarm.process import AgentProcess
 from hivemind.taskrun.task_run import MAX_CRASHES
 from tests.agent.conftest import Crew, Mind, doing, until_idle
+from tests.sample import sample, sampled
 from tests.waiting import until
 
 HINTS = {"status.json", "heartbeat", "tasks.queue"}
@@ -88,7 +89,7 @@ def damages(path: Path) -> Iterator[tuple[str, Any]]:
             yield f"{key}={value!r}", lambda k=key, v=value: path.write_text(json.dumps({**fields, k: v}))
             yield f"no {key}", lambda k=key: path.write_text(json.dumps({n: v for n, v in fields.items() if n != k}))
         whole = path.read_bytes()
-        for at in range(0, len(whole), max(1, len(whole) // 6)):
+        for at in sample(range(0, len(whole), max(1, len(whole) // 6)), 3, 1):
             yield f"cut at {at}", lambda n=at: path.write_bytes(whole[:n])
 
 
@@ -134,6 +135,7 @@ def copy(scene: Path, to: Path) -> Path:
     return to
 
 
+@sampled
 @pytest.mark.parametrize("name", FILES)
 def test_an_agent_lives_whatever_a_file_that_it_reads_says(scene: Path, tmp_path: Path, name: str):
     if not (scene / name).is_file():

@@ -21,6 +21,7 @@ from tests.coding.hives import empty_hive, git, repository
 from tests.coding.played import Answer, Asked, Call, Played, played
 from tests.coding.test_permissions import reply
 from tests.messages import calls_of, lines_of
+from tests.sample import IS_WHOLE, sampled
 from tests.swarm.conftest import Swarm
 from tests.waiting import until
 
@@ -44,7 +45,7 @@ def mind(program: str, root: str) -> dict[str, object]:
     more: dict[str, object] = {
         "codex": {"model": "gpt-5", "args": ["-c", provider, "-c", 'model_provider="play"']},
         "claude": {"model": "claude-sonnet-4-5", "env": ["ANTHROPIC_BASE_URL"]},
-        "gemini": {"model": "gemini-2.5-pro", "env": ["GOOGLE_GEMINI_BASE_URL"]},
+        "gemini": {"model": "gemini-2.5-pro", "env": ["GOOGLE_GEMINI_BASE_URL", "GEMINI_CLI_NO_RELAUNCH"]},
         "opencode": {"model": "play/m", "env": ["OPENCODE_CONFIG_CONTENT"]},
         "qwen": {"model": "m", "env": ["OPENAI_BASE_URL"]},
         "kimi": {"model": "m", "env": ["KIMI_MODEL_BASE_URL"]},
@@ -57,7 +58,8 @@ def environment(root: str) -> dict[str, str]:
     play = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}}
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "k-played-1234")
     return {
-        **keys, "ANTHROPIC_BASE_URL": root, "GOOGLE_GEMINI_BASE_URL": root, "OPENAI_BASE_URL": f"{root}/v1",
+        **keys, **({} if IS_WHOLE else {"GEMINI_CLI_NO_RELAUNCH": "true"}),  # it starts itself anew with more memory
+        "ANTHROPIC_BASE_URL": root, "GOOGLE_GEMINI_BASE_URL": root, "OPENAI_BASE_URL": f"{root}/v1",
         "KIMI_MODEL_API_KEY": "k-played-1234", "KIMI_MODEL_BASE_URL": f"{root}/v1",
         "OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"play": play}}),
     }  # fmt: skip
@@ -173,6 +175,7 @@ def counted(swarm: Swarm, server: Played, program: str) -> None:
         assert sum(spent.values()) == 110 * len(server.requests)
 
 
+@sampled
 def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path], program: str):
     swarm, server, root = hive
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")

@@ -18,6 +18,7 @@ from hivemind.layout import Layout
 from hivemind.views import resume
 from tests.cli.conftest import make_hive
 from tests.program import run
+from tests.sample import IS_WHOLE, sampled
 
 DROPS = {
     "human.md": "---\nsteps:\n- wait: {human: Which colour?}\n---\nPaint it.\n",
@@ -31,7 +32,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "replaced by another record": lambda _: b"{}\n",
     "removed": lambda _: None,
 }
-IN_TURN = 2
+IN_TURN = 2 if IS_WHOLE else 1
 """How many of the damages, the next ones in turn, are done to a file."""
 MADE_ANEW = re.compile(
     r"\.hive/(tasks\.board|journal/(.*synced|.*line|snapshot.*)|locks/.*|(documents|graphs)\.db.*|logs/.*)"
@@ -104,6 +105,7 @@ def _names(found: list[CheckFinding], path: Path) -> bool:
     return any(str(path) in one.location or path.name in f"{one.location} {one.message}" for one in found)
 
 
+@sampled
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_doctor_survives_names_and_mends_any_damage(worked: Path, tmp_path: Path, damage: str) -> None:
     turn = list(DAMAGES).index(damage)

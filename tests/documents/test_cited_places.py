@@ -17,6 +17,7 @@ from hivemind.documents import Citation, Knowledge
 from hivemind.documents.passages import PassagePart, read_parts
 from hivemind.search import Confidence
 from tests.cited import FORMATS, PDF, SOURCES, VARIATIONS, has, lines_of, opened, pages_of
+from tests.sample import sampled
 
 _LEAF = re.compile(r"<(?:p|li|dt|dd|pre|table|blockquote|figcaption|caption|summary|title|h[1-6])\b", re.IGNORECASE)
 GENERATED = [
@@ -117,6 +118,7 @@ def test_a_place_is_right_only_if_it_is_exactly_that_of_the_quote(knowledge: Kno
         assert (verdict.is_confirmed, verdict.lines) == (False, (first, last))
 
 
+@sampled
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_quote_of_a_shipped_page_stands_where_it_is_cited(knowledge: Knowledge, source: str) -> None:
     pages = list(pages_of(source))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +22,27 @@ _NEWS = {
 pytestmark = pytest.mark.skipif(len(_PAGES) < 100, reason="needs the manual pages of the package git-doc")
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Knowledge]:
-    """160 pages of Git's manual that have their vectors, and three files that were read in since and have none."""
-    layout = Layout(tmp_path_factory.mktemp("hive"))
+def read_in(root: Path) -> None:
+    """Read in 160 pages of Git's manual, with their vectors."""
+    layout = Layout(root)
     layout.knowledge.mkdir(parents=True)
     layout.state.mkdir()
     for page in _PAGES:
         shutil.copy(page, layout.knowledge)
     with Docmem(layout.documents_db, embedder=HashingEmbedder(64), durable=False) as docmem:
-        knowledge = Knowledge(docmem, layout)
-        knowledge.sync()
+        Knowledge(docmem, layout).sync()
         docmem.embed_pending(10_000)
+
+
+@pytest.fixture(scope="module")
+def pages(
+    once: Callable[[str, Callable[[Path], object]], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Knowledge]:
+    """These pages, and three files that were read in since and have no vectors."""
+    layout = Layout(tmp_path_factory.mktemp("hive"))
+    shutil.copytree(once("git-pages", read_in), layout.root, dirs_exist_ok=True)
+    with Docmem(layout.documents_db, embedder=HashingEmbedder(64), durable=False) as docmem:
+        knowledge = Knowledge(docmem, layout)
         for number, (title, text) in enumerate(_NEWS.items()):
             (layout.knowledge / f"new-{number}.md").write_text(f"# {title}\n\n{text}\n")
         knowledge.sync()

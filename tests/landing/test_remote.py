@@ -16,6 +16,7 @@ from hivemind.cli.main import main
 from tests.agent.test_worktree import Repo
 from tests.landing.conftest import FINISH, Harbour, writes
 from tests.program import Python, run
+from tests.sample import sample, sampled
 from tests.waiting import until
 
 
@@ -204,10 +205,15 @@ with_hive(Path(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("word", [
-    "landing.moving", "landing.pushed", "landing.checkout.saved", "landing.checkout.moved", "landing.landed",
-])  # fmt: skip
-@pytest.mark.parametrize("is_away", [False, True])
+KILLS = (
+    "landing.moving", "landing.pushed", "landing.checkout.saved", "landing.checkout.moved", "landing.landed"
+)  # fmt: skip
+
+
+@sampled
+@pytest.mark.parametrize(
+    ("word", "is_away"), [*((word, False) for word in KILLS), *((word, True) for word in sample(KILLS, 2, 1))]
+)
 def test_after_a_kill_around_the_push_it_lands_once_in_both(harbour, forge, word, is_away):
     harbour.work("mast", mast="a mast\n")
     crashing = {**os.environ, "HIVEMIND_CRASH_AT": word}

@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Sequence
 
 from tests.cited import FORMATS, SOURCES, VARIATIONS, cited_in, has, opened, pages_of
+from tests.sample import IS_WHOLE, sampled
 
-_SHARE = 8  # pages of each source
+_SHARE = 8 if IS_WHOLE else 3  # pages of each source
 
 
 def ask(hive, task: str, questions: Sequence[str]) -> None:
@@ -27,6 +28,7 @@ def check(hive, task: str, files: Sequence[str]) -> None:
     assert "Not confirmed" not in result
 
 
+@sampled
 def test_quotes_of_every_format_and_of_shipped_pages_stand_where_the_result_says(hive) -> None:
     hive.configure(embedder="none", durability="relaxed")
     asked: dict[str, tuple[list[str], list[str]]] = {}

@@ -12,6 +12,7 @@ import pytest
 
 from hivemind.coordination import Journal
 from hivemind.presence.status import StatusFile, read_status
+from tests.sample import sample, sampled
 from tests.swarm.conftest import is_alive
 from tests.swarm.test_gone import family
 
@@ -46,7 +47,8 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@sampled
+@pytest.mark.parametrize("point", sample(POINTS, 2))
 def test_an_agent_that_dies_anywhere_on_the_way_loses_nothing_and_repeats_nothing(hive, point, tmp_path):
     hive.drop("boats.md", QUESTION)
     died = tmp_path / "died"

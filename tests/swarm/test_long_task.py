@@ -1,4 +1,4 @@
-"""Long tasks: 300 steps by rule, whoever dies, at the same cost each turn; and a conversation of many epochs."""
+"""Long tasks: 300 steps (120 in the sample) by rule, whoever dies, at one cost each turn; and a conversation of many epochs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from hivemind.taskrun.fold import LAST_TURNS
 from hivemind.tasks import TaskState
 from tests.agent.conftest import Mind, until_idle
 from tests.messages import Record, lines_of, turns_of
+from tests.sample import IS_WHOLE, sampled
 
-STEPS = 300
+STEPS = 300 if IS_WHOLE else 120
 BUDGET = 8_000
 QUESTION = "What do the engines weigh?"
 ENGINES = "# Engines\n\n" + "\n\n".join(
@@ -70,7 +71,8 @@ def swarm_with(hive: Any) -> None:
     hive.drop("long.md", long_task(STEPS))
 
 
-def test_three_hundred_steps_in_a_swarm_that_is_killed_on_the_way(hive: Any) -> None:
+@sampled
+def test_hundreds_of_steps_in_a_swarm_that_is_killed_on_the_way(hive: Any) -> None:
     """Killed by us while it works, and again and again in the middle of a turn's record."""
     swarm_with(hive)
     up = hive.start("up", "--until-idle", HIVEMIND_CRASH_AT=f"messages.append.written:{STEPS // 3}")
@@ -140,6 +142,7 @@ def bytes_read() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
+@sampled
 def test_a_turn_costs_the_same_at_the_end(tmp_path: Path) -> None:
     with closing(an_agent(tmp_path / "hive", STEPS)) as agent:
         agent.mind = mind = Counted(agent.mind)

@@ -17,6 +17,7 @@ import pytest
 
 import hivemind
 from hivemind.cli import main
+from tests.sample import sample, sampled
 from tests.swarm.conftest import Swarm
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -146,9 +147,11 @@ def letters(hive: Poisoned) -> None:
 
 def knowledge(hive: Poisoned) -> None:
     for name, raw in {**RAW, "nested": b"<div>" * 20_000, "quotes": b"> " * 20_000}.items():
-        for suffix in ("md", "txt", "html", "toml", "pdf", "rst", "py", "c"):
+        for suffix in ("md", "txt", "html", "toml", "rst", "py", "c"):
             hive.write(f"knowledge/a-{name}.{suffix}", raw)
         hive.write(f"knowledge/b-{name}.md", b"---\n" + raw + b"\n---\nx\n")
+    for name in sample(RAW, 6):  # a process for each
+        hive.write(f"knowledge/a-{name}.pdf", RAW[name])
 
 
 def agents(hive: Poisoned) -> None:
@@ -273,6 +276,7 @@ def test_whatever_the_environment_says_stops_nothing_or_is_told_in_words(poisone
         assert "keel" in swarm.result("boats")
 
 
+@sampled
 @pytest.mark.parametrize("name", ENTRANCES)
 def test_poison_at_an_entrance_stops_nothing_but_itself(poisoned: Poisoned, name: str) -> None:
     ENTRANCES[name](poisoned)

@@ -1,0 +1,24 @@
+"""The size of wide samples: `make test` tries a part of each, `make faults` all of it.
+
+A test that widens a sample, and meets no other branch of the program with it, is marked `sampled` and takes its cases with
+`sample`. `HIVEMIND_SAMPLE=all pytest -m sampled` tries everything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+import pytest
+
+__all__ = ["IS_WHOLE", "sample", "sampled"]
+
+IS_WHOLE = os.environ.get("HIVEMIND_SAMPLE") == "all"
+sampled = pytest.mark.sampled
+T = TypeVar("T")
+
+
+def sample(cases: Iterable[T], every: int, first: int = 0) -> list[T]:
+    """Return every n-th case, or all in a whole run."""
+    return list(cases) if IS_WHOLE else list(cases)[first::every]
