@@ -11,6 +11,7 @@ from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.log import Log, LogBookmark, ReadPosition
 from hivemind.fs.paths import file_below, folder_below, folder_inside, open_inside, resolve_inside
+from hivemind.fs.postponed import flush_postponed, postponing
 from hivemind.fs.records import DamagedRecord, load_dataclass, load_record, save_dataclass, save_record, set_aside
 from hivemind.fs.sockets import make_socket_folder, socket_paths
 from hivemind.fs.trees import copy_tree, remove_tree, walk
@@ -32,6 +33,7 @@ __all__ = [
     "crash_point",
     "create",
     "file_below",
+    "flush_postponed",
     "folder_below",
     "folder_inside",
     "fsync_file",
@@ -46,6 +48,7 @@ __all__ = [
     "open_inside",
     "open_regular",
     "open_watcher",
+    "postponing",
     "records_of",
     "remove_tree",
     "resolve_inside",

@@ -11,12 +11,12 @@ import ctypes
 import errno
 import os
 import stat
-import threading
 from collections.abc import Iterable, Iterator
 from itertools import count
 
 from hivemind.errors import UserError
 from hivemind.fs.crash import crash_point
+from hivemind.fs.postponed import flush_postponed
 
 TEMPORARY_PREFIX = ".tmp-"
 _DEFAULT_MODE = 0o666
@@ -28,6 +28,7 @@ _RENAME_NOREPLACE = 1
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:
     """Sync a folder, which makes the names in it durable."""
+    flush_postponed()
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -37,6 +38,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
     """Sync a file's content, also if another process wrote it."""
+    flush_postponed()
     file = open_regular(path, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -84,7 +86,7 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
 def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
     """Create a temporary file. Return its path and descriptor. Skip a name that a killed process with this PID used."""
     while True:
-        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
+        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}"
         path = os.path.join(folder, name)
         try:
             return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
@@ -106,6 +108,7 @@ def _write_temporary(
                 remaining = remaining[os.write(file, remaining) :]
         crash_point("fs.write.written")
         if durable:
+            flush_postponed()
             os.fsync(file)
     except BaseException as error:
         os.unlink(path, dir_fd=folder_fd)
@@ -181,17 +184,17 @@ def create(
 
 
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool = True) -> None:
-    """Rename a file or folder to a new name.
+    """Rename a file or folder to a new name. A rename is atomic: syncing the target's folder makes all of it durable.
 
     Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved the source first).
     """
     src, dst = os.fspath(source), os.fspath(target)
+    if durable:
+        flush_postponed()
     _rename_noreplace(src, dst)
     crash_point("fs.move.renamed")
     if durable:
         fsync_folder(os.path.dirname(dst) or ".")
-        if os.path.dirname(src) != os.path.dirname(dst):
-            fsync_folder(os.path.dirname(src) or ".")
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -248,7 +248,8 @@ class TaskRun:
             arguments = json.dumps(mask_values(dict(result.call.arguments)), ensure_ascii=False, default=str)
             actions.append((result.call.tool, f"{arguments[:_TRACED_CHARS]}{outcome}"))
         if actions:
-            self.trail.trace(actions, step.id if step and self.lost_lease() is None else None)
+            finished = [planned for planned in self.steps() if planned.step.status == "done"]
+            self.trail.trace(actions, step.id if step and self.lost_lease() is None else None, finished)
 
     # The plan
 
@@ -370,10 +371,6 @@ class TaskRun:
 
     # Findings
 
-    def step_finished(self, step: PlannedStep) -> None:
-        self.lease = None  # closing the step has ended the lease
-        self.trail.close_step(step.id)
-
     def findings(self) -> list[StepReport]:
         """Return the outcome of each step, in order, from the graph and the outputs of commands."""
         return [self._finding(step) for step in self.steps()]
@@ -411,7 +408,8 @@ class TaskRun:
         )
 
     def citations(self) -> list[Citation]:
-        return [citation for finding in self.findings() for citation in finding.citations]
+        cards = (card for step in self.steps() for card in self.trail.cards_of(step.id))
+        return [card.citation for card in cards if card.citation is not None]
 
     def draft(self, answer: str) -> str:
         """Return the current text of result.md with the agent's answer, without steps that have no outcome yet."""
@@ -442,7 +440,8 @@ class TaskRun:
             if step.is_implicit and step.step.status == "open":
                 authority = self.step_authority(step.id)
                 self._hive.steps.done(step.id, evidence=[], confirm=step.step.missing_checkpoints(), **authority)
-                self.step_finished(step)
+                self.lease = None  # closing the step has ended it
+        self.trail.add_steps(self.steps())
         self.trail.publish_all()
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # the text may have been edited meanwhile
@@ -551,6 +550,7 @@ class TaskRun:
     def _save_graph(self) -> None:
         """Write the graph of the failed task. If the graph itself cannot be written, the task must still fail."""
         try:
+            self.trail.add_steps(self.steps())
             self.trail.save()
         except (HivemindError, OSError) as error:
             _log.warning("task %s: graph.json could not be written: %s", self.task.id, error)

@@ -42,24 +42,24 @@ class ClaimedTasks:
         self._durable, self._clock, self._outbox = settings.durable, settings.clock, settings.outbox
         self._logs = logs
 
-    def close(self, task: Task, outcome: Outcome, text: str) -> Path:
-        """Write result.md or error.md and move the task to done/ or failed/. Return the new folder."""
+    def close(self, task: Task, outcome: Outcome, text: str) -> tuple[Path, TaskRecord]:
+        """Write result.md or error.md and move the task to done/ or failed/. Return the new folder and the record."""
         name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
         end = strip_controls(mask(text)).encode()
         try:
             with self._claimed_record(task) as record:
                 if record.parked is not None:
                     self._save(task, record, parked=None)
-                self._logs.seal(task)
                 self._records.announce_end(task.id, end)
+                self._logs.seal(task)
                 self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
                 crash_point("tasks.close.written")
-                target = move_task(self._layout, task.path, place, durable=self._durable)
+                target = move_task(self._layout, task.path, place, durable=self._durable, record=record)
                 crash_point("tasks.close.moved")
                 self._forget(task.id)
-                return target
+                return target, record
         except TaskMoved as moved:
             late_result = self._keep_late_result(task, name, end)
             raise TaskMoved(moved.message, location=task.id, late_result=late_result) from None

@@ -142,7 +142,6 @@ class DropClaims:
         """
         if self._durable:
             fsync_folder(self.folder(agent))
-            fsync_folder(self._inbox_path)
 
     def put_back(self, path: str | Path) -> Path:
         """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""

@@ -203,7 +203,7 @@ def _worker(agent: str, state: TaskState, kept: Mapping[str, Any]) -> str:
     return str(kept[LANDING]["agent"]) if landed and LANDING in kept else agent
 
 
-def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
+def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool, record: TaskRecord | None = None) -> Path:
     """Move a task's folder to `place` and return its new path. If the name is taken in `place`, the folder gets a
     number, and the task's log says so.
 
@@ -219,13 +219,15 @@ def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Pa
             reason = f"{taken_path} exists already: this task goes to {layout.relative(target)}"
             open_log(folder, durable=durable).append({"event": "task.renamed", "why": reason}, sync_now=True)
         else:
-            wake_parent(layout, target)
+            wake_parent(layout, record or load_sound(target))
             return target
 
 
-def wake_parent(layout: Layout, folder: Path) -> None:
-    """After a task's end, wake the agent that works on the task's parent, because that agent may be waiting."""
-    record = load_sound(folder)  # a damaged one is reported where it is opened; the parent's agent looks again later
+def wake_parent(layout: Layout, record: TaskRecord | None) -> None:
+    """After a task's end, wake the agent that works on the task's parent, because that agent may be waiting.
+
+    Without a sound record, the parent's agent looks again later.
+    """
     parent = None if record is None or record.parent is None else load_sound(layout.active / record.parent)
     if parent is not None and parent.claim is not None:
         ring(layout.doorbells, parent.claim.agent)

@@ -45,16 +45,17 @@ class TaskLogs:
     def seal(self, task: Task) -> None:
         """Make the conversation and graph complete and durable before the task ends. Nothing is written to them later.
 
-        A line that a power cut has torn is set aside. The files' names become durable together with the result's.
+        A line that a power cut has torn is set aside.
         """
         log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
         with suppress(OSError, UserError):  # not a log: the task can end without it
-            if log.torn_bytes():
+            if (stamp := _stamp(task.path / LOG)) is not None and stamp[2] != log.size and log.torn_bytes():
                 with log.locked():
                     pass
-            log.sync(sync_name=False)
-        if self._durable and (task.path / _GRAPH).is_file():
-            fsync_file(task.path / _GRAPH)
+            log.sync()
+        if self._durable:
+            with suppress(OSError, UserError):  # a task may have none
+                fsync_file(task.path / _GRAPH)
 
     def forget(self, task_id: str) -> None:
         self._logs.pop(task_id, None)

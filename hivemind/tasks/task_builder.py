@@ -326,7 +326,7 @@ class TaskBuilder:
                 target = self._publish(folder, self._layout.failed / free)
             except FileExistsError:
                 continue  # taken meanwhile
-            wake_parent(self._layout, target)
+            wake_parent(self._layout, record)
             return target
 
     # after a crash
