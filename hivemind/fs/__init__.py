@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from hivemind.fs.atomic import create, fsync_file, fsync_folder, make_folder, move, open_regular, write, write_at
+from hivemind.fs.atomic import (
+    create,
+    fsync_file,
+    fsync_folder,
+    is_durable,
+    make_folder,
+    move,
+    open_regular,
+    set_durability,
+    write,
+    write_at,
+)
 from hivemind.fs.crash import crash_point
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, ring
@@ -38,6 +49,7 @@ __all__ = [
     "folder_inside",
     "fsync_file",
     "fsync_folder",
+    "is_durable",
     "is_settled",
     "is_timestamp_reliable",
     "load_dataclass",
@@ -56,6 +68,7 @@ __all__ = [
     "save_dataclass",
     "save_record",
     "set_aside",
+    "set_durability",
     "socket_paths",
     "walk",
     "write",

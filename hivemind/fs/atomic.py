@@ -2,7 +2,7 @@
 
 Readers see the old content or the new, never a partial file. A crash may leave a file with the prefix `.tmp-`, which readers
 ignore and `hivemind doctor` later removes. `durable=False` (`durability: relaxed` in hive.yaml) skips the fsyncs: the write
-is still atomic, but a power cut may undo it.
+is still atomic, but a power cut may undo it. Without `durable` the setting of the hive that contains the file decides.
 """
 
 from __future__ import annotations
@@ -26,6 +26,24 @@ _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
 
+_durability: dict[str, bool] = {}  # of hives, by their folders
+
+
+def set_durability(folder: str | os.PathLike[str], *, durable: bool) -> None:
+    """Set whether this process syncs what it writes below a hive's folder, where the caller does not say."""
+    _durability[os.fspath(folder)] = durable
+
+
+def is_durable(path: str | os.PathLike[str]) -> bool:
+    """Return False for a path in a hive with `durability: relaxed`."""
+    folder, below = os.fspath(path), ""
+    while folder != below:
+        if folder in _durability:
+            return _durability[folder]
+        folder, below = os.path.dirname(folder), folder
+    return True
+
+
 def fsync_folder(path: str | os.PathLike[str]) -> None:
     """Sync a folder, which makes the names in it durable."""
     flush_postponed()
@@ -46,7 +64,7 @@ def fsync_file(path: str | os.PathLike[str]) -> None:
         os.close(file)
 
 
-def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
+def make_folder(path: str | os.PathLike[str], *, durable: bool | None = None) -> bool:
     """Create a folder and its missing parents. Return False if the folder already exists.
 
     Each parent is synced, because an fsync inside a new folder does not make the folder's name durable. Raises OSError;
@@ -62,7 +80,7 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
         if not os.path.isdir(folder):
             raise
         return False
-    if durable:
+    if durable or (durable is None and is_durable(folder)):
         fsync_folder(os.path.dirname(folder) or ".")
     return True
 
@@ -134,7 +152,7 @@ def write(
     path: str | os.PathLike[str],
     content: bytes | str | Iterable[bytes],
     *,
-    durable: bool = True,
+    durable: bool | None = None,
     mode: int = _DEFAULT_MODE,
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
@@ -143,6 +161,7 @@ def write(
     """
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
+    durable = is_durable(target) if durable is None else durable
     _replace(_write_temporary(folder, content, durable, mode), target)
     if durable:
         fsync_folder(folder)
@@ -168,11 +187,12 @@ def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:
 
 
 def create(
-    path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
+    path: str | os.PathLike[str], content: bytes | str, *, durable: bool | None = None, mode: int = _DEFAULT_MODE
 ) -> None:
     """Write a whole new file. Raises FileExistsError if the name exists: of several callers, exactly one creates the file."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
+    durable = is_durable(target) if durable is None else durable
     temporary = _write_temporary(folder, content, durable, mode)
     try:
         os.link(temporary, target, follow_symlinks=False)
@@ -183,12 +203,13 @@ def create(
         fsync_folder(folder)
 
 
-def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool = True) -> None:
+def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool | None = None) -> None:
     """Rename a file or folder to a new name. A rename is atomic: syncing the target's folder makes all of it durable.
 
     Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved the source first).
     """
     src, dst = os.fspath(source), os.fspath(target)
+    durable = is_durable(dst) if durable is None else durable
     if durable:
         flush_postponed()
     _rename_noreplace(src, dst)

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
-from hivemind.fs.atomic import fsync_folder, make_folder, move, open_regular, write
+from hivemind.fs.atomic import fsync_folder, is_durable, make_folder, move, open_regular, write
 from hivemind.fs.crash import crash_point
 from hivemind.fs.lines import (
     LogDamaged,
@@ -91,7 +91,7 @@ class Log:
         version: int,
         *,
         numbered: bool = False,
-        durable: bool = True,
+        durable: bool | None = None,
         lazy: bool = False,
         segment_bytes: int | None = None,
         shared: bool = False,
@@ -100,7 +100,7 @@ class Log:
         self.kind = kind
         self.version = version
         self.numbered = numbered
-        self.durable = durable
+        self.durable = is_durable(self.path) if durable is None else durable
         self.lazy = lazy
         self.segment_bytes = segment_bytes
         self.shared = shared

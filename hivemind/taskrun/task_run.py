@@ -85,7 +85,7 @@ class TaskRun:
     @cached_property
     def conversation(self) -> Conversation:
         """The task's conversation, read at the first access."""
-        records = list(open_log(self._folder, durable=False).records())
+        records = list(open_log(self._folder).records())
         self._account = Account(records)
         return Conversation(records, self._write, self.agent)
 
@@ -95,7 +95,7 @@ class TaskRun:
         if self.is_landing:
             self._hive.tasks.active.log_late(self.task.id, *records)
         elif self.is_ended:
-            open_log(self._folder, durable=False).append(*records, separate_lines=True)
+            open_log(self._folder).append(*records, separate_lines=True)
         else:
             if durable:  # cards are on the disk before a mind refers to them
                 self.trail.sync()
@@ -105,7 +105,7 @@ class TaskRun:
                 folder = ended_folder(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in record for record in records):
                     raise
-                open_log(folder, durable=False).append(*records, separate_lines=True)
+                open_log(folder).append(*records, separate_lines=True)
         for record in records:
             self._account.book(record)
 

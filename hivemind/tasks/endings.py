@@ -23,7 +23,6 @@ class Endings:
 
     def __init__(self, settings: Settings, claims: Claims, active: ClaimedTasks) -> None:
         self._layout = settings.layout
-        self._durable = settings.durable
         self._claims = claims
         self._active = active
 
@@ -50,7 +49,7 @@ class Endings:
             message = "no failed or finished task has that id"
             raise UserError(message, location=task_id, remedy="see: hivemind task list")
         try:
-            move(place, self._layout.inbox / task_id, durable=self._durable)
+            move(place, self._layout.inbox / task_id)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.inbox / task_id)
             message = "a drop of that name waits already"
@@ -76,11 +75,11 @@ class Endings:
         if place is None:
             raise UserError("is not over", location=task_id)
         with hold(place, wait=True):
-            set_aside(place, durable=self._durable)
-            write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
+            set_aside(place)
+            write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")))
             if place.parent.name == TaskState.FAILED:
                 return place
-            return move_task(self._layout, place, self._layout.failed, durable=self._durable)
+            return move_task(self._layout, place, self._layout.failed)
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
         """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
