@@ -32,7 +32,7 @@ from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
 from hivemind.errors import HivemindError
-from hivemind.fs import make_folder
+from hivemind.fs import flush_postponed, make_folder, postponing
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import EXCHANGE
@@ -123,7 +123,7 @@ class Agent:
         """
         # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count
-        with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext():
+        with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext(), postponing():
             self.scheduler.sense()
             focus = self.scheduler.scope(
                 reads=self.metered_mind.reads,
@@ -133,8 +133,10 @@ class Agent:
         if focus is None:
             return False
         turn = Turn(self.name, focus)
-        with self._letting_go_of_moved(turn):
-            window = None if self.metered_mind.works_by_rule(focus) else self.window(focus)
+        by_rule = self.metered_mind.works_by_rule(focus)
+        # Other minds take long, and have tools that act outside.
+        with self._letting_go_of_moved(turn), postponing(is_on=by_rule):
+            window = None if by_rule else self.window(focus)
             session = self.session(focus, window)
             with self._vouching(turn):
                 if window is None:
@@ -288,20 +290,22 @@ class Agent:
 
         Raises HivemindError or OSError for a problem of the agent itself, not of one task or letter.
         """
-        while not self.stop_signal.is_set():
-            self._check()
-            self.status.beat()
-            try:
-                has_moved = self.cycle()
-            except HiveGone:
-                raise
-            except Exception as error:  # the boundary of the process: the task or the letter gets the blame
-                if self.scheduler.focus is None or not self.scheduler.handle_error(error):
+        with postponing():
+            while not self.stop_signal.is_set():
+                self._check()
+                self.status.beat()
+                try:
+                    has_moved = self.cycle()
+                except HiveGone:
                     raise
-                _log.exception("%s: a turn broke", self.name)
-                has_moved = True
-            if not has_moved:
-                self._wait_for_work()
+                except Exception as error:  # the boundary of the process: the task or the letter gets the blame
+                    if self.scheduler.focus is None or not self.scheduler.handle_error(error):
+                        raise
+                    _log.exception("%s: a turn broke", self.name)
+                    has_moved = True
+                if not has_moved:
+                    flush_postponed()
+                    self._wait_for_work()
 
     def stop(self) -> None:
         """Stop after the current action. May be called from a signal handler."""

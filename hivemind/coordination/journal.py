@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from hivemind.boundary import boundary
@@ -19,6 +20,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.fs import Log, LogBookmark, ReadPosition, Record, crash_point, make_folder, records_of, write
 from hivemind.fs.atomic import open_regular
+from hivemind.fs.postponed import postpone
 from hivemind.masking import mask_values
 
 MAX_LINE = 1_048_576
@@ -387,7 +389,7 @@ class Journal:
 
     def _make_durable(self, position: ReadPosition) -> None:
         if self.durable:
-            self._log.sync_to(position, update_note=not self.read_only)
+            postpone(partial(self._log.sync_to, position, update_note=not self.read_only))
 
     # writing
 

@@ -65,7 +65,7 @@ def _logs(context: CheckContext) -> Iterator[CheckFinding]:
     for folder in _task_folders(
         layout.done, layout.failed, *([layout.active] if context.describe_running() is None else [])
     ):
-        yield from tasks.check_log(folder, context.aside, durable=context.durable)
+        yield from tasks.check_log(folder, context.aside)
 
 
 def _schedule(context: CheckContext) -> Iterator[CheckFinding]:

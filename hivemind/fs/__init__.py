@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from hivemind.fs.atomic import create, fsync_file, fsync_folder, make_folder, move, open_regular, write, write_at
+from hivemind.fs.atomic import (
+    create,
+    fsync_file,
+    fsync_folder,
+    is_durable,
+    make_folder,
+    move,
+    open_regular,
+    set_durability,
+    write,
+    write_at,
+)
 from hivemind.fs.crash import crash_point
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, ring
@@ -11,6 +22,7 @@ from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.log import Log, LogBookmark, ReadPosition
 from hivemind.fs.paths import file_below, folder_below, folder_inside, open_inside, resolve_inside
+from hivemind.fs.postponed import flush_postponed, postponing
 from hivemind.fs.records import DamagedRecord, load_dataclass, load_record, save_dataclass, save_record, set_aside
 from hivemind.fs.sockets import make_socket_folder, socket_paths
 from hivemind.fs.trees import copy_tree, remove_tree, walk
@@ -32,10 +44,12 @@ __all__ = [
     "crash_point",
     "create",
     "file_below",
+    "flush_postponed",
     "folder_below",
     "folder_inside",
     "fsync_file",
     "fsync_folder",
+    "is_durable",
     "is_settled",
     "is_timestamp_reliable",
     "load_dataclass",
@@ -46,6 +60,7 @@ __all__ = [
     "open_inside",
     "open_regular",
     "open_watcher",
+    "postponing",
     "records_of",
     "remove_tree",
     "resolve_inside",
@@ -53,6 +68,7 @@ __all__ = [
     "save_dataclass",
     "save_record",
     "set_aside",
+    "set_durability",
     "socket_paths",
     "walk",
     "write",

@@ -2,7 +2,7 @@
 
 Readers see the old content or the new, never a partial file. A crash may leave a file with the prefix `.tmp-`, which readers
 ignore and `hivemind doctor` later removes. `durable=False` (`durability: relaxed` in hive.yaml) skips the fsyncs: the write
-is still atomic, but a power cut may undo it.
+is still atomic, but a power cut may undo it. Without `durable` the setting of the hive that contains the file decides.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import ctypes
 import errno
 import os
 import stat
-import threading
 from collections.abc import Iterable, Iterator
 from itertools import count
 
 from hivemind.errors import UserError
 from hivemind.fs.crash import crash_point
+from hivemind.fs.postponed import flush_postponed
 
 TEMPORARY_PREFIX = ".tmp-"
 _DEFAULT_MODE = 0o666
@@ -26,8 +26,27 @@ _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
 
+_durability: dict[str, bool] = {}  # of hives, by their folders
+
+
+def set_durability(folder: str | os.PathLike[str], *, durable: bool) -> None:
+    """Set whether this process syncs what it writes below a hive's folder, where the caller does not say."""
+    _durability[os.fspath(folder)] = durable
+
+
+def is_durable(path: str | os.PathLike[str]) -> bool:
+    """Return False for a path in a hive with `durability: relaxed`."""
+    folder, below = os.fspath(path), ""
+    while folder != below:
+        if folder in _durability:
+            return _durability[folder]
+        folder, below = os.path.dirname(folder), folder
+    return True
+
+
 def fsync_folder(path: str | os.PathLike[str]) -> None:
     """Sync a folder, which makes the names in it durable."""
+    flush_postponed()
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -37,6 +56,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
     """Sync a file's content, also if another process wrote it."""
+    flush_postponed()
     file = open_regular(path, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -44,7 +64,7 @@ def fsync_file(path: str | os.PathLike[str]) -> None:
         os.close(file)
 
 
-def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
+def make_folder(path: str | os.PathLike[str], *, durable: bool | None = None) -> bool:
     """Create a folder and its missing parents. Return False if the folder already exists.
 
     Each parent is synced, because an fsync inside a new folder does not make the folder's name durable. Raises OSError;
@@ -60,7 +80,7 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
         if not os.path.isdir(folder):
             raise
         return False
-    if durable:
+    if durable or (durable is None and is_durable(folder)):
         fsync_folder(os.path.dirname(folder) or ".")
     return True
 
@@ -84,7 +104,7 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
 def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
     """Create a temporary file. Return its path and descriptor. Skip a name that a killed process with this PID used."""
     while True:
-        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
+        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}"
         path = os.path.join(folder, name)
         try:
             return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
@@ -106,6 +126,7 @@ def _write_temporary(
                 remaining = remaining[os.write(file, remaining) :]
         crash_point("fs.write.written")
         if durable:
+            flush_postponed()
             os.fsync(file)
     except BaseException as error:
         os.unlink(path, dir_fd=folder_fd)
@@ -131,7 +152,7 @@ def write(
     path: str | os.PathLike[str],
     content: bytes | str | Iterable[bytes],
     *,
-    durable: bool = True,
+    durable: bool | None = None,
     mode: int = _DEFAULT_MODE,
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
@@ -140,6 +161,7 @@ def write(
     """
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
+    durable = is_durable(target) if durable is None else durable
     _replace(_write_temporary(folder, content, durable, mode), target)
     if durable:
         fsync_folder(folder)
@@ -165,11 +187,12 @@ def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:
 
 
 def create(
-    path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
+    path: str | os.PathLike[str], content: bytes | str, *, durable: bool | None = None, mode: int = _DEFAULT_MODE
 ) -> None:
     """Write a whole new file. Raises FileExistsError if the name exists: of several callers, exactly one creates the file."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
+    durable = is_durable(target) if durable is None else durable
     temporary = _write_temporary(folder, content, durable, mode)
     try:
         os.link(temporary, target, follow_symlinks=False)
@@ -180,18 +203,19 @@ def create(
         fsync_folder(folder)
 
 
-def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool = True) -> None:
-    """Rename a file or folder to a new name.
+def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool | None = None) -> None:
+    """Rename a file or folder to a new name. A rename is atomic: syncing the target's folder makes all of it durable.
 
     Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved the source first).
     """
     src, dst = os.fspath(source), os.fspath(target)
+    durable = is_durable(dst) if durable is None else durable
+    if durable:
+        flush_postponed()
     _rename_noreplace(src, dst)
     crash_point("fs.move.renamed")
     if durable:
         fsync_folder(os.path.dirname(dst) or ".")
-        if os.path.dirname(src) != os.path.dirname(dst):
-            fsync_folder(os.path.dirname(src) or ".")
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -26,6 +26,7 @@ from hivemind.frozen import frozen
 from hivemind.fs.atomic import open_regular
 from hivemind.fs.crash import crash_point
 from hivemind.fs.locks import Lock
+from hivemind.fs.postponed import flush_postponed
 from hivemind.fs.records import set_aside
 
 
@@ -484,6 +485,7 @@ class Database:
         self._depth += 1
         self._is_writing = True
         try:
+            flush_postponed()
             connection.execute("BEGIN IMMEDIATE")
             yield
             crash_point(f"{self.schema.crash_prefix}.write.before_commit")

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
-from hivemind.fs.atomic import fsync_folder, make_folder, move, open_regular, write
+from hivemind.fs.atomic import fsync_folder, is_durable, make_folder, move, open_regular, write
 from hivemind.fs.crash import crash_point
 from hivemind.fs.lines import (
     LogDamaged,
@@ -35,6 +35,7 @@ from hivemind.fs.lines import (
 )
 from hivemind.fs.locks import lock, try_lock, unlock
 from hivemind.fs.paths import names_in
+from hivemind.fs.postponed import current_moment, flush_postponed, next_moment
 from hivemind.fs.records import as_line
 from hivemind.layout import month_of
 
@@ -46,6 +47,15 @@ _NOTE_BYTES = 63
 _MIN_RECORD_BYTES = 16  # the shortest record: limits how many a file can contain
 _log = logging.getLogger(__name__)
 _Identity = tuple[int, int]
+_forks = 0  # how many forks lead to this process
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class ReadPosition(NamedTuple):
@@ -81,7 +91,7 @@ class Log:
         version: int,
         *,
         numbered: bool = False,
-        durable: bool = True,
+        durable: bool | None = None,
         lazy: bool = False,
         segment_bytes: int | None = None,
         shared: bool = False,
@@ -90,7 +100,7 @@ class Log:
         self.kind = kind
         self.version = version
         self.numbered = numbered
-        self.durable = durable
+        self.durable = is_durable(self.path) if durable is None else durable
         self.lazy = lazy
         self.segment_bytes = segment_bytes
         self.shared = shared
@@ -104,11 +114,12 @@ class Log:
         self.has_header = False
         """True after `read` has seen a header. False if the file is missing, empty, or torn in its first line."""
         self.position = ReadPosition()
+        self._looked: int | None = None  # the moment up to which this thread knows the log
         self._pending: list[Record] = []  # read under the lock, returned by the next `read`
         self._file: int | None = None
         self._queue_file: int | None = None
         self._identity: _Identity = (0, 0)  # of the open file
-        self._pid = 0  # of the process that opened it
+        self._forks = 0  # of this process when it opened the file
         self.is_locked = False
         """True while this object has the lock."""
         self._intact = ReadPosition()  # the part of the file that ends with a whole record
@@ -145,6 +156,9 @@ class Log:
     def _is_up_to_date(self) -> bool:
         if self.is_locked:
             return self.position == self._intact
+        if self._looked is not None and self._looked == current_moment():
+            return True
+        self._looked = current_moment()  # the caller reads what is new
         try:
             status = os.lstat(self.path)
         except FileNotFoundError:
@@ -162,6 +176,7 @@ class Log:
     def rewind(self) -> None:
         """Make the next `read` start at the first record."""
         self.epoch += 1
+        self._looked = None
         self.seq = 0
         self.has_header = False
         self.position = ReadPosition()
@@ -402,13 +417,13 @@ class Log:
 
     def _open_to_write(self) -> int:
         if self._file is not None:
-            if self._pid == os.getpid():
+            if self._forks == _forks:
                 return self._file
             self._close_file()  # in a fork: open files share the parent's lock
         flags = os.O_RDWR | os.O_NOFOLLOW
         if not (self.shared and self.seq) or self._segments():
             flags |= os.O_CREAT  # otherwise the log was lost: do not start a new one
-        self._file, self._pid = open_regular(self.path, flags), os.getpid()
+        self._file, self._forks = open_regular(self.path, flags), _forks
         if self.shared:
             self._queue_file = _open_beside(self.path, "line")
         self._identity = _identity(os.fstat(self._file))
@@ -447,6 +462,9 @@ class Log:
     def _repair_end(self, file: int) -> None:
         """Make the file end with a whole record: move torn bytes to `PATH.torn`. Requires the lock."""
         size = current_size(file)
+        if not size and self.position.file is None and self.segment_bytes is None:  # a new log
+            self._intact = ReadPosition(self._identity, 0)
+            return
         if self.numbered and self.position != (self._identity, size):
             self._catch_up()
         if self._intact == (self._identity, size) and (self.position == self._intact or not self.numbered):
@@ -530,6 +548,9 @@ class Log:
             self.seq += count if self.numbered else 0
             if self._pending:
                 self._pending += records_of(line)
+            self._looked = next_moment()
+        else:
+            next_moment()
         self.transferred_bytes += len(content)
 
     def _encode(self, records: Sequence[Mapping[str, Any]], first_seq: int) -> bytes:
@@ -547,6 +568,7 @@ class Log:
                 write_line(file, line, offset)
             crash_point(f"{self.kind}.append.written")
             if sync:
+                flush_postponed()
                 os.fdatasync(file)
                 self._sync_name()
         except BaseException:
@@ -604,11 +626,8 @@ class Log:
 
     # the disk
 
-    def sync(self, *, sync_name: bool = True) -> None:
-        """Wait until every record is on the disk. With `sync_name=False` the caller must sync the folder.
-
-        Raises UserError, FileNotFoundError if the folder is gone.
-        """
+    def sync(self) -> None:
+        """Wait until every record is on the disk. Raises UserError, FileNotFoundError if the folder is gone."""
         if not (self.durable and self._unsynced):
             return
         file = self._open(self.path)
@@ -616,9 +635,9 @@ class Log:
             os.stat(os.path.dirname(self.path) or ".")
             return  # no record was written yet
         try:
+            flush_postponed()
             os.fdatasync(file)
-            if sync_name:
-                self._sync_name()
+            self._sync_name()
         except OSError as error:
             self._raise_user_error("cannot be synced to the disk", error)
         finally:
@@ -718,7 +737,7 @@ class _SharedSync:
     def __init__(self, path: str, kind: str) -> None:
         self._path, self.kind = path, kind
         self._mutex = threading.Lock()
-        self._pid = 0  # of the process that opened the files
+        self._forks = 0  # of this process when it opened the files
         self._notes: int | None = None
         self._file: int | None = None  # the file that was synced last
         self._covered = ReadPosition()
@@ -752,9 +771,9 @@ class _SharedSync:
         self._notes = self._file = None
 
     def _notes_file(self) -> int:
-        if self._pid != os.getpid():  # in a fork: open files share the parent's lock
+        if self._forks != _forks:  # in a fork: open files share the parent's lock
             self._close_files()
-            self._pid = os.getpid()
+            self._forks = _forks
         if self._notes is None:
             self._notes = _open_beside(self._path, "synced")
         return self._notes

@@ -22,6 +22,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
 from hivemind.fs.crash import crash_point
+from hivemind.fs.postponed import flush_postponed
 
 if TYPE_CHECKING:
     import psycopg
@@ -352,6 +353,7 @@ class Postgres:
     @contextmanager
     def _run_transaction(self, begin_statement: str, is_writing: bool) -> Iterator[None]:
         with self._translate_errors("nothing was stored") if is_writing else self._translate_errors():
+            flush_postponed()
             connection = self._execute_first(begin_statement.encode()).connection
             self._is_writing = is_writing
             try:

@@ -21,7 +21,7 @@ _ascii = json.JSONEncoder(separators=(",", ":"), default=str, skipkeys=True)
 
 
 def save_record(
-    path: str | os.PathLike[str], kind: str, version: int, fields: dict[str, Any], *, durable: bool = True
+    path: str | os.PathLike[str], kind: str, version: int, fields: dict[str, Any], *, durable: bool | None = None
 ) -> None:
     """Write a record atomically, with the fields in their order."""
     record = {"kind": kind, "version": version, **fields}
@@ -29,7 +29,7 @@ def save_record(
 
 
 def save_dataclass(
-    path: str | os.PathLike[str], kind: str, version: int, instance: object, *, durable: bool = True
+    path: str | os.PathLike[str], kind: str, version: int, instance: object, *, durable: bool | None = None
 ) -> None:
     """Write a dataclass as a record."""
     save_record(path, kind, version, json_fields(instance), durable=durable)

@@ -26,7 +26,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     folder = work.task.path if work.task.path.is_dir() else ended_folder(hive.layout, work.task.id)
     if folder is None:
         return
-    records = [*open_log(folder, durable=False).records()]
+    records = [*open_log(folder).records()]
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     trail = read_trail(records, returns, is_from_operator=work.task.maker == HUMAN)
     if not trail.has_trouble:

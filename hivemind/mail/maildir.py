@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import crash_point, fsync_folder, make_folder, move, resolve_inside, write
+from hivemind.fs import crash_point, flush_postponed, fsync_folder, make_folder, move, resolve_inside, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 from hivemind.pattern import pattern
@@ -232,6 +232,8 @@ class Maildir:
         If `sent_folder` is given, the message is also linked there as seen, and file and link are made durable.
         """
         path = os.path.join(self.tmp, base)
+        if durable:
+            flush_postponed()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             remaining = memoryview(raw)
@@ -313,8 +315,6 @@ class Maildir:
                 continue
             if durable:
                 fsync_folder(target.cur)
-                if os.path.dirname(current_file.path) != target.cur:
-                    fsync_folder(os.path.dirname(current_file.path))
             return MailFile(base, split_name(name)[1], os.path.join(target.cur, name), False)
         return current_file
 

@@ -137,7 +137,9 @@ def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
     A running agent gets a lease with the longest lifetime, since the lease ends with the agent's process anyway. The
     default of 200 events lasts only seconds among a hundred agents.
     """
-    entry = hive.journal.view(lambda state: state.agents.get(name))
+    entry, lease = hive.journal.view(lambda state: (state.agents.get(name), state.lease(step_id)))
+    if lease is not None and lease.holder_agent_id == name:
+        return lease
     ttl_seq = MAX_TTL_SEQ if entry is not None and entry.state == "started" else DEFAULT_TTL_SEQ
     return retry_if_holder_died(hive, lambda: hive.leases.claim(step_id, name, ttl_seq), by=name)
 

@@ -76,11 +76,12 @@ _FIELDS = tuple(field.name for field in fields(AgentStatus))
 class StatusFile:
     """Writes the status file and the heartbeat file of an agent. The files are hints, so they are not fsynced."""
 
-    __slots__ = ("_heartbeat", "_path", "current")
+    __slots__ = ("_heartbeat", "_path", "_size", "current")
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = os.fspath(folder / "status.json")
         self._heartbeat = folder / "heartbeat"
+        self._size = 0  # as this process wrote it
         self.current = AgentStatus(name, os.getpid())
 
     def update(self, **changes: Any) -> bool:
@@ -107,7 +108,9 @@ class StatusFile:
             return
         try:
             os.pwrite(file, padded_line, 0)
-            os.ftruncate(file, len(padded_line))
+            if self._size != len(padded_line):
+                os.ftruncate(file, len(padded_line))
+                self._size = len(padded_line)
         finally:
             os.close(file)
 

@@ -247,12 +247,14 @@ class TaskGraph:
         with self._exclusive():
             self._history.log.sync()
 
-    def save_snapshot(self) -> Path:
+    def save_snapshot(self, *, sync: bool = True) -> Path:
         """Write graph.json, the snapshot of the current graph, and return its path.
 
-        The log is on disk when the call returns. The snapshot, which can be rebuilt from the log, is some time later.
+        With `sync` the log is on disk when the call returns. The snapshot, which can be rebuilt from the log, is some time
+        later.
         """
-        self.sync()
+        if sync:
+            self.sync()
         path = self.folder / SNAPSHOT_NAME
         try:
             write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), durable=False)

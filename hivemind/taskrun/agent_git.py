@@ -267,6 +267,7 @@ class Worktree:
         if has_sandbox():
             argv = sandbox_command(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
         with TemporaryFile() as errors:
+            fs.flush_postponed()
             with GuardedCommand(argv, folder=self.path, environment=environment, stderr=errors) as process:
                 has_expired = threading.Event()
 

@@ -22,7 +22,7 @@ from typing import BinaryIO, Literal
 from hivemind.boundary import Unreadable, boundary
 from hivemind.config import LimitsConfig
 from hivemind.frozen import frozen
-from hivemind.fs import sockets
+from hivemind.fs import flush_postponed, sockets
 from hivemind.guarded import GuardedCommand
 from hivemind.sandbox import has_sandbox, sandbox_command
 from hivemind.taskrun.bounded_output import BoundedOutput
@@ -93,6 +93,7 @@ def start_lines(
     if boxed:
         argv = sandbox_command(argv, folder, None, dict.fromkeys(readable, False), home=home, network=network)
     timeout_s = timeout_s or limits.wall_s
+    flush_postponed()
     process = GuardedCommand(
         argv, folder=folder, environment=_environment(home), cpu_s=math.ceil(max(limits.cpu_s, timeout_s)),
         memory_bytes=limits.memory_mb << 20,

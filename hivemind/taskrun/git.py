@@ -85,6 +85,7 @@ class Repository:
         for hooks. Raises UserError, OSError for a full disk."""
         argv = ["git", "-C", os.fspath(checkout or self.common), *(os.fspath(word) for word in words)]
         own_environment = {"GIT_CONFIG_NOSYSTEM": "0"} if checkout else self._environment
+        fs.flush_postponed()
         try:
             process = subprocess.run(
                 argv, env=git_environment({**own_environment, **environment}), input=stdin, capture_output=True,
@@ -281,6 +282,7 @@ def run_git(
     """Run git and return its output. A persistent lock on a task's refs was left by a killed git process, and is removed."""
     argv = ["git", *(os.fspath(word) for word in words)]
     source: dict[str, object] = {"input": stdin} if isinstance(stdin, str) else {"stdin": stdin}
+    fs.flush_postponed()
     for remaining_tries in reversed(range(_TRIES)):
         try:
             process = subprocess.run(

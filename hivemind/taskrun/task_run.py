@@ -85,7 +85,7 @@ class TaskRun:
     @cached_property
     def conversation(self) -> Conversation:
         """The task's conversation, read at the first access."""
-        records = list(open_log(self._folder, durable=False).records())
+        records = list(open_log(self._folder).records())
         self._account = Account(records)
         return Conversation(records, self._write, self.agent)
 
@@ -95,7 +95,7 @@ class TaskRun:
         if self.is_landing:
             self._hive.tasks.active.log_late(self.task.id, *records)
         elif self.is_ended:
-            open_log(self._folder, durable=False).append(*records, separate_lines=True)
+            open_log(self._folder).append(*records, separate_lines=True)
         else:
             if durable:  # cards are on the disk before a mind refers to them
                 self.trail.sync()
@@ -105,7 +105,7 @@ class TaskRun:
                 folder = ended_folder(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in record for record in records):
                     raise
-                open_log(folder, durable=False).append(*records, separate_lines=True)
+                open_log(folder).append(*records, separate_lines=True)
         for record in records:
             self._account.book(record)
 
@@ -248,7 +248,8 @@ class TaskRun:
             arguments = json.dumps(mask_values(dict(result.call.arguments)), ensure_ascii=False, default=str)
             actions.append((result.call.tool, f"{arguments[:_TRACED_CHARS]}{outcome}"))
         if actions:
-            self.trail.trace(actions, step.id if step and self.lost_lease() is None else None)
+            finished = [planned for planned in self.steps() if planned.step.status == "done"]
+            self.trail.trace(actions, step.id if step and self.lost_lease() is None else None, finished)
 
     # The plan
 
@@ -370,10 +371,6 @@ class TaskRun:
 
     # Findings
 
-    def step_finished(self, step: PlannedStep) -> None:
-        self.lease = None  # closing the step has ended the lease
-        self.trail.close_step(step.id)
-
     def findings(self) -> list[StepReport]:
         """Return the outcome of each step, in order, from the graph and the outputs of commands."""
         return [self._finding(step) for step in self.steps()]
@@ -411,7 +408,8 @@ class TaskRun:
         )
 
     def citations(self) -> list[Citation]:
-        return [citation for finding in self.findings() for citation in finding.citations]
+        cards = (card for step in self.steps() for card in self.trail.cards_of(step.id))
+        return [card.citation for card in cards if card.citation is not None]
 
     def draft(self, answer: str) -> str:
         """Return the current text of result.md with the agent's answer, without steps that have no outcome yet."""
@@ -442,7 +440,8 @@ class TaskRun:
             if step.is_implicit and step.step.status == "open":
                 authority = self.step_authority(step.id)
                 self._hive.steps.done(step.id, evidence=[], confirm=step.step.missing_checkpoints(), **authority)
-                self.step_finished(step)
+                self.lease = None  # closing the step has ended it
+        self.trail.add_steps(self.steps())
         self.trail.publish_all()
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # the text may have been edited meanwhile
@@ -551,6 +550,7 @@ class TaskRun:
     def _save_graph(self) -> None:
         """Write the graph of the failed task. If the graph itself cannot be written, the task must still fail."""
         try:
+            self.trail.add_steps(self.steps())
             self.trail.save()
         except (HivemindError, OSError) as error:
             _log.warning("task %s: graph.json could not be written: %s", self.task.id, error)

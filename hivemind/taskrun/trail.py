@@ -60,11 +60,18 @@ class TaskTrail:
         return {step: self._authority(step)["generation"] for step in steps}
 
     def add_steps(self, steps: Sequence[PlannedStep]) -> None:
-        """Add the task and its steps to the graph. Existing nodes stay unchanged."""
+        """Add the task and its steps to the graph, and close the nodes of steps that are done."""
+        if all(self._has_current_node(step) for step in steps):
+            return
         with self.store.change(self.agent) as graph:
             for step in steps:
-                if self.subtask(step.id) is None:
-                    self._ensure_subtask(graph, step)
+                node = self.subtask(step.id) or (None if step.is_implicit else self._ensure_subtask(graph, step))
+                if node is not None and step.step.status == "done" and node.status != "closed":
+                    graph.update_node(node.node_id, status="closed")
+
+    def _has_current_node(self, step: PlannedStep) -> bool:
+        node = self.subtask(step.id)
+        return step.is_implicit if node is None else step.step.status != "done" or node.status == "closed"
 
     def ensure_root(self, graph: ReasoningGraph) -> ReasoningNode:
         """Return the task node of this task's graph (or of a copy of it); add it if it is missing."""
@@ -134,13 +141,6 @@ class TaskTrail:
         with self.store.change(self.agent) as graph:
             graph.add_link(src, dst, relation)
             self._has_new_cards = True
-
-    def close_step(self, step_id: str) -> None:
-        """Close the step's node."""
-        with self.store.change(self.agent) as graph:
-            for node in graph.by_step(step_id):
-                if node.kind is NodeKind.SUBTASK and node.status != "closed":
-                    graph.update_node(node.node_id, status="closed")
 
     def withdraw(self, step_id: str, cards: Sequence[int]) -> None:
         """Mark quotes of a step as rejected; the nodes stay in the graph. Reopen the step's node if no quote is left."""
@@ -212,9 +212,11 @@ class TaskTrail:
         copies = (graph.nodes[link.src] for link in graph.links_to(draft.node_id, "supports"))
         return any(copy.meta.get("origin", {}).get("node") == draft.node_id for copy in copies)
 
-    def trace(self, actions: Iterable[tuple[str, str]], step_id: str | None) -> None:
-        """Add actions (kind, text) to the trace."""
-        self.store.add_traces(actions, agent_id=self.agent, lane=self.lane, step=step_id)
+    def trace(self, actions: Iterable[tuple[str, str]], step_id: str | None, finished: Sequence[PlannedStep]) -> None:
+        """Add actions (kind, text) to the trace, and close the nodes of finished steps."""
+        with self.store.change(self.agent):
+            self.add_steps(finished)
+            self.store.add_traces(actions, agent_id=self.agent, lane=self.lane, step=step_id)
 
     def sync(self) -> None:
         """Sync new cards to the disk, before a write elsewhere refers to them."""
@@ -223,8 +225,15 @@ class TaskTrail:
             self._has_new_cards = False
 
     def save(self) -> None:
-        """Write graph.json: the whole graph, for people and other programs."""
-        self.store.save_snapshot()
+        """Write graph.json: the whole graph, for people and other programs. The log of a graph that has only steps is not synced:
+        the journal has them, too."""
+        graph = self.store.graph
+        has_more = any(not self._is_step(node) and node is not graph.root for node in graph.nodes.values())
+        self.store.save_snapshot(sync=has_more or bool(self.store.notes()))
+
+    @staticmethod
+    def _is_step(node: ReasoningNode) -> bool:
+        return node.kind is NodeKind.SUBTASK and node.step is not None
 
     @staticmethod
     def _is_card(node: ReasoningNode) -> bool:

@@ -201,7 +201,7 @@ class TranscriptReader:
 
     def read(self, folder: Path) -> Transcript:
         """Return the transcript of the task in that folder; empty for a file in the inbox."""
-        new_log = open_log(folder, durable=False)
+        new_log = open_log(folder)
         log = self._log = self._log or new_log
         log.path = new_log.path
         records = log.read() if folder.is_dir() else []

@@ -323,7 +323,7 @@ class Worktrees:
     def put_down(self) -> None:
         """Commit what is left over, and leave the worktrees to the agent's next task. If the task is over, delete its refs, and
         branches without commits. A failure is logged, and left to the doctor."""
-        is_open = self._is_open(self._task.id)
+        is_open = bool(self.recorded) and self._is_open(self._task.id)
         for worktree in self.recorded:
             with _logged(f"task {self._task.id}"):
                 if worktree.path.parent.is_dir():

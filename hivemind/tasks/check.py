@@ -35,9 +35,9 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
                 yield CheckFinding(path, f"has no {_ERROR} with the reason", mend, note=True)
 
 
-def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
+def check_log(folder: Path, aside: Aside) -> Iterator[CheckFinding]:
     """Yield what is wrong with a task's log: it is damaged, of another version, or its last line is torn."""
-    log = open_log(folder, durable=durable)
+    log = open_log(folder)
     path = Path(log.path)
     try:
         next(log.records(), None)

@@ -39,27 +39,27 @@ class ClaimedTasks:
         self._listing = listing
         self._claims = claims
         self._records = settings.records
-        self._durable, self._clock, self._outbox = settings.durable, settings.clock, settings.outbox
+        self._clock, self._outbox = settings.clock, settings.outbox
         self._logs = logs
 
-    def close(self, task: Task, outcome: Outcome, text: str) -> Path:
-        """Write result.md or error.md and move the task to done/ or failed/. Return the new folder."""
+    def close(self, task: Task, outcome: Outcome, text: str) -> tuple[Path, TaskRecord]:
+        """Write result.md or error.md and move the task to done/ or failed/. Return the new folder and the record."""
         name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
         end = strip_controls(mask(text)).encode()
         try:
             with self._claimed_record(task) as record:
                 if record.parked is not None:
                     self._save(task, record, parked=None)
-                self._logs.seal(task)
                 self._records.announce_end(task.id, end)
+                self._logs.seal(task)
                 self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
-                write(task.path / name, end, durable=self._durable)
+                write(task.path / name, end)
                 crash_point("tasks.close.written")
-                target = move_task(self._layout, task.path, place, durable=self._durable)
+                target = move_task(self._layout, task.path, place, record=record)
                 crash_point("tasks.close.moved")
                 self._forget(task.id)
-                return target
+                return target, record
         except TaskMoved as moved:
             late_result = self._keep_late_result(task, name, end)
             raise TaskMoved(moved.message, location=task.id, late_result=late_result) from None
@@ -192,16 +192,16 @@ class ClaimedTasks:
             with suppress(FileNotFoundError), hold(folder, wait=True):
                 record = load_sound(folder)
                 if record is not None and record.claim is not None and record.claim.agent == LANDING:
-                    open_log(folder, durable=False).append(*records, separate_lines=True)
+                    open_log(folder).append(*records, separate_lines=True)
                 return
 
     def fail_active(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/, even while an agent works on it. Later writes of that agent are refused."""
         with hold(path, wait=True):
             remove_ends(path)
-            write(path / OUTCOME_FILES["failed"], strip_controls(mask(reason)), durable=self._durable)
+            write(path / OUTCOME_FILES["failed"], strip_controls(mask(reason)))
             crash_point("tasks.cancel.written")
-            return move_task(self._layout, path, self._layout.failed, durable=self._durable)
+            return move_task(self._layout, path, self._layout.failed)
 
     @contextmanager
     def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
@@ -245,8 +245,8 @@ class ClaimedTasks:
             attempts = folder / ATTEMPTS
             late = attempts / free_name(f"late-{task.owner}", set(names_in(attempts)).__contains__)
             try:
-                make_folder(late, durable=self._durable)
-                write(late / name, end, durable=self._durable)
+                make_folder(late)
+                write(late / name, end)
             except FileNotFoundError:
                 continue  # moved meanwhile
             return late

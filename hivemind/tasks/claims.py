@@ -52,7 +52,6 @@ class Claims:
         self._builder = TaskBuilder(settings, self.drops)
         self._reader = reader
         self._records = settings.records
-        self._durable = settings.durable
         self._recovered: set[str] = set()
 
     def claim(
@@ -226,8 +225,8 @@ class Claims:
         """Move a task from active/ to failed/ because its folder has a problem. Return its new folder."""
         remove_ends(path)
         self._settings.outbox.put("failed", path.name, None, None)
-        write(path / "error.md", error_report(path.name, problem, "could not go on"), durable=self._durable)
-        target = move_task(self._layout, path, self._layout.failed, durable=self._durable)
+        write(path / "error.md", error_report(path.name, problem, "could not go on"))
+        target = move_task(self._layout, path, self._layout.failed)
         self._records.note_failure(path.name, agent, str(problem))
         return target
 
@@ -270,6 +269,6 @@ class Claims:
             for name, place in zip(ENDS, (self._layout.failed, self._layout.done), strict=True):
                 end = path / name
                 if end.is_file() and not end.is_symlink() and self._records.is_announced(path.name, end.read_bytes()):
-                    return move_task(self._layout, path, place, durable=self._durable)
+                    return move_task(self._layout, path, place)
             remove_ends(path)
             return self.drops.put_back(path)

@@ -12,7 +12,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
-from hivemind.fs import crash_point, fsync_folder, make_folder, move
+from hivemind.fs import crash_point, fsync_folder, is_durable, make_folder, move
 from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, read_open
 from hivemind.tasks.folder import free_name
 from hivemind.tasks.half_written import stat_at_rest
@@ -48,7 +48,6 @@ class DropClaims:
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._reader = reader
         self._queue = queue
-        self._durable = settings.durable
         self._agent_folders: dict[str, str] = {}
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
@@ -129,7 +128,7 @@ class DropClaims:
                 return target not in self._claimed_paths and os.lstat(target).st_ino == queued.ino
             if not os.path.lexists(source):
                 return False
-            make_folder(os.path.dirname(target), durable=self._durable)  # someone removed the folder
+            make_folder(os.path.dirname(target))  # someone removed the folder
             return self._rename_drop(source, target, queued)
         self._claimed_paths.add(target)
         return True
@@ -140,9 +139,8 @@ class DropClaims:
         Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
         agent's folder.
         """
-        if self._durable:
+        if is_durable(self._inbox_path):
             fsync_folder(self.folder(agent))
-            fsync_folder(self._inbox_path)
 
     def put_back(self, path: str | Path) -> Path:
         """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""
@@ -151,7 +149,7 @@ class DropClaims:
         while True:
             target = inbox / (free_name(stem, lambda candidate: os.path.lexists(inbox / (candidate + ending))) + ending)
             try:
-                move(path, target, durable=self._durable)
+                move(path, target)
             except FileExistsError:
                 continue  # the name was taken meanwhile
             self.let_go(path)
@@ -166,7 +164,7 @@ class DropClaims:
         folder = self._agent_folders.get(agent)
         if folder is None:
             folder = self._agent_folders[agent] = os.path.join(self._layout.claimed, agent)
-            make_folder(folder, durable=self._durable)
+            make_folder(folder)
         return folder
 
 

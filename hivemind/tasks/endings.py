@@ -13,7 +13,7 @@ from hivemind.names import check_name
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.folder import ended_folder, hold, is_open, move_task, set_aside
-from hivemind.tasks.record import load_sound
+from hivemind.tasks.record import TaskRecord, load_sound
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import Task, TaskState
 
@@ -23,7 +23,6 @@ class Endings:
 
     def __init__(self, settings: Settings, claims: Claims, active: ClaimedTasks) -> None:
         self._layout = settings.layout
-        self._durable = settings.durable
         self._claims = claims
         self._active = active
 
@@ -32,15 +31,15 @@ class Endings:
 
         Raises TaskMoved if the claim is over; the late result is then kept in `attempts/`.
         """
-        folder = self._active.close(task, "done", result)
-        self._cancel_subtasks(folder, f"{task.id} is done without it")
+        folder, record = self._active.close(task, "done", result)
+        self._cancel_subtasks(record, f"{task.id} is done without it")
         return folder
 
     def fail(self, task: Task, reason: str) -> Path:
         """Write error.md with the reason, move the task to failed/ and cancel its open subtasks, as `finish` does."""
         text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
-        folder = self._active.close(task, "failed", text)
-        self._cancel_subtasks(folder, f"{task.id} has failed")
+        folder, record = self._active.close(task, "failed", text)
+        self._cancel_subtasks(record, f"{task.id} has failed")
         return folder
 
     def retry(self, task_id: str) -> Path:
@@ -50,7 +49,7 @@ class Endings:
             message = "no failed or finished task has that id"
             raise UserError(message, location=task_id, remedy="see: hivemind task list")
         try:
-            move(place, self._layout.inbox / task_id, durable=self._durable)
+            move(place, self._layout.inbox / task_id)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.inbox / task_id)
             message = "a drop of that name waits already"
@@ -76,18 +75,18 @@ class Endings:
         if place is None:
             raise UserError("is not over", location=task_id)
         with hold(place, wait=True):
-            set_aside(place, durable=self._durable)
-            write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
+            set_aside(place)
+            write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")))
             if place.parent.name == TaskState.FAILED:
                 return place
-            return move_task(self._layout, place, self._layout.failed, durable=self._durable)
+            return move_task(self._layout, place, self._layout.failed)
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
         """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
         task_id = check_name(task_id, "task id")
         explanation = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
         target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
-        self._cancel_subtasks(target, f"{task_id} was cancelled")
+        self._cancel_subtasks(load_sound(target), f"{task_id} was cancelled")
         return target
 
     def _cancel(self, task_id: str, error: str) -> Path:
@@ -97,10 +96,9 @@ class Endings:
             raise UserError("is over already", location=task_id, remedy="see: hivemind task show")
         return self._claims.reject_waiting(task_id, error)
 
-    def _cancel_subtasks(self, folder: Path, reason: str) -> None:
+    def _cancel_subtasks(self, record: TaskRecord | None, reason: str) -> None:
         """Cancel the open subtasks on record. Any other subtask ends when it is claimed, or when its agent checks the
         parent."""
-        record = load_sound(folder)
         if record is None or record.claim is None:
             return
         for task_id in (subtask_id for ids in record.kept.get("subtasks", {}).values() for subtask_id in ids):

@@ -14,7 +14,7 @@ from typing import Any
 
 from hivemind import fs
 from hivemind.errors import UserError
-from hivemind.fs import Log, crash_point, fsync_folder, make_folder, move, write
+from hivemind.fs import Log, crash_point, fsync_folder, is_durable, make_folder, move, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
@@ -130,9 +130,9 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
 # its contents
 
 
-def open_log(folder: Path, *, durable: bool) -> Log:
-    """Return the log of a task's conversation. If it is durable, lines appended with `sync_now` survive a power cut."""
-    return Log(folder / LOG, "messages", 1, durable=durable, lazy=True)
+def open_log(folder: Path) -> Log:
+    """Return the log of a task's conversation. In a durable hive, lines appended with `sync_now` survive a power cut."""
+    return Log(folder / LOG, "messages", 1, lazy=True)
 
 
 def text_file(record: TaskRecord) -> str:
@@ -204,7 +204,7 @@ def _worker(agent: str, state: TaskState, kept: Mapping[str, Any]) -> str:
     return str(kept[LANDING]["agent"]) if landed and LANDING in kept else agent
 
 
-def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
+def move_task(layout: Layout, folder: Path, place: Path, record: TaskRecord | None = None) -> Path:
     """Move a task's folder to `place` and return its new path. If the name is taken in `place`, the folder gets a
     number, and the task's log says so.
 
@@ -213,26 +213,28 @@ def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Pa
     target = place / folder.name
     while True:
         try:
-            move(folder, target, durable=durable)
+            move(folder, target)
         except FileExistsError:
             taken_path = layout.relative(target)
             target = place / free_name(folder.name, lambda candidate: os.path.lexists(place / candidate))
             reason = f"{taken_path} exists already: this task goes to {layout.relative(target)}"
-            open_log(folder, durable=durable).append({"event": "task.renamed", "why": reason}, sync_now=True)
+            open_log(folder).append({"event": "task.renamed", "why": reason}, sync_now=True)
         else:
-            wake_parent(layout, target)
+            wake_parent(layout, record or load_sound(target))
             return target
 
 
-def wake_parent(layout: Layout, folder: Path) -> None:
-    """After a task's end, wake the agent that works on the task's parent, because that agent may be waiting."""
-    record = load_sound(folder)  # a damaged one is reported where it is opened; the parent's agent looks again later
+def wake_parent(layout: Layout, record: TaskRecord | None) -> None:
+    """After a task's end, wake the agent that works on the task's parent, because that agent may be waiting.
+
+    Without a sound record, the parent's agent looks again later.
+    """
     parent = None if record is None or record.parent is None else load_sound(layout.active / record.parent)
     if parent is not None and parent.claim is not None:
         ring(layout.doorbells, parent.claim.agent)
 
 
-def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | None = None) -> None:
+def set_aside(folder: Path, *, before: Callable[[], object] | None = None) -> None:
     """Move the files of an ended attempt to `attempts/<n>/`. First copy the record to that folder and call `before`,
     which may replace the record.
 
@@ -243,16 +245,16 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
         raise TaskProblem("is not a folder of the task", location=attempts, remedy="take it away")
     target = attempts / str(_attempt_number(attempts))
-    make_folder(target, durable=durable)
+    make_folder(target)
     if not (target / RECORD).exists():
-        write(target / RECORD, (folder / RECORD).read_bytes(), durable=durable)
+        write(target / RECORD, (folder / RECORD).read_bytes())
     if before is not None:
         before()
     for name in (*_OF_AN_ATTEMPT, *ENDS):
         if os.path.lexists(folder / name):
             move(folder / name, target / name, durable=False)
             crash_point("tasks.retry.moved")
-    if durable:
+    if is_durable(folder):
         fsync_folder(target)
         fsync_folder(attempts)
         fsync_folder(folder)

@@ -12,7 +12,18 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 from hivemind.frontmatter import parse, split
 from hivemind.frozen import frozen
-from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make_folder, move, remove_tree, write
+from hivemind.fs import (
+    Lock,
+    copy_tree,
+    crash_point,
+    create,
+    fsync_folder,
+    is_durable,
+    make_folder,
+    move,
+    remove_tree,
+    write,
+)
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
@@ -93,7 +104,7 @@ def _title(content: bytes) -> str:
         raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
 
 
-def _attach(folder: Path, files: list[Attachment], *, durable: bool) -> None:
+def _attach(folder: Path, files: list[Attachment]) -> None:
     if not files:
         return
     folder.mkdir()
@@ -101,12 +112,12 @@ def _attach(folder: Path, files: list[Attachment], *, durable: bool) -> None:
         path = Path(attachment[0] if isinstance(attachment, tuple) else attachment)
         target = folder / free_name(path.name, lambda name: os.path.lexists(folder / name))
         if isinstance(attachment, tuple):
-            write(target, attachment[1], durable=durable)
+            write(target, attachment[1])
         elif path.is_dir():
             copy_tree(path, target)
         else:
-            write(target, path.read_bytes(), durable=durable)
-    if durable:
+            write(target, path.read_bytes())
+    if is_durable(folder):
         fsync_folder(folder)
 
 
@@ -134,7 +145,6 @@ class Inbox:
     def __init__(self, settings: Settings) -> None:
         self._layout = settings.layout
         self._max_bytes = settings.reader.max_bytes
-        self._durable = settings.durable
 
     def add(
         self,
@@ -169,8 +179,8 @@ class Inbox:
                     raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", location=task_id)
                 try:
                     if comes_again:
-                        make_folder(self._layout.schedule, durable=self._durable)
-                        create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
+                        make_folder(self._layout.schedule)
+                        create(self._layout.schedule / f"{task_id}.md", content)
                         return task_id
                     self._put(task_id, content, TaskRecord(by, parent, kept=dict(kept)), copies, files)
                 except FileExistsError:
@@ -201,7 +211,7 @@ class Inbox:
         self, task_id: str, content: bytes, record: TaskRecord, copies: list[Attachment], files: Mapping[str, bytes]
     ) -> None:
         if record == TaskRecord() and not copies and not files:
-            create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
+            create(self._layout.inbox / f"{task_id}.md", content)
             crash_point("tasks.add.dropped")
             return
         folder = self._layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
@@ -209,14 +219,14 @@ class Inbox:
         folder.mkdir()
         try:
             for name, inside in files.items():
-                make_folder((folder / name).parent, durable=self._durable)
-                create(folder / name, inside, durable=self._durable)
-            write(folder / "task.md", content, durable=self._durable)
-            _attach(folder / "attachments", copies, durable=self._durable)
+                make_folder((folder / name).parent)
+                create(folder / name, inside)
+            write(folder / "task.md", content)
+            _attach(folder / "attachments", copies)
             record = replace(record, inode=folder.stat().st_ino)
-            write(folder / RECORD, record.encode(), durable=self._durable)
+            write(folder / RECORD, record.encode())
             crash_point("tasks.add.written")
-            move(folder, self._layout.inbox / task_id, durable=self._durable)
+            move(folder, self._layout.inbox / task_id)
             crash_point("tasks.add.dropped")
         except BaseException:
             remove_tree(folder)

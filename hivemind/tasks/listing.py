@@ -110,7 +110,7 @@ class Listing:
         folder = self.get(task_id).path
         if not folder.is_dir():  # a file in the inbox
             return iter(())
-        return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
+        return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt)).records()
 
     def kept_values(self, task_id: str) -> Mapping[str, Any]:
         """Return the values that the runtime keeps with a task, in any state.

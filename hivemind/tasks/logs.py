@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_file
+from hivemind.fs import Log, fsync_file, is_durable
 from hivemind.tasks.folder import LOG, open_log
 from hivemind.tasks.task import Task
 
@@ -17,15 +17,14 @@ _GRAPH = "graph.json"
 
 
 class TaskLogs:
-    def __init__(self, *, durable: bool) -> None:
-        self._durable = durable
+    def __init__(self) -> None:
         self._logs: dict[str, Log] = {}
         self._file_stats: dict[str, tuple[int, ...] | None] = {}  # after this process's last write
 
     def follow(self, task: Task) -> Task:
         """Note the stat of a task's log, to detect later changes by other programs. Return the task."""
         if task.id not in self._logs:
-            self._logs[task.id] = open_log(task.path, durable=self._durable)
+            self._logs[task.id] = open_log(task.path)
         self._file_stats[task.id] = _stamp(task.path / LOG)
         return task
 
@@ -45,16 +44,17 @@ class TaskLogs:
     def seal(self, task: Task) -> None:
         """Make the conversation and graph complete and durable before the task ends. Nothing is written to them later.
 
-        A line that a power cut has torn is set aside. The files' names become durable together with the result's.
+        A line that a power cut has torn is set aside.
         """
-        log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
+        log = self._logs.get(task.id) or open_log(task.path)
         with suppress(OSError, UserError):  # not a log: the task can end without it
-            if log.torn_bytes():
+            if (stamp := _stamp(task.path / LOG)) is not None and stamp[2] != log.size and log.torn_bytes():
                 with log.locked():
                     pass
-            log.sync(sync_name=False)
-        if self._durable and (task.path / _GRAPH).is_file():
-            fsync_file(task.path / _GRAPH)
+            log.sync()
+        if is_durable(task.path):
+            with suppress(OSError, UserError):  # a task may have none
+                fsync_file(task.path / _GRAPH)
 
     def forget(self, task_id: str) -> None:
         self._logs.pop(task_id, None)

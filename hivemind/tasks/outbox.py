@@ -63,8 +63,8 @@ class Outbox:
     """The notices in `.hive/outbox/` of one hive. `events` lists the events to report for tasks that do not list their
     own."""
 
-    def __init__(self, layout: Layout, events: Collection[str], *, durable: bool) -> None:
-        self._layout, self._events, self._durable = layout, events, durable
+    def __init__(self, layout: Layout, events: Collection[str]) -> None:
+        self._layout, self._events = layout, events
 
     def put(
         self, event: Outcome, task: str, record: TaskRecord | None, events: Collection[str] | None, reason: str = ""
@@ -73,9 +73,9 @@ class Outbox:
         made_by_hand = record is None or (record.maker == HUMAN and record.parent is None)
         if not made_by_hand or event not in (self._events if events is None else events):
             return
-        make_folder(self._layout.outbox, durable=self._durable)
+        make_folder(self._layout.outbox)
         notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), reason)
-        save_dataclass(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
+        save_dataclass(self._path(notice), _KIND, _VERSION, notice)
 
     @property
     def count(self) -> int:
@@ -107,8 +107,8 @@ class Outbox:
     def tell(self, notice: Notice, way: str, telling: Telling) -> None:
         """Record a delivery by the channel `way`, in a sub-folder: a change of the outbox itself means a new notice."""
         path = self._path(notice, way)
-        make_folder(path.parent, durable=self._durable)
-        save_dataclass(path, _TELLING, _VERSION, telling, durable=self._durable)
+        make_folder(path.parent)
+        save_dataclass(path, _TELLING, _VERSION, telling)
 
     def done(self, notice: Notice) -> None:
         """Remove a notice that was sent, unless a newer notice of that event has replaced it."""

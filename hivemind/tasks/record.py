@@ -23,7 +23,7 @@ from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import write
+from hivemind.fs import is_durable, write
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
@@ -163,9 +163,8 @@ class Records:
     disk has one of these two digests.
     """
 
-    def __init__(self, journal: Journal | None, *, durable: bool) -> None:
+    def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
-        self._durable = durable
         self._own_digests: dict[str, str] = {}
         self._last_written: tuple[TaskRecord | None, str] = None, ""  # the last record without an id, and its digest
         self._known_records: dict[str, tuple[str, TaskRecord]] = {}
@@ -173,7 +172,7 @@ class Records:
     def write(self, folder: Path, record: TaskRecord) -> None:
         """Write the record of a task that has no id yet. `note_claim` later writes the event to the journal."""
         raw = record.encode()
-        write(folder / RECORD, raw, durable=self._durable)
+        write(folder / RECORD, raw)
         self._last_written = record, _digest(raw)
 
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **payload: object) -> None:
@@ -181,7 +180,7 @@ class Records:
         raw = record.encode()
         now, before = _digest(raw), _digest(self._bytes(folder))
         self._append_event(event, task_id=folder.name, record=now, before=before, **payload)
-        write(folder / RECORD, raw, durable=self._durable)
+        write(folder / RECORD, raw)
         self._own_digests[folder.name] = now
 
     def note_claim(self, task_id: str, record: TaskRecord, title: str) -> None:
@@ -264,7 +263,7 @@ class Records:
     def _may_be_newer(self, folder: Path) -> bool:
         """Check whether the record may be newer than the journal: without durable writes, a power cut may have removed
         events."""
-        if self._durable:
+        if is_durable(folder):
             return False
         try:
             written_at = os.stat(folder / RECORD).st_mtime

@@ -67,7 +67,7 @@ class _ScheduleState:
 class Schedule:
     def __init__(self, settings: Settings, zone: str, inbox: Inbox) -> None:
         self._layout, self._zone, self._inbox = settings.layout, zone, inbox
-        self._max_bytes, self._durable = settings.reader.max_bytes, settings.durable
+        self._max_bytes = settings.reader.max_bytes
 
     def look(self, now: datetime) -> list[ScheduledTask]:
         """Return the tasks of the schedule, sorted by file name. No file is written."""
@@ -84,7 +84,7 @@ class Schedule:
         """
         if not self._files():
             return [], None
-        make_folder(self._layout.locks, durable=self._durable)
+        make_folder(self._layout.locks)
         with Lock(self._layout.locks / "schedule.lock"):
             try:
                 before = self._load_state()
@@ -154,7 +154,7 @@ class Schedule:
         front_matter = {key: field for key, field in fields.items() if key not in schedule_keys}
         try:
             content = compose({**front_matter, "id": task_id}, task.text)
-            create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
+            create(self._layout.inbox / f"{task_id}.md", content)
         except FileExistsError:
             return []
         crash_point("tasks.schedule.dropped")
@@ -190,4 +190,4 @@ class Schedule:
         return load_dataclass(_ScheduleState, self._layout.schedule_record, _KIND, _VERSION) or _ScheduleState({})
 
     def _save_state(self, state: _ScheduleState) -> None:
-        save_dataclass(self._layout.schedule_record, _KIND, _VERSION, state, durable=self._durable)
+        save_dataclass(self._layout.schedule_record, _KIND, _VERSION, state)

@@ -23,7 +23,6 @@ class Settings:
     reader: TextReader
     records: Records
     agents: Callable[[], Mapping[str, str | None]]
-    durable: bool
     settle_ms: float
     grace_s: float
     clock: Callable[[], datetime]

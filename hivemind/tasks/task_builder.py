@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.fs import crash_point, fsync_file, fsync_folder, make_folder, move, write
+from hivemind.fs import crash_point, fsync_file, fsync_folder, is_durable, make_folder, move, write
 from hivemind.masking import strip_controls
 from hivemind.tasks.drop import attachments, dropped_text, id_of, read_regular
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
@@ -50,7 +50,6 @@ class TaskBuilder:
         self._drops = drops
         self._records = settings.records
         self._reader = settings.reader
-        self._durable = settings.durable
 
     def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         """Make the task's folder in active/ and return the task. Return None if the drop went to failed/, to the
@@ -91,9 +90,9 @@ class TaskBuilder:
 
     def _put_into_schedule(self, drop: ClaimedDrop) -> None:
         """Move a file with `every:` to the schedule. Raises TaskProblem if its name is taken there."""
-        make_folder(self._layout.schedule, durable=self._durable)
+        make_folder(self._layout.schedule)
         try:
-            move(drop.path, self._layout.schedule / drop.name, durable=self._durable)
+            move(drop.path, self._layout.schedule / drop.name)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.schedule / drop.name)
             message = f"{taken_path} exists already"
@@ -163,7 +162,7 @@ class TaskBuilder:
             record = replace(record, notes=changes(old_record, raw), said=said, kept=kept, trace=trace)
             record = replace(record, parent=None) if apart else record  # a person retries it without its parent
             before = partial(self._save, folder, record) if was_claimed else None
-            set_aside(folder, durable=self._durable, before=before)
+            set_aside(folder, before=before)
         files = folder / FILES if was_claimed else folder
         paths, passed_over = attachments(files, text, self._layout.root, self._settings.roots)
         names = tuple(f"{FILES}/{os.path.relpath(path, files)}" for path in paths)
@@ -177,7 +176,7 @@ class TaskBuilder:
                 move(build / FILES / name, build / target, durable=False)
         remove(build / FILES / RECORD)  # the new record has its content
         crash_point("tasks.claim.emptied")
-        if self._durable:
+        if is_durable(build):
             fsync_folder(build / FILES)
 
     def _record(
@@ -266,7 +265,7 @@ class TaskBuilder:
         return free_name(name, lambda candidate: folder_of(self._layout, candidate) is not None)
 
     def _sync_files(self, folder: Path, *names: str) -> None:
-        if self._durable:
+        if is_durable(folder):
             for name in names:
                 with suppress(FileNotFoundError):  # a copy for people, who may remove it
                     fsync_file(folder / name)
@@ -275,7 +274,7 @@ class TaskBuilder:
     def _publish(self, build: Path, target: Path) -> Path:
         move(build, target, durable=False)
         crash_point("tasks.claim.published")
-        if self._durable:
+        if is_durable(target):
             fsync_folder(target.parent)
         return target
 
@@ -312,7 +311,7 @@ class TaskBuilder:
             if record is None:
                 self._write(folder, TaskRecord(source=folder.name))
             elif has_ended(folder):
-                set_aside(folder, durable=False)
+                set_aside(folder)
         remove(folder / "error.md")
 
     def _move_to_failed(self, folder: Path, task_id: str, *, is_reported: bool = True) -> Path:
@@ -326,7 +325,7 @@ class TaskBuilder:
                 target = self._publish(folder, self._layout.failed / free)
             except FileExistsError:
                 continue  # taken meanwhile
-            wake_parent(self._layout, target)
+            wake_parent(self._layout, record)
             return target
 
     # after a crash
@@ -343,7 +342,7 @@ class TaskBuilder:
             if name in (RECORD, "error.md") or name.startswith("."):
                 continue
             back = free_name(source or name, lambda candidate: os.path.lexists(folder / candidate))
-            move(build / name, folder / back, durable=self._durable)
+            move(build / name, folder / back)
         for name in os.listdir(build):
             os.unlink(build / name)
         os.rmdir(build)
@@ -355,9 +354,9 @@ class TaskBuilder:
             if not os.path.lexists(dropped_folder / RECORD) and dropped_record != TaskRecord():
                 self._records.write(dropped_folder, replace(dropped_record, source=record.source))
             if os.path.lexists(build / text_file(record)):
-                move(build / text_file(record), dropped_folder / record.name, durable=self._durable)
+                move(build / text_file(record), dropped_folder / record.name)
         if os.path.lexists(build / ATTEMPTS):
-            move(build / ATTEMPTS, dropped_folder / ATTEMPTS, durable=self._durable)
+            move(build / ATTEMPTS, dropped_folder / ATTEMPTS)
 
 
 def _check_dependencies(drop: ClaimedDrop, parsed_task: ParsedTask) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.coordination import Journal
-from hivemind.fs import CrashCount, is_settled, make_folder
+from hivemind.fs import CrashCount, is_settled, make_folder, set_durability
 from hivemind.layout import Layout
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
@@ -61,17 +61,18 @@ class Tasks:
         journal: Journal | None = None,
         has_lander: bool = True,
     ) -> None:
+        set_durability(layout.root, durable=durable)
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
         for folder in () if layout.read_only else folders:
-            make_folder(folder, durable=durable)
+            make_folder(folder)
         self._crashes = CrashCount(layout.reading, read_only=layout.read_only)
-        self.outbox = Outbox(layout, tell_of, durable=durable)
+        self.outbox = Outbox(layout, tell_of)
         text_reader = TextReader(self._crashes, max_bytes, has_lander=has_lander)
         settings = Settings(
-            layout, text_reader, Records(journal, durable=durable), agents, durable, settle_ms,
+            layout, text_reader, Records(journal), agents, settle_ms,
             grace_s, clock, roots, settled, rename, ask_about_files, self.outbox, local_hives,
         )  # fmt: skip
-        logs = TaskLogs(durable=durable)
+        logs = TaskLogs()
         reader = DropReader(settings)
         self.inbox = Inbox(settings)
         self._queue = QueueCache(settings, reader)

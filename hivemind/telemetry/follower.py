@@ -50,7 +50,7 @@ class OpenTask:
     """An open task: its log, and what it has used. `line_count` lines were read."""
 
     def __init__(self, factory: SpanFactory, folder: Path, context: TraceContext) -> None:
-        self.log, self.line_count = open_log(folder, durable=False), 0
+        self.log, self.line_count = open_log(folder), 0
         self.spans = ConversationSpans(factory, context, {"gen_ai.conversation.id": folder.name})
         self.usage: dict[str, tuple[int, int]] = {}
         self.began_at: float | None = None

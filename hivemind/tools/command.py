@@ -49,6 +49,7 @@ _INHERITED = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|
 _SEARCH_PATHS = frozenset({"PATH", "PYTHONPATH"})
 _GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull, "gc.auto": "0"}
 _NO_REPOSITORY = as_environment(_GIT)
+_HAS_PROC = os.path.isdir("/proc/self/fd")
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
@@ -113,6 +114,7 @@ def _run_in_task(
 ) -> CommandResult:  # fmt: skip
     work, config, durable = session.work, session.config, session.hive.config.durable
     start = _start_folder(session, cwd)
+    is_first = not os.path.lexists(output.parent)
     in_project = start is not None and not start.is_relative_to(work.task.files) and _may_run(session, command)
     with session.pulse.busy(config.limits.wall_s + 10), ExitStack() as stack:
         artifacts, files = (
@@ -136,7 +138,7 @@ def _run_in_task(
             )
             if work.was_moved:
                 raise TaskMoved("the command was stopped: its task was taken away", location=work.task.id)
-            if durable:
+            if durable and is_first:
                 fs.fsync_folder(work.task.path)
         except OSError as error:
             error.filename = os.fspath(output)
@@ -175,7 +177,7 @@ def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
     except OSError as error:
         raise ToolProblem(f"cannot be used as a command's folder ({error.strerror})", location=path) from None
     try:
-        yield Path(f"/proc/self/fd/{folder}") if os.path.isdir("/proc/self/fd") else path
+        yield Path(f"/proc/self/fd/{folder}") if _HAS_PROC else path
     finally:
         os.close(folder)
 
@@ -296,6 +298,7 @@ def run_program(
     if sandbox == "bwrap":
         argv = sandbox_command(argv, folder, start, roots)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
+    fs.flush_postponed()
     with open(_open_output(output), "wb") as file:
         guarded = GuardedCommand(
             argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,

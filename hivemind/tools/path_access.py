@@ -195,6 +195,7 @@ class WritableFile:
     def delete(self, session: Session) -> None:
         """Delete the file. Raises UserError."""
         with self.folder(session) as (folder, name):
+            fs.flush_postponed()
             os.unlink(name, dir_fd=folder)
             if session.hive.config.durable:
                 os.fsync(folder)

@@ -158,7 +158,7 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
         step.id, evidence=receipts, confirm=step.step.missing_checkpoints(), **authority
     )
     if session.owns(step):
-        session.work.step_finished(step)
+        session.work.lease = None  # closing the step has ended it
     return {"step": step.id, "status": updated_step.status, "warnings": list(updated_step.warnings)}
 
 

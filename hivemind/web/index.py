@@ -243,7 +243,7 @@ class PageIndex:
 
     def _records(self, folder: Path) -> Iterator[dict[str, Any]]:
         with suppress(HivemindError, OSError):
-            yield from open_log(folder, durable=False).records()
+            yield from open_log(folder).records()
 
     def _read_active(self) -> None:
         """Index the usage of those active tasks whose logs have changed."""
@@ -253,7 +253,7 @@ class PageIndex:
         for task in active_ids:
             folder = self._layout.active / task
             try:
-                log_status = os.stat(open_log(folder, durable=False).path)
+                log_status = os.stat(open_log(folder).path)
             except OSError:
                 continue
             stamp = log_status.st_size, log_status.st_mtime_ns

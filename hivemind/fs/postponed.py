@@ -1,0 +1,63 @@
+"""Flushes of shared logs, and looks at logs just read, that a thread postpones while it works by rule.
+
+The thread flushes before it makes anything else durable and before it acts outside. After a power cut an event is therefore
+on disk whenever one of its consequences is. A reader in another process flushes what it reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class _Work(threading.local):
+    is_on = False
+    flush: Callable[[], object] | None = None
+    moment = 0  # rises when others may have written
+
+
+_work = _Work()
+
+
+@contextmanager
+def postponing(*, is_on: bool = True) -> Iterator[None]:
+    """Postpone this thread's flushes and looks in the block, at most until its end. With `is_on=False`, end that for a while."""
+    outer, _work.is_on = _work.is_on, is_on
+    try:
+        if is_on:
+            _work.moment += 1
+        else:
+            flush_postponed()
+        yield
+    finally:
+        _work.is_on = outer
+        if not outer:
+            flush_postponed()
+
+
+def postpone(flush: Callable[[], object]) -> None:
+    """Call `flush` at once or, in `postponing`, in the next `flush_postponed`, in place of the last one that was postponed."""
+    if _work.is_on:
+        _work.flush = flush
+    else:
+        flush()
+
+
+def flush_postponed() -> None:
+    """Call the postponed flush. Its errors are raised, and it stays due. Called before each durable write and outside act."""
+    _work.moment += 1
+    if _work.flush is not None:
+        _work.flush()
+        _work.flush = None
+
+
+def current_moment() -> int | None:
+    """Return a number that is equal until the thread flushes, waits or writes a log; None if the thread postpones nothing."""
+    return _work.moment if _work.is_on else None
+
+
+def next_moment() -> int | None:
+    """Return the number of a new moment, for a log that the thread has just written."""
+    _work.moment += 1
+    return current_moment()
