@@ -23,7 +23,9 @@ from hivemind.agent.program import ProgramRunner, SessionLost
 from hivemind.agent.recall import answer, recall
 from hivemind.agent.reporter import StatusReporter
 from hivemind.agent.scheduler import Scheduler
+from hivemind.agent.scope import scope
 from hivemind.agent.select import select
+from hivemind.agent.sense import sense
 from hivemind.agent.stop_signal import StopSignal
 from hivemind.agent.think import think
 from hivemind.agent.tidy import tidy
@@ -124,12 +126,8 @@ class Agent:
         # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count
         with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext(), postponing():
-            self.scheduler.sense()
-            focus = self.scheduler.scope(
-                reads=self.metered_mind.reads,
-                keep=lambda mail: self.memory.keep_message(mail),
-                pictures=self.pictures.of_letter,
-            )
+            sense(self.scheduler)
+            focus = scope(self.scheduler, self.metered_mind, lambda mail: self.memory.keep_message(mail), self.pictures)
         if focus is None:
             return False
         turn = Turn(self.name, focus)
