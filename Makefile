@@ -1,6 +1,6 @@
 # make run    sets up and shows a swarm answering questions about itself, from knowledge/
 # make test   sets up and passes the tests
-# make faults what tries to break the promises of docs/promises.md, for ten minutes; LONG=1: for hours
+# make faults what tries to break the promises of docs/promises.md, for a quarter of an hour; LONG=1: for hours
 # make check  what CI runs beside the tests: format, lint, types, layers
 # make bench  the measurements: a table and a plot in benchmarks/results/; QUICK=1: two minutes, to see that they run
 PYTHON ?= python3

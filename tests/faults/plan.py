@@ -20,7 +20,7 @@ from .trial import Trial, try_once
 
 __all__ = ["main"]
 
-SHORT_S = 100  # of the ten minutes of make faults, which has power losses, fuzz and mutants as well
+SHORT_S = 100  # of a quarter of an hour: make faults has power losses, fuzz, mutants and whole samples as well
 LONG_S = 4 * 3600
 
 _warm: Warm | None = None
