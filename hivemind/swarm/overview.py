@@ -219,7 +219,7 @@ def _signs_commits(layout: Layout, root: Path, settings: RootConfig, _minute: in
 
 def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
     if unsent := hive.linked_hives.unsent_count():
-        yield f"{unsent} letters to be sent"
+        yield f"{unsent} letter{'s' * (unsent != 1)} to be sent"
     if remote := sum(task.owner == EXCHANGE for task in active):
         yield f"{remote} task{'s' if remote > 1 else ''} elsewhere"
     if foreign := hive.linked_hives.foreign_task_count():

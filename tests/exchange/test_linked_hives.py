@@ -192,7 +192,7 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
         until(lambda: berlin.hive.linked_hives.outage)
         assert "hivemind unlink --force" in berlin.command("unlink", status=1)
         berlin.hive.mail.send("coder", "human@munich", "Kept", "")
-        assert "1 letters to be sent" in berlin.command("status")
+        assert "1 letter to be sent" in berlin.command("status")
         server.start()
         until(munich.subjects)
         until(lambda: berlin.hive.linked_hives.outage is None)
