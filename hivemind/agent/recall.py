@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from hivemind.minds.extractive import questions_in
 from hivemind.taskrun.focus import Focus
 
 _LEAD_CHARS = 300
+_HEADING = re.compile(r"^#+ .*\n+", re.MULTILINE)
 
 
 def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], str, Sequence[ToolResult]]:
@@ -47,10 +49,10 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def subjects_of(focus: Focus) -> list[str]:
-    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title
-    with the first paragraphs of its text. All of a long text has words that nothing covers, which makes each hit weak.
+    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title with the
+    first paragraphs of its text, which repeat it, without headings. A long text has words that nothing covers, which makes each hit weak.
     """
-    lead, *paragraphs = focus.text.split("\n\n")
+    lead, *paragraphs = _HEADING.sub("", focus.text).strip().split("\n\n")
     for paragraph in paragraphs:
         if len(lead) + len(paragraph) > _LEAD_CHARS:
             break

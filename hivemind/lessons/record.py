@@ -125,11 +125,10 @@ class LessonBook:
             waiting_records = [record for record in records if record.state == "waiting" and not record.is_in_file]
             for record in waiting_records[: max(0, len(waiting_records) - MAX_LIVE)]:
                 record.change("retired", f"more than {MAX_LIVE} wait, and this one is the oldest")
-            gone = [
-                record for record in records if record.state == "retired" and not record.is_in_file | record.is_proposed
-            ]
-            for record in gone[:-MAX_RETIRED]:  # the oldest: an id is never given twice
-                records.remove(record)
+            own_retired = [record for record in records if record.state == "retired" and record.author == "work"]
+            for record in own_retired[:-MAX_RETIRED]:  # the oldest: an id is never given twice
+                if not record.is_in_file and not record.is_proposed:
+                    records.remove(record)
             self._save(records)
             crash_point("lessons.recorded")
             added = [record.lesson for record in records if record.state == "live" and not record.is_in_file]

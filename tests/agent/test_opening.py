@@ -97,6 +97,14 @@ def test_a_copy_of_a_file_of_the_project_is_not_shown_again(crew: Crew, repo: Re
     assert "What the hive knows" not in opening(crew, task)
 
 
+def test_the_form_around_a_long_issue_does_not_hide_what_is_needed(crew: Crew, repo: Repo) -> None:
+    repo.commit(sail="a sail\n")
+    (crew.root / "knowledge/sails.md").write_text("The sail that you mend is sewn with waxed thread.\n")
+    form = "Ubuntu 24.04, a ketch of nine metres, two masts, built by hand in the winter of 1987. " * 5
+    task = f"Mend the sail.\n\nThe sail is torn: mend it with waxed thread.\n\n### Environment\n\n{form}\n"
+    assert "waxed thread" in section(opening(crew, task), "What the hive knows of this")
+
+
 def test_an_earlier_task_in_the_same_file_is_shown_and_one_in_another_file_is_not(crew: Crew, repo: Repo) -> None:
     for task, name in (("first", "sail"), ("second", "mast")):
         repo.commit(**{name: f"a {name}\n"})

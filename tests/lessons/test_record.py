@@ -113,16 +113,18 @@ def test_no_more_wait_than_a_person_can_read(book: LessonBook) -> None:
 
 
 def test_of_retired_lessons_the_last_ones_stay_and_an_id_is_never_given_twice(book: LessonBook) -> None:
-    for number in range(MAX_RETIRED + 2):
+    for number in range(MAX_RETIRED + 4):
         with book.edit() as records:
             records.append(LessonRecord(book.new_id(records), f"Thing {number} breaks.", is_proposed=number == 0))
+            records[-1].author = "person" if number == 1 else "work"
             records[-1].change("retired", "a test ends it")
     learn(book)
     records = book.read()
-    assert [record.id for record in records if record.state == "live"] == [f"app-{MAX_RETIRED + 3}"]
+    assert [record.id for record in records if record.state == "live"] == [f"app-{MAX_RETIRED + 5}"]
     retired = [record.id for record in records if record.state == "retired"]
-    assert len(retired) == MAX_RETIRED + 1
-    assert retired[:2] == ["app-1", "app-3"]  # the proposed one has still to leave AGENTS.md
+    assert len(retired) == MAX_RETIRED + 2
+    # the first has still to leave AGENTS.md, and the second is not to be learned again
+    assert retired[:3] == ["app-1", "app-2", "app-5"]
 
 
 def test_a_damaged_record_is_kept_aside_and_the_items_stay(book: LessonBook) -> None:
