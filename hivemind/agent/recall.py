@@ -49,9 +49,8 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def subjects_of(focus: Focus) -> list[str]:
-    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title with the
-    first paragraphs of its text, which repeat it, without headings. A long text has words that nothing covers, which makes each
-    hit weak.
+    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title, and it
+    again with the first paragraphs of the text, without headings. Of a long text some words are nowhere, and each hit is weak.
     """
     lead, *paragraphs = _HEADING.sub("", focus.text).strip().split("\n\n")
     for paragraph in paragraphs:
