@@ -26,7 +26,7 @@ from hivemind.tasks import Tasks
 __all__ = ["run"]
 
 _IMPORTS = "import pydantic, yaml; pydantic.BaseModel"
-_COMMANDS = ((("--version",), 80), (("status",), 200), (("task", "list"), 200), (("task", "add", "Look at it"), 200))
+_COMMANDS = ((("--version",), 80), (("status",), 120), (("task", "list"), 120), (("task", "add", "Look at it"), 120))
 _AT_A_TERMINAL = "import pty, sys; pty.spawn([sys.executable, '-m', 'hivemind', 'task', 'list'])"
 _CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
 

@@ -347,8 +347,11 @@ def _names(node: ast.AST | None) -> set[str]:
     return set() if node is None else {_name(n) for n in ast.walk(node)} - {""}
 
 
+_INSIDE = ("boundary.py", "schema.py")  # the boundary, and the models whose users stand inside of it
+
+
 def test_what_others_wrote_is_parsed_inside_a_boundary() -> None:
-    files = (path for path in HIVEMIND.rglob("*.py") if "testing" not in path.parts and path.name != "boundary.py")
+    files = (path for path in HIVEMIND.rglob("*.py") if "testing" not in path.parts and path.name not in _INSIDE)
     found = Package({str(path.relative_to(HIVEMIND)): path.read_text("utf-8") for path in files}).exposed()
     told = sorted(f"hivemind/{where}: {what}" for where, what in found.items())
     assert not told, "parsed outside of every boundary:\n" + "\n".join(told)
