@@ -82,7 +82,7 @@ class PermissionDesk:
                 continue
             try:
                 reply = self._session.hive.mail.read(self._session.agent, wait.answer, mark=False).answer
-            except UserError as error:  # the letter was deleted: the program asks again
+            except UserError as error:  # for example: the letter was deleted
                 reply = f"deny your answer cannot be read: {error}"
             answer, lasts, reason = _read_answer(reply)
             grants.append(replace(grant, answer=answer, lasts=lasts, reason=reason))

@@ -108,7 +108,7 @@ def check_doorbells(folder: Path) -> Iterator[CheckFinding]:
     """Find sockets without a listener."""
     paths = [path for path in list_folder(folder) if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path)]
     if paths:
-        message = f"has doorbells of processes that were killed ({len(paths)}); they are harmless"
+        message = f"has doorbells of processes that were killed ({len(paths)}); harmless"
 
         def fix() -> str:
             return f"removed: {sum(_remove(path) for path in paths)}"

@@ -36,7 +36,7 @@ def copy_memories(
 
     Return the numbers of copied `entries`, `namespaces`, earlier `versions`, `embeddings` and `users`. `rename` maps a
     source namespace to its namespace in the target. Expired entries are not copied, nor embeddings that an earlier version
-    computed: they are computed anew. `progress` receives (done, total).
+    computed, since the target embeds them. `progress` receives (done, total).
     The source is read as of the beginning; other writers of the target wait until the end. Raises LongtermError if the
     target already has entries in one of the namespaces, or an entry with the id of a copied entry.
     """

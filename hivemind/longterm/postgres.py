@@ -207,8 +207,8 @@ def _nearest_rows(
 ) -> tuple[str, list[Any]]:
     """Return the beginning of a statement that reads from `nearest` (key, distance): the vectors nearest to `query`.
 
-    `wanted` is a condition on `namespaces`, `condition` one on `entries e`. The planner does not see how large a namespace
-    is, so the form of each half decides how it is read: a subquery in the order of the index, or ranges of the keys.
+    `wanted` is a condition on `namespaces`, `condition` one on `entries e`. The planner cannot estimate the size of a
+    namespace, so the form of each half fixes its plan: a subquery in the order of the index, or ranges of the keys.
     """
     dimension, indexed_vector = len(query) // 4, f"v.vector::vector({_INDEXED_DIMENSION})"
     exact_limit = max(_EXACT_LIMIT, _EXACT_PER_RESULT * limit)
