@@ -1,0 +1,82 @@
+"""In a turn by rule an event waits for the disk, but what rests on it never comes first."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hivemind.coordination import Journal
+from hivemind.fs import Log, create, fsync_folder, move, postponing, write
+from hivemind.longterm import MemoryStore
+from hivemind.taskrun.git import run_git
+
+
+def is_on_disk(journal: Journal) -> bool:
+    """Compare the journal with the offset up to which it is noted as flushed."""
+    return int(Path(f"{journal.path}.synced").read_text().split()[2]) == os.path.getsize(journal.path)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    journal = Journal(tmp_path / "journal")
+    journal.append("first")
+    (tmp_path / "source").write_text("s")
+    Log(tmp_path / "log.jsonl", "kind", 1).append({"text": "the first line flushes the folder, too"})
+    return journal
+
+
+DURABLE_ACTS: dict[str, Callable[[Path], object]] = {
+    "write": lambda folder: write(folder / "file", "text"),
+    "create": lambda folder: create(folder / "file", "text"),
+    "move": lambda folder: move(folder / "source", folder / "target"),
+    "folder": fsync_folder,
+    "log": lambda folder: Log(folder / "log.jsonl", "kind", 1).append({"text": "line"}),
+    "memory": lambda folder: MemoryStore(folder / "memory.db").put(("memories", "ann"), "key", "value"),
+    "git": lambda _: run_git(["version"], {}, None),
+}
+
+
+@pytest.mark.parametrize("act", DURABLE_ACTS.values(), ids=DURABLE_ACTS.keys())
+def test_a_postponed_event_is_on_disk_before_a_durable_act(
+    journal: Journal, tmp_path: Path, act: Callable[[Path], object]
+) -> None:
+    with postponing():
+        journal.append("second")
+        assert not is_on_disk(journal)
+        act(tmp_path)
+        assert is_on_disk(journal)
+
+
+def test_a_postponed_event_is_on_disk_when_the_block_ends_or_is_interrupted(journal: Journal) -> None:
+    with postponing():
+        journal.append("second")
+        with postponing(is_on=False):
+            assert is_on_disk(journal)
+            journal.append("third")
+            assert is_on_disk(journal)
+        journal.append("fourth")
+        assert not is_on_disk(journal)
+    assert is_on_disk(journal)
+
+
+def test_a_reader_outside_the_turn_flushes_what_it_reads(journal: Journal) -> None:
+    reader = Journal(journal.folder)
+    with postponing():
+        journal.append("second")
+        other = threading.Thread(target=reader.read)
+        other.start()
+        other.join()
+        assert is_on_disk(journal)
+
+
+def test_a_turn_sees_the_events_of_others_after_its_next_durable_act(journal: Journal, tmp_path: Path) -> None:
+    other = Journal(journal.folder)
+    with postponing():
+        assert journal.seq == 1
+        other.append("second")
+        write(tmp_path / "file", "text")
+        assert journal.seq == 2
