@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled at their first use: a short command uses few of those that it imports."""
+"""Regular expressions that are compiled at their first use: a short command uses few of the patterns in its imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that pydantic checks, declared without pydantic, because importing it takes longer than a short command (ADR 41).
+"""Models that pydantic checks, declared without pydantic, because importing it takes longer than a short command (ADR 43).
 
 A declaration is written as for pydantic, and becomes a pydantic model at its first check. A checked value is an object of the
 declared class. Its own attributes are the keys that were set; the defaults are attributes of the class.
@@ -49,7 +49,7 @@ else:
     Field, field_validator, model_validator = map(_deferred, ("Field", "field_validator", "model_validator"))
 
     class _Declaration(type):
-        """The type of declared models. It has the class methods of their pydantic models."""
+        """The type of declared models. Class methods are those of the pydantic models."""
 
         def __new__(cls, name, bases, namespace):
             calls = {key: call for key, call in namespace.items() if isinstance(call, _Call)}
@@ -113,6 +113,9 @@ else:
 
         def _as_model(self):
             return type(self)._build().model_construct({*vars(self)}, **dict(self))
+
+        def __setattr__(self, name, value):
+            raise AttributeError(f"{type(self).__name__}.{name} cannot be set: settings are frozen")
 
         def __getattr__(self, name):
             if not name.startswith("model_"):

@@ -39,7 +39,7 @@ class CheckContext:
 
     @cached_property
     def unchanged(self) -> Layout:
-        """The layout for reading: a check writes nothing."""
+        """The layout for reading: checks do not write."""
         return Layout(self.layout.root, read_only=True)
 
     @cached_property

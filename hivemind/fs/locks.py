@@ -236,7 +236,7 @@ class Lock:
 
 
 def _is_other_process(pid: object) -> bool:
-    """Check whether another process has that PID and has not ended (a dead one keeps its PID until its parent is told)."""
+    """Check whether another process has that PID and has not ended (its PID lasts until its parent waits for it)."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return pid != os.getpid() and file.read().rpartition(")")[2].split()[0] not in "ZX"

@@ -158,7 +158,7 @@ class Log:
             return self.position == self._intact
         if self._looked is not None and self._looked == current_moment():
             return True
-        self._looked = current_moment()  # the caller reads what is new
+        self._looked = current_moment()  # the caller reads the new records
         try:
             status = os.lstat(self.path)
         except FileNotFoundError:

@@ -37,7 +37,7 @@ def postponing(*, is_on: bool = True) -> Iterator[None]:
 
 
 def postpone(flush: Callable[[], object]) -> None:
-    """Call `flush` at once or, in `postponing`, in the next `flush_postponed`, in place of the last one that was postponed."""
+    """Call `flush` at once or, in `postponing`, in the next `flush_postponed`, in place of the last postponed flush."""
     if _work.is_on:
         _work.flush = flush
     else:
@@ -53,7 +53,7 @@ def flush_postponed() -> None:
 
 
 def current_moment() -> int | None:
-    """Return a number that is equal until the thread flushes, waits or writes a log; None if the thread postpones nothing."""
+    """Return a number that is equal until the thread flushes, waits or writes a log; None outside of `postponing`."""
     return _work.moment if _work.is_on else None
 
 

@@ -110,7 +110,7 @@ class _Objects:
 
 
 def remove_leftovers() -> None:
-    """Remove the git folders of merges whose process was killed more than a day ago."""
+    """Remove the git folders of merges that were killed more than a day ago."""
     for folder in Path(gettempdir()).glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             status = folder.lstat()

@@ -195,7 +195,7 @@ class Target:
 
 
 def held_roots(config: HiveConfig, layout: Layout) -> dict[Path, Hold]:
-    """Return the roots in which nothing lands now, with the reasons."""
+    """Return the roots that hold their landings now, with the reasons."""
     return _read_targets("hold.json", config, layout, lambda target: target.hold)
 
 

@@ -123,7 +123,7 @@ class MemoryFile(Database):
         self.words, self.vectors = _FileWords(), VectorTable()
 
     def accept_older(self) -> bool:
-        """Check that the file is of an earlier version whose entries can be copied. Its tables are the same, without parts."""
+        """Check that the file is of an earlier version, which has the same tables, without parts."""
         with suppress(FileNotFoundError), open(open_regular(self.path, os.O_RDONLY), "rb") as file:
             version = int.from_bytes(file.read(64)[60:], "big")
             if _OLDEST_COPIED <= version < VERSION:

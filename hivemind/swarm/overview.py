@@ -186,7 +186,7 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     notes = [f"{number} {verb}{'s' if number == 1 else ''}" for verb, number in counts.items() if number]
     if (deaths := agent_problems(hive.layout.locks).get(LANDING)) is not None:
         notes.append(f"its process {deaths}")
-    from hivemind.landing.target import held_roots, unpushed_roots  # late: most hives land nothing
+    from hivemind.landing.target import held_roots, unpushed_roots  # late: few hives have landings
 
     notes += [f"{root} is held: {hold.reason}" for root, hold in held_roots(hive.config, hive.layout).items()]
     notes += [f"{root} is not pushed: {reason}" for root, reason in unpushed_roots(hive.config, hive.layout).items()]
