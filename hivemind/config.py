@@ -484,10 +484,7 @@ def _read(path: Path) -> str:
 def load_hive(layout: Layout) -> HiveConfig:
     """Load hive.yaml. Raises UserError with file, line and key."""
     with boundary("settings file", layout.config):
-        checked_files = _CheckedFiles(layout)
-        config = checked_files.read(layout.config, _check_hive)
-        checked_files.save()
-        return config
+        return _CheckedFiles(layout).read(layout.config, _check_hive)
 
 
 def _check_hive(text: str, path: Path) -> HiveConfig:
@@ -501,7 +498,8 @@ def _check_hive(text: str, path: Path) -> HiveConfig:
 class _CheckedFiles:
     """Files of settings, which are checked once: `.hive/settings.json` has the checked settings of each file and a digest.
 
-    The digest is of the file's text, the settings and this program. Without a record for them, the file is checked.
+    The digest is of the file's text, the settings and this program. Without a record for them, the file is checked. A file with
+    values of `env`, which may be secrets, has no record.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -519,9 +517,12 @@ class _CheckedFiles:
             if digest == _digest(text, context, encoded):
                 return cast("_M", _decode(encoded))
         config = check(text, path)
-        encoded = _encode(config)
-        self._is_changed = True
-        self._records[name] = _digest(text, context, encoded), encoded
+        if not getattr(config, "env", None) and "env" not in getattr(config, "agents", {}):
+            encoded = _encode(config)
+            self._is_changed = True
+            self._records[name] = _digest(text, context, encoded), encoded
+        elif self._records.pop(name, None) is not None:
+            self._is_changed = True
         return config
 
     def save(self, names: Collection[str] | None = None) -> None:
@@ -532,7 +533,7 @@ class _CheckedFiles:
         records = {name: record for name, record in self._records.items() if names is None or name in names}
         record = as_line({"kind": _RECORD[0], "version": _RECORD[1], "files": records})
         with suppress(OSError):  # it is only a cache
-            mode = folder.stat().st_mode & 0o660  # agents' files may have secrets
+            mode = folder.stat().st_mode & 0o660  # addresses of webhooks may be secrets
             write(self._layout.checked_settings, record, durable=False, mode=mode)
 
 
@@ -609,13 +610,15 @@ class Agents(Collection[str]):
 
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
-    """Load the files in agents/, each on its own: an unreadable file only sets its agent aside."""
+    """Load the files in agents/, each on its own: an unreadable file only sets its agent aside. Record what was checked."""
     agents, checked_files = Agents(), _CheckedFiles(layout)
     paths = [
         path
         for path in sorted(layout.agents.glob("*.y*ml"))
         if path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
     ]
+    with suppress(UserError), boundary("settings file", layout.config):  # recorded only now: the hive is not refused
+        checked_files.read(layout.config, _check_hive)
     for path in paths:
         try:
             with boundary("agent's file", path):

@@ -23,7 +23,7 @@ embedder: {url: "http://localhost/v1", model: small, dimension: 3}
 prices: {"anthropic:small": {in: 1, out: 2.5}}
 budget: {day: {tokens: null}}
 minds: {claude: {model: small, args: [--fast]}}
-agents: {tools: [read_file], env: {SHIPS: 3}}
+agents: {tools: [read_file], max_turns: 40}
 """
 AGENT = "mind: {agent: claude, mode: plan}\nreplicas: 2\nnetwork: [example.org]\nbudget: {task: {money: 2}}\n"
 WITHOUT_PYDANTIC = "import sys; sys.modules['pydantic'] = None; "
@@ -67,6 +67,7 @@ def test_a_changed_file_is_checked_again(layout: Layout) -> None:
         load_hive(layout)
     layout.config.write_text(HIVE + "max_active: 3\n")
     assert load_hive(layout).max_active == 3
+    load_agents(layout, load_hive(layout))
     assert without_pydantic(layout, "from hivemind import Hive; Hive.open('.')").returncode == 0
 
 
@@ -80,7 +81,7 @@ def test_a_change_of_the_defaults_for_agents_checks_their_files_again(layout: La
 )
 def test_a_damaged_record_of_checked_settings_is_replaced(layout: Layout, damage: str) -> None:
     layout.checked_settings.write_text(damage)
-    assert load_hive(layout).workspace == "boats"
+    load_agents(layout, load_hive(layout))
     assert json.loads(layout.checked_settings.read_text())["files"]["hive.yaml"][1][1]["workspace"] == "boats"
 
 
@@ -95,8 +96,22 @@ def test_a_file_with_an_error_has_no_record(layout: Layout) -> None:
     assert sorted(json.loads(layout.checked_settings.read_text())["files"]) == ["agents/pilot.yaml", "hive.yaml"]
 
 
+def test_values_for_commands_which_may_be_secrets_stand_in_their_own_file_only(layout: Layout) -> None:
+    (layout.agents / "pilot.yaml").write_text("env: {HARBOUR_KEY: anchor-77}\n")
+    assert load_agents(layout, load_hive(layout)).configs["pilot"].env == {"HARBOUR_KEY": "anchor-77"}
+    assert list(json.loads(layout.checked_settings.read_text())["files"]) == ["hive.yaml"]
+    layout.config.write_text(HIVE.replace("max_turns: 40", "env: {HARBOUR_KEY: anchor-77}"))
+    load_agents(layout, load_hive(layout))
+    assert "anchor-77" not in layout.checked_settings.read_text()
+
+
+def test_settings_cannot_be_set() -> None:
+    with pytest.raises(AttributeError, match="frozen"):
+        HiveConfig().workspace = "boats"  # type: ignore[misc]
+
+
 def test_the_record_is_as_private_as_its_folder(layout: Layout) -> None:
-    assert layout.checked_settings.stat().st_mode & 0o777 == 0o600  # agents' files may have secrets
+    assert layout.checked_settings.stat().st_mode & 0o777 == 0o600  # addresses of webhooks may be secrets
 
 
 def test_declared_models_answer_as_pydantic_models_do() -> None:

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from itertools import count
 
@@ -104,7 +105,7 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
 def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
     """Create a temporary file. Return its path and descriptor. Skip a name that a killed process with this PID used."""
     while True:
-        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}"
+        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
         path = os.path.join(folder, name)
         try:
             return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)

@@ -74,14 +74,18 @@ def test_another_hive_in_its_place_is_not_touched(hive):
     assert not list((hive.root / ".hive/agents").iterdir())
 
 
+def state_of(hive, agent):
+    return next((status.state for status in hive.agents() if status.name == agent), None)
+
+
 def test_an_agent_by_itself_and_one_that_is_stuck_end_as_well(hive):
     hive.configure(heartbeat_s=0.2, hang_after=1)
     lone = hive.start("agent", "run", "analyst")
-    hive.wait(lambda: hive.pid_of("analyst"), "its start")
+    hive.wait(lambda: state_of(hive, "analyst") == "idle", "its first look")
     (hive.root / ".hive/agents/reviewer").mkdir(parents=True, exist_ok=True)
     (hive.root / ".hive/agents/reviewer/mail-taken").write_text('{"kind":"mail-taken","version":99}\n')
     stuck = hive.start("agent", "run", "reviewer")
-    hive.wait(lambda: hive.pid_of("reviewer"), "its start")
+    hive.wait(lambda: state_of(hive, "reviewer") == "stuck", "the pause before its next try")
     os.rename(hive.root / ".hive", hive.root / "old")
     for process in (lone, stuck):
         assert process.wait(60) == 2
