@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -286,9 +287,10 @@ def test_when_a_process_of_the_box_is_killed_the_rest_ends_or_has_no_network(per
             ["pgrep", "-f", f"{victim}.*{person.files}/network"], capture_output=True, text=True, check=True
         )
         for pid in found.stdout.split():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-            if ("bwrap" in command) == (victim == "bwrap"):
-                os.kill(int(pid), signal.SIGKILL)
+            with suppress(FileNotFoundError, ProcessLookupError):  # ended with one that was killed before
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+                if ("bwrap" in command) == (victim == "bwrap"):
+                    os.kill(int(pid), signal.SIGKILL)
         if victim == "bwrap":
             assert running.wait(10) is not None
     assert not processes_with(mark)
