@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import time
+import weakref
 from pathlib import Path
 
 from hivemind.errors import UserError
@@ -23,7 +24,7 @@ _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.
 class Doorbell:
     """An agent's doorbell. Of several processes that open one name, only the last receives the rings."""
 
-    __slots__ = ("_inode", "_paths", "_poll", "_socket", "path")
+    __slots__ = ("__weakref__", "_inode", "_paths", "_poll", "_socket", "path")
 
     def __init__(self, folder: Path, name: str) -> None:
         """Open the doorbell. Raises UserError if neither the hive nor /tmp supports sockets."""
@@ -32,7 +33,7 @@ class Doorbell:
 
     def _open(self) -> None:
         for path in self._paths:
-            self._socket = _new_socket()
+            self._socket = _new_socket(self)
             try:
                 make_socket_folder(os.path.dirname(path), private=path is self._paths[-1])
                 _bind(self._socket, path)
@@ -87,10 +88,6 @@ class Doorbell:
         except FileNotFoundError:  # already deleted
             return
 
-    def __del__(self) -> None:  # if opening an agent failed; the file is left to the doctor
-        if hasattr(self, "_socket"):
-            self._socket.close()
-
     def __enter__(self) -> Doorbell:
         return self
 
@@ -101,11 +98,11 @@ class Doorbell:
 class Ringer:
     """Rings the doorbells in one folder. Keeps a socket open, for frequent rings."""
 
-    __slots__ = ("_folder", "_socket")
+    __slots__ = ("__weakref__", "_folder", "_socket")
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.fspath(folder)
-        self._socket = _new_socket()
+        self._socket = _new_socket(self)
 
     def ring(self, name: str) -> bool:
         """Ring a doorbell. Never blocks. Return False if no process listens."""
@@ -122,9 +119,6 @@ class Ringer:
     def close(self) -> None:
         self._socket.close()
 
-    def __del__(self) -> None:
-        self._socket.close()
-
 
 def ring(folder: Path, name: str) -> bool:
     """Ring a doorbell once. Never blocks. Return False if no process listens."""
@@ -135,8 +129,11 @@ def ring(folder: Path, name: str) -> bool:
         ringer.close()
 
 
-def _new_socket() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+def _new_socket(owner: Doorbell | Ringer) -> socket.socket:
+    """Create a socket that is closed with its owner's memory, if the owner was not closed (opening an agent failed)."""
+    new = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    weakref.finalize(owner, new.close)  # in a cycle of references, `__del__` could come after the socket's own end
+    return new
 
 
 def _bind(bell: socket.socket, path: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import tempfile
@@ -10,6 +11,7 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.fs import Doorbell, ring, socket_paths
+from hivemind.fs.doorbell import Ringer
 
 from .children import start_child
 
@@ -62,6 +64,21 @@ def test_a_killed_holder_leaves_a_socket_that_the_next_one_replaces(tmp_path: Pa
     with Doorbell(tmp_path, "bob") as bell:
         assert ring(tmp_path, "bob")
         assert bell.wait(1)
+
+
+@pytest.mark.parametrize("owner", [Doorbell, Ringer])
+def test_an_unclosed_socket_in_a_cycle_of_references_ends_without_a_warning(owner, tmp_path: Path) -> None:
+    """The collector may end the socket before its owner."""
+    arguments = (tmp_path, "bob")[: owner.__init__.__code__.co_argcount - 1]
+    cycle = [owner(*arguments)]
+    cycle.append(cycle)
+    held = cycle[0]._socket  # noqa: SLF001
+    gc.collect()  # what only the list holds comes after the socket in the collector's order from here on
+    descriptor = held.fileno()
+    del held, cycle
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_closing_leaves_the_bell_of_a_successor_alone(tmp_path: Path) -> None:
