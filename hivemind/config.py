@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -538,8 +538,13 @@ class _CheckedFiles:
 
 
 def _digest(text: str, context: object, encoded: object) -> str:
-    program = Path(__file__).read_bytes()  # another program may check otherwise
-    return hashlib.sha256(repr((program, text, context, encoded)).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(repr((_rules(), text, context, encoded)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@cache
+def _rules() -> str:
+    """Return the digest of this program: another one may check otherwise."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 def _encode(value: Any) -> Any:

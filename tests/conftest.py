@@ -82,9 +82,11 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
 
 @pytest.fixture(autouse=True, scope="module")
 def _collected() -> Iterator[None]:
-    """What a module's tests opened and dropped is closed at its end: cycles would keep their files open for a long time."""
+    """What a module's tests opened and dropped is closed at its end: cycles would keep their files open for a long time. What
+    stays, libraries for the most part, the next collection need not look through."""
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
