@@ -26,7 +26,6 @@ from tests.faults.person import git
 
 __all__ = ["run"]
 
-_CLEAN, _CONFLICTS, _RED = 11, 3, 2
 _FAILS = 'test -z "$(ls -d pieces/bad-* 2>/dev/null)"'
 
 
@@ -53,15 +52,15 @@ def _hive(app: Path, check: Sequence[str], agents: int = 3, land: str = "ask") -
     return Hive.open(root)
 
 
-def _tasks() -> dict[str, str]:
+def _tasks(clean: int, conflicts: int, red: int) -> dict[str, str]:
     tasks = {}
-    for number in range(_CLEAN):
+    for number in range(clean):
         name = f"clean-{number}"
         tasks[name] = task_text(name, [add_part(name)])
-    for number in range(_CONFLICTS):
+    for number in range(conflicts):
         name = f"conflict-{number}"
         tasks[name] = task_text(name, [add_part(name), f"grep -q {name} boat || sed -i '1s/.*/{name}/' boat"])
-    for number in range(_RED):
+    for number in range(red):
         name, bad = f"red-{number}", f"pieces/bad-{number}"
         tasks[name] = task_text(name, [add_part(name), f"echo x > {bad}"], f"git rm -q -f --ignore-unmatch {bad}")
     return tasks
@@ -79,12 +78,12 @@ def _tokens_after_finish(hive: Hive, task: str) -> int:
     return sum(sum(message.get("usage", {}).values()) for message in messages[first:])
 
 
-def _sixteen(check_s: float) -> Iterator[Row]:
+def _several(clean: int, conflicts: int, red: int, check_s: float) -> Iterator[Row]:
     """All wait for a person, who says yes to all at once; the same branches are then landed by hand in a copy."""
     app = _repository()
     count = app.with_name(f"{app.name}.checks")
     check = [f"echo x >> {count}; sleep {check_s}; {_FAILS}"]
-    hive, tasks = _hive(app, check), _tasks()
+    hive, tasks = _hive(app, check), _tasks(clean, conflicts, red)
     for name, text in tasks.items():
         hive.tasks.add(text, id=name)
     with up(hive.layout.root):
@@ -102,7 +101,8 @@ def _sixteen(check_s: float) -> Iterator[Row]:
     returned = {event.payload["task_id"] for event in hive.journal.events() if event.kind == "landing.returned"}
     tokens = {name: _tokens_after_finish(hive, name) for name in tasks}
     hand_s, hand_checks = _by_hand(by_hand / "app", list(tasks), check_s)
-    yield Row("16 tasks landed, 3 of them in conflict, 2 red", landed_s, "s", "one by one by hand", hand_s)
+    title = f"{len(tasks)} tasks landed, {conflicts} of them in conflict, {red} red"
+    yield Row(title, landed_s, "s", "one by one by hand", hand_s)
     yield Row("checks run for them", checks, "", "one by one by hand", hand_checks, target=hand_checks / 2)
     mergers = sum(count for name, count in tokens.items() if name not in returned)
     note = f"{len(returned)} returned used {sum(tokens.values()) - mergers:,}"
@@ -186,7 +186,7 @@ def _landing_s(hive: Hive, task: str) -> float:
 
 def run(quick: bool = False) -> list[Row]:
     """The rows; about five minutes, with `quick` some seconds."""
-    rows = [*_sixteen(0.1 if quick else 5)]
+    rows = [*(_several(1, 2, 1, 0.1) if quick else _several(11, 3, 2, 5))]
     rows.append(_one(0, 1 if quick else 15, 0.5))
     rows.append(_one(2_000 if quick else 50_000, 1 if quick else 7, 2))
     return rows

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hivemind.cli.styled import has_rich, print_markdown
+from hivemind.cli.styled import has_rich, print_diff, print_markdown
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
 from hivemind.errors import UserError
 from hivemind.masking import escape_controls, strip_controls
@@ -21,10 +21,14 @@ class MarkdownText(str):
     """A text in Markdown, which a terminal shows with colours."""
 
 
+class DiffText(str):
+    """A unified diff, which a terminal shows with colours."""
+
+
 def print_line(text: str = "") -> None:
     """Print a line to standard output with control characters masked."""
-    if isinstance(text, MarkdownText) and is_terminal() and has_rich():
-        print_markdown(text)
+    if isinstance(text, MarkdownText | DiffText) and is_terminal() and has_rich():
+        (print_markdown if isinstance(text, MarkdownText) else print_diff)(text)
         return
     sys.stdout.write(strip_controls(text) + "\n")
 

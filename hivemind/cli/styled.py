@@ -1,4 +1,4 @@
-"""Show progress and Markdown on a terminal with the optional package rich.
+"""Show progress, Markdown and diffs on a terminal with the optional package rich.
 
 Importing rich takes up to 100 ms, so it is imported when something is shown.
 """
@@ -47,3 +47,11 @@ def print_markdown(text: str) -> None:
 
     theme = Theme({"markdown.code": "cyan", "markdown.block_quote": "none"})  # legible on a bright terminal, too
     Console(theme=theme).print(Markdown(strip_controls(text), hyperlinks=False, code_theme="ansi_light"))
+
+
+def print_diff(text: str) -> None:
+    """Print a diff with colours. Nothing in it steers the terminal, and its lines are neither padded nor wrapped."""
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    Console().print(Syntax("", "diff", theme="ansi_light").highlight(strip_controls(text)), soft_wrap=True, end="")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import boundary
 from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
-from hivemind.cli.output import MarkdownText, headed_text, print_line, separated, table_lines
+from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE, LANDING
@@ -479,5 +479,5 @@ def diff(hive: Hive, id_: str, *, stat: bool = False) -> CommandOutput:
     diffs = [*branch_diffs(hive, hive.tasks.get(id_), *(["--stat"] if stat else []))]
     if not any(text for _, text in diffs):
         return CommandOutput([], [f"{id_} has changed nothing in a repository."])
-    lines = (line for branch, text in diffs for line in (f"# {branch}", *text.split("\n")))
+    lines = (line for branch, text in diffs for line in (f"# {branch}", DiffText(text)))
     return CommandOutput([{"branch": branch, "diff": text} for branch, text in diffs], lines)

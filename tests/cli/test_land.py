@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ import pytest
 from hivemind import Hive
 from tests import program
 from tests.cli.conftest import Ended
+from tests.cli.test_terminal import shown as on_terminal
 from tests.landing.conftest import *  # noqa: F403 - its fixtures
 from tests.landing.conftest import FINISH, Harbour, writes
 from tests.waiting import until
@@ -51,9 +53,9 @@ def test_what_waits_for_a_person_is_listed_and_lands_when_it_is_named(harbour, r
     commit = harbour.repo.git("rev-parse", "main")
     assert (landed.status, landed.out) == (0, f"mast: landed, main has {commit[:12]}\n")
     assert harbour.repo.show("main", "mast") == "a mast"
-    shown = run("land", "--json").json
-    assert shown["queue"] == []
-    assert [(row["task"], row["commit"]) for row in shown["landed"]] == [("mast", commit)]
+    listed = run("land", "--json").json
+    assert listed["queue"] == []
+    assert [(row["task"], row["commit"]) for row in listed["landed"]] == [("mast", commit)]
     assert f"{commit[:12]} app/main: mast" in run("land").out
 
 
@@ -235,13 +237,23 @@ def test_what_a_task_has_changed_is_shown_while_it_works_waits_and_after_it_has_
     assert "+a mast" in run("task", "diff", "mast").out
     harbour.repo.commit(sail="another's\n")
     assert run("land", "mast").status == 0
-    shown = run("task", "diff", "mast")
-    assert "+a mast" in shown.out
-    assert "another's" not in shown.out
-    assert shown.out.startswith("# hive/mast\n")
+    landed = run("task", "diff", "mast")
+    assert "+a mast" in landed.out
+    assert "another's" not in landed.out
+    assert landed.out.startswith("# hive/mast\n")
     assert "mast | 1 +" in run("task", "diff", "mast", "--stat").out
     [row] = run("task", "diff", "mast", "--json").json
     assert row["branch"] == "hive/mast"
+
+
+def test_a_terminal_shows_a_diff_with_colours_and_nothing_in_it_steers(harbour):
+    harbour.configure(land="ask")
+    harbour.work("mast", mast=f"a [bold]mast[/] {'m' * 100}\n\x1b[2J\n")
+    text = on_terminal(harbour.root, "task", "diff", "mast")
+    assert re.search(r"\x1b\[[\d;]*m\+a \[bold]mast\[/] m{100}\x1b\[0m\r\n", text)
+    assert "\x1b[2J" not in text
+    plain = on_terminal(harbour.root, "task", "diff", "mast", NO_COLOR="1")
+    assert set(re.findall(r"\x1b\[([\d;]*)m", plain)) <= {"0", "1"}
 
 
 def test_a_task_that_lands_is_nobodys_in_hand_wherever_it_is_shown(harbour, run):
