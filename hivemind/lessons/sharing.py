@@ -20,7 +20,7 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import run_git
 
 _REMOTE = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://(?:[^/]*@)?(?P<host>[^/:@]*)(?::\d*)?/|(?:[^/:]*@)?(?P<scp_host>[^/:@]+):|/)"
+    r"(?:[a-z][a-z0-9+.-]*://(?:[^/]*@)?(?P<host>[^/:@]*)(?::\d*)?/|(?:[^/:]*@)?(?P<scp_host>[^/:@]+):(?!//)|/)"
     r"/*(?P<path>.+?)(?:\.git)?/*",
     re.IGNORECASE,
 )
@@ -48,7 +48,7 @@ def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequenc
     if _with_offers(records, book.name, offers) != records:
         with edited(hive, book) as records:
             records[:] = _with_offers(records, book.name, offers)
-    return [record.lesson for record in records if record.state == "live" and _is_sound(record.lesson)]
+    return [record.lesson for record in records if record.state == "live" and _is_sound(record.lesson)][:MAX_LIVE]
 
 
 def _with_offers(records: Sequence[LessonRecord], name: str, offers: Mapping[str, Sequence[Any]]) -> list[LessonRecord]:
