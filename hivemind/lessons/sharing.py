@@ -13,7 +13,7 @@ from hivemind.errors import UserError
 from hivemind.lessons.admission import is_same, refusal_of
 from hivemind.lessons.choice import edited
 from hivemind.lessons.evidence import Trail
-from hivemind.lessons.lesson_file import Lesson
+from hivemind.lessons.lesson_file import MAX_CHARS, Lesson
 from hivemind.lessons.record import MAX_LIVE, LessonBook, LessonRecord
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
@@ -25,7 +25,6 @@ _REMOTE = re.compile(
     re.IGNORECASE,
 )
 _EVIDENCE = re.compile(r"task `[\w.-]{1,64}`, (?:\w{1,9} and \w{1,9}, )?\d{4}-\d\d-\d\d")
-_MAX_PLACES, _MAX_PLACE_CHARS = 8, 200
 
 
 def remote_of(root: Path, name: str) -> str | None:
@@ -83,17 +82,16 @@ def _foreign_records(name: str, offers: Mapping[str, Sequence[Any]]) -> Iterator
         for row in rows[:MAX_LIVE]:
             with suppress(Unreadable):
                 lesson = as_dataclass(Lesson, row, "lesson of a linked hive", hive)
-                evidence = [f"hive {hive}", *([lesson.evidence] if _EVIDENCE.fullmatch(lesson.evidence) else [])]
-                lesson = Lesson(lesson.text, lesson.places, ", ".join(evidence))
+                evidence = f", {lesson.evidence}" if _EVIDENCE.fullmatch(lesson.evidence) else ""
+                lesson = Lesson(lesson.text, lesson.places, f"hive {hive}{evidence}")
                 if _is_sound(lesson):
-                    digest = Lesson(lesson.text, lesson.places, hive).digest[:8]
-                    record = LessonRecord(f"{name}-{digest}", lesson.text, lesson.places, lesson.evidence, hive=hive)
+                    lesson_id = f"{name}-{Lesson(lesson.text, lesson.places, hive).digest[:8]}"
+                    record = LessonRecord(lesson_id, lesson.text, lesson.places, lesson.evidence, hive=hive)
                     record.change("foreign", f"hive {hive} offers it")
                     yield record
 
 
 def _is_sound(lesson: Lesson) -> bool:
     """Check that a lesson passes the rules of admission, and that its item reads back as the same lesson."""
-    has_size = len(lesson.places) <= _MAX_PLACES and all(len(place) <= _MAX_PLACE_CHARS for place in lesson.places)
-    refusal = refusal_of(lesson.text, lesson.places, Trail((), ()), "")
-    return has_size and refusal is None and Lesson.parse(lesson.line) == lesson
+    refusal = "" if len(lesson.line) > MAX_CHARS else refusal_of(lesson.text, lesson.places, Trail((), ()), "")
+    return refusal is None and Lesson.parse(lesson.line) == lesson
