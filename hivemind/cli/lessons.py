@@ -83,7 +83,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
     if any(record.state == "foreign" for record in records):
         lines += [
             "",
-            "Foreign lessons are of linked hives; agents see them marked as such until you adopt or forget them.",
+            "Foreign lessons are of linked hives. Agents see them, as material, until you adopt or forget them.",
         ]
     return CommandOutput([asdict(record) for record in records], lines)
 

@@ -88,7 +88,7 @@ class LessonRecord:
 
     @property
     def is_settled(self) -> bool:
-        """True if the lesson is not learned again: this hive has it, or a person has decided on it."""
+        """True if the lesson is not learned again: it is this hive's own, or a person has decided on it."""
         return self.state in ("live", "waiting") or self.author == "person"
 
     @property

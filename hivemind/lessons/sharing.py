@@ -29,7 +29,7 @@ _EVIDENCE = re.compile(r"task `[\w.-]{1,64}`, (?:\w{1,9} and \w{1,9}, )?\d{4}-\d
 
 def remote_of(root: Path, name: str) -> str | None:
     """Return the address of a root's remote, the same for HTTPS, SSH and with or without `.git`, and without user, password and
-    port. Return None if the root has no such remote."""
+    port. Return None if the root has no remote of that name."""
     with suppress(UserError):
         match = _REMOTE.fullmatch(run_git(["-C", root, "remote", "get-url", name], {}, None))
         address = match and f"{(match['host'] or match['scp_host'] or '').lower()}/{match['path']}"
@@ -38,7 +38,7 @@ def remote_of(root: Path, name: str) -> str | None:
 
 
 def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequence[Any]]) -> list[Lesson]:
-    """Make the foreign lessons of a book those that linked hives offer now, by hive, and return those that this hive offers.
+    """Bring the foreign lessons of a book in line with the offers of linked hives, and return the lessons to offer them.
 
     Neither side is trusted: an offer passes the rules of admission when it goes and again when it arrives. Raises UserError,
     OSError.
@@ -53,7 +53,7 @@ def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequenc
 def _with_offers(records: Sequence[LessonRecord], name: str, offers: Mapping[str, Sequence[Any]]) -> list[LessonRecord]:
     """Return the records with each offer that says something new, and without foreign ones that are not offered any more.
 
-    An id is made of hive and text, so that a known offer does not come twice. One that was retired here stays so.
+    An id is made of hive and text: a known offer does not come twice. A foreign lesson that was retired here stays so.
     """
     offered = {record.id: record for record in _foreign_records(name, offers)}
     own_texts = [record.text for record in records if record.is_settled and record.state != "waiting"]
