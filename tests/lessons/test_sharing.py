@@ -111,7 +111,11 @@ def test_what_a_person_decides_stays(project: Project) -> None:
     take(project, munich=[OFFER, other])
     assert [(record.state, record.author) for record in project.lessons] == [("live", "person"), ("retired", "person")]
     line = f"- {TRUE} (for `check.sh`; from hive munich, task `mend`, m4 and m6, 2026-11-27)\n"
-    assert line in (project.crew.root / "knowledge/lessons/app.md").read_text()
+    path = project.crew.root / "knowledge/lessons/app.md"
+    assert line in path.read_text()
+    path.write_text(path.read_text().replace("APP_ENV=test", "APP_ENV=prod"))
+    take(project, munich=[OFFER, other])
+    assert [record.id for record in project.lessons] == [kept, lost], "a person changed it"
 
 
 def test_an_offer_that_a_person_copies_into_the_file_is_adopted(project: Project) -> None:
