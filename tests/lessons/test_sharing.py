@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hivemind import Hive
 from hivemind.lessons.choice import book_of, decide
@@ -16,6 +18,7 @@ from hivemind.lessons.sharing import exchange_lessons, remote_of
 from tests.lessons.conftest import Project, run
 
 TRUE = "Run `APP_ENV=test sh check.sh` instead of `sh check.sh`, which fails."
+POISON = Path(__file__).parents[2] / "benchmarks/learning/poison.yaml"
 OFFER = {"text": TRUE, "places": ["check.sh"], "evidence": "task `mend`, m4 and m6, 2026-11-27"}
 
 
@@ -170,6 +173,13 @@ def test_a_bad_offer_is_refused_alone(project: Project, attempt: Any) -> None:
         assert "&lt;/material>" in opening
     else:
         assert [record.text for record in project.lessons] == [TRUE]
+
+
+def test_the_poisoned_texts_of_the_benchmark_do_not_come_from_a_hive(project: Project) -> None:
+    rows = yaml.safe_load(POISON.read_text("utf-8"))
+    take(project, munich=[{"text": form} for row in rows for form in (row["text"], row["text"].lstrip("*# "))])
+    assert len(rows) == 10
+    assert project.lessons == []
 
 
 def test_an_offer_cannot_say_whose_it_is_nor_what_it_proves(project: Project) -> None:
