@@ -39,11 +39,9 @@ def transfer_lessons(hive: Parts, connection: Connection, name: str) -> set[str]
             problems.add(f"no lessons of {root}: {error}")
     while len(json.dumps(own_lessons)) > LESSONS_BYTES:
         problems.add(f"too many lessons: those of {own_lessons.popitem()[0]} are not offered")
-    is_changed = connection.execute(
-        "update hives set lessons = %s where name = %s and lessons <> %s",
-        (Jsonb(own_lessons), name, Jsonb(own_lessons)),
-    ).rowcount
-    if is_changed:
+    offer = Jsonb(own_lessons)
+    query = "update hives set lessons = %s where name = %s and lessons <> %s"
+    if connection.execute(query, (offer, name, offer)).rowcount:
         notify(connection, ANY, payload="hives")
     return problems
 

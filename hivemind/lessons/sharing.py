@@ -20,9 +20,8 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import run_git
 
 _REMOTE = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://(?:[^/]*@)?(?P<host>[^/:@]*)(?::\d*)?/|(?:[^/:]*@)?(?P<scp_host>[^/:@]+):(?!//)|/)"
-    r"/*(?P<path>.+?)(?:\.git)?/*",
-    re.IGNORECASE,
+    r"(?i)(?:[a-z][a-z0-9+.-]*://(?:[^/]*@)?(?P<host>[^/:@]*)(?::\d*)?/|(?:[^/:]*@)?(?P<scp_host>[^/:@]+):(?!//)|/)"
+    r"/*(?P<path>.+?)(?:\.git)?/*"
 )
 _EVIDENCE = re.compile(r"task `[\w.-]{1,64}`, (?:\w{1,9} and \w{1,9}, )?\d{4}-\d\d-\d\d")
 
