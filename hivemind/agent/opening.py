@@ -215,8 +215,10 @@ def _instructions(
 
 
 def _lessons(lessons: Sequence[LessonRecord]) -> str:
-    lines = [f"* {escaped(lesson_line(record))}" for record in lessons]
-    return "\n".join([_LESSONS_HEAD, *lines]) if lines else ""
+    lines = [f"* {escaped(lesson_line(record))}" for record in lessons if record.state == "live"]
+    foreign_lines = [f"* {lesson_line(record)}" for record in lessons if record.state == "foreign"]
+    mark = [material("linked hives", "\n".join(foreign_lines))] if foreign_lines else []
+    return "\n".join([_LESSONS_HEAD, *lines, *mark]) if lessons else ""
 
 
 def _skills(hive: Parts, run: TaskRun, own_files: Collection[str], count: Callable[[str], int]) -> str:

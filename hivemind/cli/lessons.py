@@ -24,10 +24,11 @@ _COLUMNS = ("id", "state", "by", "shown", "used", "wrong", "lesson")
 def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False) -> CommandOutput:  # noqa: A002
     """List the lessons, or show, adopt or forget some.
 
-    Without a word it lists the lessons of every root: the live ones, which agents are shown, and the waiting ones, which a
-    person has to adopt. `show ID` shows one with its evidence and its history. `adopt ID` makes one yours and live. `forget
-    ID` takes it out of its file; it is not learned again. `propose ROOT` makes a commit of a root's lessons to its
-    AGENTS.md, which lands like the work of a task, and takes out proposed ones that are retired now.
+    Without a word it lists the lessons of every root: the live ones, which agents are shown, the waiting ones, which a
+    person has to adopt, and foreign ones, which linked hives offer. `show ID` shows one with its evidence and its history.
+    `adopt ID` makes one yours and live. `forget ID` takes it out of its file; it is not learned again. `propose ROOT` makes
+    a commit of a root's lessons to its AGENTS.md, which lands like the work of a task, and takes out proposed ones that are
+    retired now.
     The files are knowledge/lessons/ROOT.md.
 
     arguments:
@@ -71,7 +72,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
         )
     records = [record for record in records if all or record.state != "retired"]
     rows = [
-        {"id": record.id, "state": record.state, "by": record.author, "shown": record.shown, "used": record.helped,
+        {"id": record.id, "state": record.state, "by": record.source, "shown": record.shown, "used": record.helped,
          "wrong": record.wrong, "lesson": one_line(record.text)}
         for record in records
     ]  # fmt: skip
@@ -79,6 +80,11 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
     if any(record.state == "waiting" for record in records):
         lines += ["", "Waiting lessons are shown to nobody (hivemind lessons adopt ID, or forget ID):"]
         lines += [f"  {record.id}: {one_line(record.reason)}" for record in records if record.state == "waiting"]
+    if any(record.state == "foreign" for record in records):
+        lines += [
+            "",
+            "Foreign lessons are of linked hives. Agents see them, as material, until you adopt or forget them.",
+        ]
     return CommandOutput([asdict(record) for record in records], lines)
 
 
@@ -96,7 +102,7 @@ def _records(hive: Hive, names: Sequence[str]) -> list[LessonRecord]:
 
 def _details(record: LessonRecord) -> Iterator[str]:
     yield one_line(record.lesson.line)
-    yield header_line("state", f"{record.state}, by {record.author}")
+    yield header_line("state", f"{record.state}, by {record.source}")
     if record.failed:
         yield header_line("failed", record.failed)
         yield header_line("passed", record.passed)

@@ -20,6 +20,8 @@ from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
 from hivemind.fs.locks import machine_identity
 from hivemind.fs.postgres import check_url, connect, import_client
 from hivemind.layout import ANY, EXCHANGE, Layout
+from hivemind.lessons.choice import all_books
+from hivemind.lessons.sharing import exchange_lessons
 from hivemind.names import is_name
 from hivemind.presence.identity import lock_name
 from hivemind.presence.parts import Parts
@@ -103,7 +105,8 @@ def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
     """End a hive's link and free its name.
 
     Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers
-    to its inbox. `force` ends the link even if the exchange is down or tasks are lost. Raises UserError, LinkDown.
+    to its inbox. Lessons of other hives that no person has adopted go. `force` ends the link even if the exchange is down
+    or tasks are lost. Raises UserError, LinkDown.
     """
     current_link = load_link(hive.layout)
     if current_link is None:
@@ -125,6 +128,8 @@ def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
     for name in (EXCHANGE, SUPERVISOR):
         ring(hive.layout.doorbells, name)
     _return_tasks(hive)
+    for book in all_books(hive):
+        exchange_lessons(hive, book, {})
     (hive.layout.link / "hives.json").unlink(missing_ok=True)
     return current_link
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.errors import HivemindError
 from hivemind.exchange.events import JournalShipper
 from hivemind.exchange.foreign_tasks import ForeignTasks
+from hivemind.exchange.lessons import transfer_lessons
 from hivemind.exchange.letters import Letters
 from hivemind.exchange.link import (
     HiveLease,
@@ -150,7 +151,7 @@ class _ExchangeSession:
         self._shipper = JournalShipper(hive, connection, hive_link.name)
         self._offers = Offers(hive, connection, hive_link.name)
         self._foreign = ForeignTasks(hive, connection, hive_link.name)
-        self._problems: set[str] = set()  # the problems of omitted hives that were logged
+        self._problems: set[str] = set()  # the problems of hives and roots that were logged
         self._should_update_locations = False  # another hive has taken a task; the next shipment looks up which
         self._last_round, self._last_shipping, self._last_cleanup = float("-inf"), float("-inf"), float("-inf")
 
@@ -220,8 +221,10 @@ class _ExchangeSession:
         if row[0]:
             notify(self._connection, ANY, payload="hives")
         hives, problems = other_hives(self._connection, self._link.name)
+        problems = {f"a linked hive is ignored: {problem}" for problem in problems}
+        problems |= transfer_lessons(hive, self._connection, self._link.name)
         for problem in problems - self._problems:
-            _log.warning("a linked hive is ignored: %s", problem)
+            _log.warning("%s", problem)
         self._problems = problems
         hive.linked_hives.note(hives=hives, away=self._shipper.problem)
         self._foreign.renew()

@@ -76,6 +76,14 @@ class HiveRow:
 
 
 @frozen
+class LessonsRow:
+    """The lessons that a hive shares of one remote. Each is validated when it is taken (lessons/sharing.py)."""
+
+    name: _Name
+    lessons: Json[list[Any]]
+
+
+@frozen
 class _Overview:
     agents: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, _Count] = field(default_factory=dict)

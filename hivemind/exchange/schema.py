@@ -74,17 +74,21 @@ _VERSION_1 = (
     f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND {_CLAIMABLE}))
         WITH CHECK (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND taker IS NULL))""",
 )
-# The limits that version_2.sql checks.
+# The limits that version_2.sql and version 3 check.
 LINE_LENGTH, REASON_LENGTH = 1000, 2000  # characters
 PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MAX_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
-LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MAX_COUNT = 32 << 20, 1 << 20, 16 << 20, 10**12
+LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, LESSONS_BYTES, MAX_COUNT = 32 << 20, 1 << 20, 16 << 20, 256 << 10, 10**12
 _VERSION_2 = (Path(__file__).with_name("version_2.sql").read_text("utf-8"),)
+_VERSION_3 = (
+    """ALTER TABLE hives ADD COLUMN lessons jsonb NOT NULL DEFAULT '{}'
+        CONSTRAINT hives_lessons CHECK (is_object(lessons, 'strict $.* ? (@.type() != "array")'))""",
+)
 SCHEMA = PostgresSchema(
     name="hivemind_exchange",
     contents="tables of linked hives",
     crash_prefix="exchange",
     error=UserError,
-    migrations=(_VERSION_1, _VERSION_2),
+    migrations=(_VERSION_1, _VERSION_2, _VERSION_3),
 )
 
 

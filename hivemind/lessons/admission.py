@@ -87,11 +87,9 @@ def admit(
     None if it is refused. `previous` are the lessons of the root so far.
     """
     text, places = candidate.lesson, candidate.places[:_MAX_PLACES]
-    if refusal := _refusal(text, trail, instructions):
+    if refusal := refusal_of(text, places, trail, instructions):
         return None, refusal
-    if any("`" in place or not place.isprintable() or not place.strip() or mask(place) != place for place in places):
-        return None, "a place is neither a path nor a program"
-    if any(_is_same(text, record.text) or has_proof(record, pair) for record in previous):
+    if any(is_same(text, record.text) or has_proof(record, pair) for record in previous):
         return None, "it is known"
     record = LessonRecord("", text, places, task=task)
     messages, is_live, reason = "", False, "the trail has no proof of it"
@@ -117,8 +115,8 @@ def _is_told(pair: Pair, changed: str, trail: Trail) -> bool:
     return any(phrase in material for phrase in phrases for material in trail.materials)
 
 
-def _refusal(text: str, trail: Trail, instructions: str) -> str | None:
-    """Return the reason for which a text can be no lesson, or None."""
+def refusal_of(text: str, places: Iterable[str], trail: Trail, instructions: str) -> str | None:
+    """Return the reason for which a text with these places can be no lesson, or None."""
     prose = _CODE.sub(" ", text)
     commands = [code[1:-1] for code in _CODE.findall(text)]
     if not text.isprintable() or not 10 <= len(text) <= _MAX_CHARS or _SENTENCES.search(text) or text.count("`") % 2:
@@ -135,6 +133,8 @@ def _refusal(text: str, trail: Trail, instructions: str) -> str | None:
         return "the project's instructions say it"
     if any(_shares_words(prose, material) for material in (*trail.materials, instructions)):
         return "it is somebody's text"
+    if any("`" in place or not place.isprintable() or not place.strip() or mask(place) != place for place in places):
+        return "a place is neither a path nor a program"
     return None
 
 
@@ -145,7 +145,7 @@ def _shares_words(text: str, material: str) -> bool:
     return any(len(run) == _OVERLAP and f" {' '.join(run)} " in joined_words for run in runs)
 
 
-def _is_same(text: str, previous_text: str) -> bool:
+def is_same(text: str, previous_text: str) -> bool:
     """Check whether two lessons say the same: they quote the same commands, or have four fifths of their words in common."""
     commands, other_commands = set(_CODE.findall(text)), set(_CODE.findall(previous_text))
     if commands and other_commands:

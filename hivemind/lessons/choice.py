@@ -45,7 +45,10 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
     states = {record.id: record.state for record in book.saved()}
     with book.edit() as records:
         yield records
-    words = {"live": "adopted", "waiting": "waits", "retired": "retired"}
+    foreign_ids = {lesson_id for lesson_id, state in states.items() if state == "foreign"}
+    for lesson_id in sorted(foreign_ids - {record.id for record in records}):
+        hive.journal.append("lesson.withdrawn", lesson=lesson_id)
+    words = {"live": "adopted", "foreign": "offered", "waiting": "waits", "retired": "retired"}
     for record in records:
         if states.get(record.id) != record.state:
             is_new = record.id not in states and record.author == "work" and record.state == "live"
@@ -57,17 +60,17 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
 
 
 def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord]:
-    """Return the live lessons at a place of the task, at most five, the most helpful first."""
+    """Return the lessons at a place of the task, at most five: the most helpful first, those of other hives last."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title
     lessons = list[LessonRecord]()
     for book in all_books(hive):
-        live_records = [record for record in book.read() if record.state == "live" and record.is_short]
-        if live_records:
+        records = [record for record in book.read() if record.is_visible]
+        if records:
             paths = [path for project in work.projects for path in project.named_paths(text)]
-            lessons += [record for record in live_records if _holds(record, text, paths, config)]
-    return sorted(lessons, key=lambda record: record.wrong - record.helped)[:MAX_SHOWN]
+            lessons += [record for record in records if _holds(record, text, paths, config)]
+    return sorted(lessons, key=lambda record: (record.state == "foreign", record.wrong - record.helped))[:MAX_SHOWN]
 
 
 def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
@@ -96,7 +99,8 @@ def is_near(folder: str, path: str) -> bool:
 
 def lesson_line(record: LessonRecord) -> str:
     """Show a lesson to an agent, with the id by which it names it."""
-    return f"{record.id}: {record.text}"
+    source = f", from {record.source}, not adopted" if record.state == "foreign" else ""
+    return f"{record.id}{source}: {record.text}"
 
 
 def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonRecord], object]) -> list[str]:
@@ -130,7 +134,7 @@ def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[s
             unseen.append(record.id)
         elif record.id in wrong and task not in record.wrong_in:
             record.wrong_in.append(task)
-            if len(record.wrong_in) >= MAX_CLAIMS and record.author == "work" and record.state == "live":
+            if len(record.wrong_in) >= MAX_CLAIMS and record.author == "work" and record.is_visible:
                 record.change("retired", f"found wrong in {' and '.join(record.wrong_in)}")
         elif record.id in used and task not in record.used_in:
             record.used_in, record.unused = [*record.used_in, task], 0

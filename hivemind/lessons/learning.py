@@ -65,7 +65,7 @@ def _add(hive: Parts, work: TaskRun, trail: Trail, candidates: Sequence[tuple[Ca
                 places = (*candidate.places, *places_of(pair, _named_paths(project, pair), edits))
                 places = tuple(dict.fromkeys(places))
                 candidate = replace(candidate, places=_widened(records, pair, places, work.task.id))
-            previous = [record for record in records if record.state != "retired" or record.author == "person"]
+            previous = [record for record in records if record.is_settled]
             new_record, _ = admit(candidate, pair, trail, work.task.id, previous, instructions)
             if new_record is not None:
                 new_record.id = book.new_id(records)

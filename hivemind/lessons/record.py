@@ -27,6 +27,7 @@ _MAX_BYTES = 1 << 20
 _SAME = 0.6  # the least similarity of an item before and after a person changed it
 _KIND, _VERSION = "lessons", 1
 _log = logging.getLogger(__name__)
+LessonState = Literal["live", "foreign", "waiting", "retired"]
 
 
 @dataclass
@@ -34,8 +35,9 @@ class LessonRecord:
     """A lesson with its record. `author` is `work` until a person writes, changes or adopts it.
 
     A `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept with the reason, the last line
-    of `history`. `failed` and `passed` are the commands that prove it. `shown` counts the tasks that were shown it, `unused`
-    those in a row that did not name it; `tasks` are the last ones, `used_in` and `wrong_in` the tasks that named it.
+    of `history`. A `foreign` one is offered by a linked hive, `hive`. `failed` and `passed` are the commands that prove it.
+    `shown` counts the tasks that were shown it, `unused` those in a row that did not name it; `tasks` are the last ones,
+    `used_in` and `wrong_in` the tasks that named it.
     """
 
     id: str
@@ -43,7 +45,7 @@ class LessonRecord:
     places: tuple[str, ...] = ()
     evidence: str = ""
     author: Literal["work", "person"] = "work"
-    state: Literal["live", "waiting", "retired"] = "live"
+    state: LessonState = "live"
     task: str = ""
     failed: str = ""
     passed: str = ""
@@ -55,10 +57,16 @@ class LessonRecord:
     history: list[str] = field(default_factory=list)
     is_in_file: bool = False
     is_proposed: bool = False
+    hive: str = ""
 
     @property
     def lesson(self) -> Lesson:
         return Lesson(self.text, tuple(self.places), self.evidence)
+
+    @property
+    def source(self) -> str:
+        """The author, or the hive of a lesson that no person here has adopted."""
+        return f"hive {self.hive}" if self.hive and self.author == "work" else self.author
 
     @property
     def helped(self) -> int:
@@ -74,10 +82,20 @@ class LessonRecord:
         return self.history[-1].partition(": ")[2] if self.history else ""
 
     @property
+    def is_visible(self) -> bool:
+        """True if openings may have the lesson."""
+        return self.state in ("live", "foreign") and self.is_short
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the lesson is not learned again: it is this hive's own, or a person has decided on it."""
+        return self.state in ("live", "waiting") or self.author == "person"
+
+    @property
     def is_short(self) -> bool:
         return len(self.text) <= MAX_CHARS
 
-    def change(self, state: Literal["live", "waiting", "retired"], reason: str) -> None:
+    def change(self, state: LessonState, reason: str) -> None:
         """Change the state, with the reason in the history."""
         self.state = state
         self.history.append(f"{datetime.now(UTC):%Y-%m-%d}: {reason}")
@@ -88,7 +106,7 @@ class LessonRecord:
             return
         self.tasks = [*self.tasks, task][-_MAX_TASKS:]
         self.shown, self.unused = self.shown + 1, self.unused + 1
-        if self.unused > MAX_UNUSED and self.author == "work" and self.state == "live":
+        if self.unused > MAX_UNUSED and self.author == "work" and self.is_visible:
             self.change("retired", f"no use in {MAX_UNUSED} tasks that were shown it")
 
 
@@ -145,7 +163,8 @@ class LessonBook:
                 self._save(records)
 
     def new_id(self, records: Sequence[LessonRecord]) -> str:
-        return f"{self.name}-{1 + max((int(record.id.rpartition('-')[2]) for record in records), default=0)}"
+        numbers = (int(record.id.rpartition("-")[2]) for record in records if not record.hive)
+        return f"{self.name}-{1 + max(numbers, default=0)}"
 
     def _text(self) -> str:
         try:
@@ -194,8 +213,8 @@ class LessonBook:
                     missing_records.remove(record)
                     self._adopt(record, f"a person changed it; it was: {record.text}")
                 record.text, record.places, record.evidence = lesson.text, lesson.places, lesson.evidence
-            elif record.state == "retired" and not record.is_in_file:
-                self._adopt(record, "a person put it back")
+            elif record.state in ("retired", "foreign") and not record.is_in_file:
+                self._adopt(record, "a person put it back" if record.state == "retired" else "a person copied it")
             record.is_in_file = True
         for record in records:
             if record.state == "retired" and record.lesson.digest not in in_file:

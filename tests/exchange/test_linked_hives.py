@@ -43,7 +43,7 @@ def test_tables_of_a_version_that_is_not_known_are_refused_in_words(
     berlin, munich = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
     berlin.command("link", database)
     postgres.execute(f"update {SCHEMA.name}.version set number = 99", database.rpartition("/")[2])
-    assert "has tables of linked hives of version 99, this program knows version 2" in munich.command(
+    assert "has tables of linked hives of version 99, this program knows version 3" in munich.command(
         "link", database, status=2
     )
 

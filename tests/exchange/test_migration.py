@@ -1,4 +1,4 @@
-"""Tables of version 1 with rows in them are brought to version 2: good rows stay, bad ones are set aside with the reason."""
+"""Tables of version 1 with rows in them are brought to version 3: good rows stay, bad ones are set aside with the reason."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def test_bad_rows_are_set_aside_and_good_ones_stay(
         for statement, row in (letter("good"), task("good"), event(1, '{"seq": 1}')):
             munich.execute(statement, row)  # type: ignore[call-overload]
         for statement, row in (row for rows in REFUSED.values() for row in rows):
-            if "insert into version" not in statement:
+            if "insert into version" not in statement and "set lessons" not in statement:
                 munich.execute(statement, row)  # type: ignore[call-overload]
         munich.execute(*hive("agents", "[1]"))  # type: ignore[arg-type]
         munich.execute(*task("taken"))  # type: ignore[arg-type]
         munich.execute("update tasks set state = 'taken', taker = 'Berlin' where id = 'taken'")
         url = postgres.url(name, user="munich")
         with (
-            pytest.raises(UserError, match=r"which munich may not migrate to version 2.*owner"),
+            pytest.raises(UserError, match=r"which munich may not migrate to version 3.*owner"),
             connect_exchange(url) as role,
         ):
             SCHEMA.prepare(role, url)
 
         SCHEMA.prepare(owned, database)
 
-        assert SCHEMA.version(munich, database) == 2
+        assert SCHEMA.version(munich, database) == 3
         for table in ("hives_aside", "letters_aside", "events_aside", "tasks_aside"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 munich.execute(f"select from {table}")

@@ -54,6 +54,19 @@ def test_the_page_shows_the_evidence_and_edits_deletes_and_puts_back(own_site: S
     assert own_site.post("lesson-edit", id="general-3", text=" ").status == 400
 
 
+def test_the_page_names_the_hive_of_a_foreign_lesson_and_adopts_it(own_site: Site) -> None:
+    hive, text = own_site.hive, "The sails are sewn in Hamburg."
+    path = hive.layout.lessons / "general.md"
+    with edited(hive, book_of(hive, None)) as records:
+        records.append(LessonRecord("general-0a1b2c3d", text, hive="munich"))
+        records[-1].change("foreign", "hive munich offers it")
+    assert "from hive munich" in own_site.get("/lessons").text
+    assert not path.exists() or text not in path.read_text()
+    own_site.post("lesson-adopt", id="general-0a1b2c3d")
+    assert "from hive munich" not in own_site.get("/lessons").text
+    assert text in path.read_text()
+
+
 def test_lessons_are_proposed_to_agents_md_and_taken_out_again(harbour: Harbour, process: Command) -> None:
     path = harbour.repo.path
     harbour.repo.commit(**{"AGENTS.md": "Use make.\n"})

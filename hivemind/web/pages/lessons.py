@@ -8,7 +8,7 @@ from hivemind.web.site import Page, PageQuery, Site
 
 def show_lessons(site: Site, query: PageQuery) -> Page:
     """Build the list, of all roots or of `root`: waiting ones first, retired ones last."""
-    order = ("waiting", "live", "retired")
+    order = ("waiting", "live", "foreign", "retired")
     books = {
         book.name: sorted(book.read(), key=lambda record: order.index(record.state)) for book in all_books(site.hive)
     }
