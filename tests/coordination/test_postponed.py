@@ -11,6 +11,7 @@ import pytest
 
 from hivemind.coordination import Journal
 from hivemind.fs import Log, create, fsync_folder, move, postponing, write
+from hivemind.fs.atomic import fsync_folder_later
 from hivemind.longterm import MemoryStore
 from hivemind.taskrun.git import run_git
 
@@ -80,3 +81,36 @@ def test_a_turn_sees_the_events_of_others_after_its_next_durable_act(journal: Jo
         other.append("second")
         write(tmp_path / "file", "text")
         assert journal.seq == 2
+
+
+def test_postponed_folders_are_flushed_once_and_before_the_events_that_name_their_files(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda file, real=real: (flushed.append(os.readlink(f"/proc/self/fd/{file}")), real(file))
+        )
+    (tmp_path / "task").mkdir()
+    with postponing():
+        fsync_folder_later(tmp_path / "task")
+        journal.append("second")
+        fsync_folder_later(tmp_path / "task")
+        (tmp_path / "task").rename(tmp_path / "moved")
+        assert flushed == []
+        move(tmp_path / "source", tmp_path / "target")
+    assert flushed == [str(tmp_path / "moved"), journal.path, str(tmp_path)]
+
+
+def test_a_file_with_a_postponed_name_has_its_content_on_disk(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (sizes.append(os.fstat(file).st_size), real(file)))
+    with postponing():
+        journal.append("second")
+        write(tmp_path / "result.md", "text", sync_name=False)
+        assert sizes == [4]
+        assert not is_on_disk(journal)
