@@ -62,8 +62,11 @@ def _order(descriptors: Sequence[int]) -> None:
 
 
 def _send(host: int, descriptors: Sequence[int]) -> None:
-    with socket.socket(fileno=os.dup(host)) as orders:
+    orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, host)
+    try:
         socket.send_fds(orders, [_ENDING], descriptors)
+    finally:
+        orders.detach()
 
 
 class GuardedCommand:
@@ -101,11 +104,11 @@ class GuardedCommand:
         with contextlib.ExitStack() as own_files, contextlib.ExitStack() as program_files:
             folder_file = os.open(folder or ".", _FOLDER)
             program_files.callback(os.close, folder_file)
-            stdin = stdin or program_files.enter_context(open(os.devnull, "rb"))
+            stdin = stdin or program_files.enter_context(open(os.devnull, "rb", buffering=0))
             if stdout is None:
                 reader, writer = os.pipe()
                 self.output = own_files.enter_context(open(reader, "rb"))
-                stdout = program_files.enter_context(open(writer, "wb"))
+                stdout = program_files.enter_context(open(writer, "wb", buffering=0))
             self._line, line = map(own_files.enter_context, socket.socketpair())
             program_files.enter_context(line)
             _order([line.fileno(), folder_file, *(stream.fileno() for stream in (stdin, stdout, stderr or stdout))])

@@ -11,17 +11,17 @@ import ctypes
 import errno
 import os
 import stat
-import threading
 from collections.abc import Iterable, Iterator
 from itertools import count
 
 from hivemind.errors import UserError
 from hivemind.fs.crash import crash_point
-from hivemind.fs.postponed import flush_postponed
+from hivemind.fs.postponed import flush_postponed, is_postponed, postpone
 
 TEMPORARY_PREFIX = ".tmp-"
 _DEFAULT_MODE = 0o666
 _CHUNK_BYTES = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _counter = count()
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -48,17 +48,35 @@ def is_durable(path: str | os.PathLike[str]) -> bool:
 def fsync_folder(path: str | os.PathLike[str]) -> None:
     """Sync a folder, which makes the names in it durable."""
     flush_postponed()
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    _fsync(os.open(path, _FOLDER))
+
+
+def fsync_names(path: str | os.PathLike[str]) -> None:
+    """Sync a folder of a durable hive, before any postponed flush: no event has to be on the disk before these names."""
+    if is_durable(path):
+        _fsync(os.open(path, _FOLDER))
+
+
+def fsync_folder_later(path: str | os.PathLike[str]) -> None:
+    """Sync a folder of a durable hive at once or, in `postponing`, before the next durable act: once for all its new names."""
+    status = os.stat(path)
+    if not is_durable(path) or is_postponed(identity := (status.st_dev, status.st_ino)):
+        return
+    folder = os.open(path, _FOLDER)  # it may be moved before that
+
+    def flush() -> None:
         os.fsync(folder)
-    finally:
-        os.close(folder)
+        os.close(folder)  # after an error the flush stays due
+
+    postpone(flush, identity)
 
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
     """Sync a file's content, also if another process wrote it."""
-    flush_postponed()
-    file = open_regular(path, os.O_RDONLY)
+    _fsync(open_regular(path, os.O_RDONLY))
+
+
+def _fsync(file: int) -> None:
     try:
         os.fsync(file)
     finally:
@@ -105,7 +123,7 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
 def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
     """Create a temporary file. Return its path and descriptor. Skip a name that a killed process with this PID used."""
     while True:
-        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
+        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}"
         path = os.path.join(folder, name)
         try:
             return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
@@ -127,7 +145,6 @@ def _write_temporary(
                 remaining = remaining[os.write(file, remaining) :]
         crash_point("fs.write.written")
         if durable:
-            flush_postponed()
             os.fsync(file)
     except BaseException as error:
         os.unlink(path, dir_fd=folder_fd)
@@ -155,16 +172,19 @@ def write(
     *,
     durable: bool | None = None,
     mode: int = _DEFAULT_MODE,
+    sync_name: bool = True,
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
 
-    Raises OSError, and then leaves the old file unchanged.
+    With `sync_name=False` the caller syncs the folder. Raises OSError, and then leaves the old file unchanged.
     """
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     durable = is_durable(target) if durable is None else durable
+    if durable and sync_name:
+        flush_postponed()
     _replace(_write_temporary(folder, content, durable, mode), target)
-    if durable:
+    if durable and sync_name:
         fsync_folder(folder)
 
 
@@ -172,6 +192,8 @@ def write_at(
     folder_fd: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
 ) -> None:
     """Write a whole file, as `write` does, in the open folder `folder_fd`, even if the folder was moved. Raises OSError."""
+    if durable:
+        flush_postponed()
     _replace(_write_temporary("", content, durable, mode, folder_fd), name, folder_fd)
     if durable:
         os.fsync(folder_fd)
@@ -194,6 +216,8 @@ def create(
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     durable = is_durable(target) if durable is None else durable
+    if durable:
+        flush_postponed()
     temporary = _write_temporary(folder, content, durable, mode)
     try:
         os.link(temporary, target, follow_symlinks=False)

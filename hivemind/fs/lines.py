@@ -6,6 +6,7 @@ import ctypes
 import json
 import logging
 import os
+import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -239,17 +240,21 @@ def line_at(file: int, offset: int) -> bytes:
     return chunk[: chunk.find(b"\n") + 1] or chunk
 
 
-def current_size(file: int) -> int:
-    """Return a file's size, asking the file system. On a network file system fstat may return a cached, older size."""
-    status = _Statx()
-    if _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, ctypes.byref(status)) == 0:
-        return int(status.size)
-    return os.fstat(file).st_size  # a kernel before 4.11
+def current_status(path: str) -> tuple[int, int, int]:
+    """Return a file's device, inode and size, asking the file system: on a network file system lstat may return older ones.
 
-
-class _Statx(ctypes.Structure):
-    _fields_ = (("_to_size", ctypes.c_uint32 * 10), ("size", ctypes.c_uint64), ("_rest", ctypes.c_uint64 * 26))
+    Return zeros for a missing file.
+    """
+    fields = ctypes.create_string_buffer(256)
+    if _statx(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW | _FORCE_SYNC, _INODE_AND_SIZE, fields) == 0:
+        inode, size = struct.unpack_from("QQ", fields, 32)
+        return os.makedev(*struct.unpack_from("II", fields, 136)), inode, size
+    try:
+        status = os.lstat(path)  # a kernel before 4.11
+    except FileNotFoundError:
+        return 0, 0, 0
+    return status.st_dev, status.st_ino, status.st_size
 
 
 _statx = ctypes.CDLL(None).statx
-_AT_EMPTY_PATH, _AT_STATX_FORCE_SYNC, _STATX_SIZE = 0x1000, 0x2000, 0x200
+_AT_FDCWD, _NO_FOLLOW, _FORCE_SYNC, _INODE_AND_SIZE = -100, 0x100, 0x2000, 0x300

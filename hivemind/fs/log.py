@@ -19,13 +19,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
-from hivemind.fs.atomic import fsync_folder, is_durable, make_folder, move, open_regular, write
+from hivemind.fs.atomic import fsync_folder, fsync_folder_later, is_durable, make_folder, move, open_regular, write
 from hivemind.fs.crash import crash_point
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
     consecutive_lines,
-    current_size,
+    current_status,
     last_record_end,
     line_at,
     read_records,
@@ -136,10 +136,7 @@ class Log:
         Records that this object appended count as read, unless an unread one comes before them. A missing file is an empty
         log. Costs one stat if there are no new records. Raises LogDamaged, UnknownVersion, OSError.
         """
-        if not self._is_up_to_date():
-            self._catch_up()
-        records, self._pending = self._pending, []
-        return records
+        return [record for batch in self.batches() for record in batch]
 
     def batches(self) -> Iterator[list[Record]]:
         """Yield the new records, many at a time, for long logs. If `epoch` rises, the batches start at the first record."""
@@ -158,7 +155,7 @@ class Log:
             return self.position == self._intact
         if self._looked is not None and self._looked == current_moment():
             return True
-        self._looked = current_moment()  # the caller reads the new records
+        self._looked = current_moment() if self.shared else None  # the caller reads the new records
         try:
             status = os.lstat(self.path)
         except FileNotFoundError:
@@ -360,7 +357,7 @@ class Log:
         if file is None:
             return b""
         try:
-            return last_record_end(file, current_size(file), may_have_holes=self._may_have_holes)[1]
+            return last_record_end(file, current_status(self.path)[2], may_have_holes=self._may_have_holes)[1]
         finally:
             os.close(file)
 
@@ -384,8 +381,9 @@ class Log:
             try:
                 file = self._open_to_write()
                 self._lock_file(file)
-                if self._is_at_path():
-                    self._repair_end(file)
+                *identity, size = current_status(self.path)
+                if self._identity == tuple(identity):
+                    self._repair_end(file, size)
                     self.is_locked = (
                         self.segment_bytes is None or self.size < self.segment_bytes or not self._rotate(file)
                     )
@@ -452,18 +450,10 @@ class Log:
             self._turn_start = time.monotonic()
         self._last_locked = time.monotonic()
 
-    def _is_at_path(self) -> bool:
-        """Check that the open file is still at `path`."""
-        try:
-            return _identity(os.lstat(self.path)) == self._identity
-        except FileNotFoundError:
-            return False
-
-    def _repair_end(self, file: int) -> None:
+    def _repair_end(self, file: int, size: int) -> None:
         """Make the file end with a whole record: move torn bytes to `PATH.torn`. Requires the lock."""
-        size = current_size(file)
         if not size and self.position.file is None and self.segment_bytes is None:  # a new log
-            self._intact = ReadPosition(self._identity, 0)
+            self.position = self._intact = ReadPosition(self._identity, 0)
             return
         if self.numbered and self.position != (self._identity, size):
             self._catch_up()
@@ -512,7 +502,7 @@ class Log:
         no part of the line is in the log.
         """
         if was_locked := self.is_locked:
-            if not self._is_at_path():  # readers would not find the line
+            if self._identity != current_status(self.path)[:2]:  # readers would not find the line
                 raise FileNotFoundError(errno.ENOENT, "was moved away while open for writing", self.path)
         else:
             self.acquire()
@@ -527,7 +517,8 @@ class Log:
     def append_line(
         self, line: bytes, count: int, *, sync: bool = True, guard: AbstractContextManager[object] | None = None
     ) -> None:
-        """Write an encoded line of `count` correctly numbered records. Requires the lock. Raises the errors of `append`."""
+        """Write an encoded line of `count` correctly numbered records, or none of it. Requires the lock. Raises the errors of
+        `append`."""
         assert self._file is not None
         crash_point(f"{self.kind}.append.locked")
         previous_intact, size = self._intact, self._intact.end
@@ -536,21 +527,28 @@ class Log:
             if self.shared and not size:
                 fsync_folder(os.path.dirname(self.path) or ".")
             content = line if size else as_line({"kind": self.kind, "version": self.version}) + line
-            self._write_line(self._file, content, size, guard, sync and self.durable and not self.shared)
+            try:
+                with guard or nullcontext():
+                    write_line(self._file, content, size)
+                crash_point(f"{self.kind}.append.written")
+                if is_synced := sync and self.durable and not self.shared:
+                    flush_postponed()
+                    os.fdatasync(self._file)
+                    self._sync_name()
+            except BaseException:
+                self._cut(self._file, size)
+                raise
         except OSError as error:
             self._raise_user_error("cannot be written", error)
-        if self.shared:
-            self._intact = ReadPosition(self._identity, size + len(content))
-        else:
-            self._set_intact(os.fstat(self._file))
+        self._unsynced = not is_synced
+        crash_point(f"{self.kind}.append.synced")
+        self._intact = ReadPosition(self._identity, size + len(content))
         if self.position in (previous_intact, (None, size)):
             self.position = self._intact
             self.seq += count if self.numbered else 0
             if self._pending:
                 self._pending += records_of(line)
-            self._looked = next_moment()
-        else:
-            next_moment()
+            self._looked = next_moment() if self.shared else None  # a shared log is read to its end before
         self.transferred_bytes += len(content)
 
     def _encode(self, records: Sequence[Mapping[str, Any]], first_seq: int) -> bytes:
@@ -558,24 +556,6 @@ class Log:
             [{"seq": seq, **record} for seq, record in enumerate(records, first_seq)] if self.numbered else records
         )
         return as_line(numbered_records[0] if len(numbered_records) == 1 else numbered_records)
-
-    def _write_line(
-        self, file: int, line: bytes, offset: int, guard: AbstractContextManager[object] | None, sync: bool
-    ) -> None:
-        """Write a whole line, or none of it."""
-        try:
-            with guard or nullcontext():
-                write_line(file, line, offset)
-            crash_point(f"{self.kind}.append.written")
-            if sync:
-                flush_postponed()
-                os.fdatasync(file)
-                self._sync_name()
-        except BaseException:
-            self._cut(file, offset)
-            raise
-        self._unsynced = not sync
-        crash_point(f"{self.kind}.append.synced")
 
     def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace all records by `records`. Raises UserError, and then keeps the old records."""
@@ -635,7 +615,6 @@ class Log:
             os.stat(os.path.dirname(self.path) or ".")
             return  # no record was written yet
         try:
-            flush_postponed()
             os.fdatasync(file)
             self._sync_name()
         except OSError as error:
@@ -647,7 +626,7 @@ class Log:
     def _sync_name(self) -> None:
         """Make the file's name durable."""
         if self._name_unsynced:
-            fsync_folder(os.path.dirname(self.path) or ".")
+            fsync_folder_later(os.path.dirname(self.path) or ".")
             self._name_unsynced = False
 
     def sync_to(self, position: ReadPosition, *, update_note: bool = True) -> None:

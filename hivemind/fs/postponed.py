@@ -1,4 +1,4 @@
-"""Flushes of shared logs, and looks at logs just read, that a thread postpones while it works by rule.
+"""Flushes of folders and shared logs, and looks at logs just read, that a thread postpones while it works by rule.
 
 The thread flushes before it makes anything else durable and before it acts outside. After a power cut an event is therefore
 on disk whenever one of its consequences is. A reader in another process flushes what it reads.
@@ -7,14 +7,16 @@ on disk whenever one of its consequences is. A reader in another process flushes
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 
 class _Work(threading.local):
     is_on = False
-    flush: Callable[[], object] | None = None
     moment = 0  # rises when others may have written
+
+    def __init__(self) -> None:
+        self.flushes: dict[Hashable, Callable[[], object]] = {}  # by folder; that of the log has the key None
 
 
 _work = _Work()
@@ -36,20 +38,27 @@ def postponing(*, is_on: bool = True) -> Iterator[None]:
             flush_postponed()
 
 
-def postpone(flush: Callable[[], object]) -> None:
-    """Call `flush` at once or, in `postponing`, in the next `flush_postponed`, in place of the last postponed flush."""
+def postpone(flush: Callable[[], object], folder: Hashable = None) -> None:
+    """Call `flush` at once or, in `postponing`, in the next `flush_postponed`, in place of the last one of the same folder."""
     if _work.is_on:
-        _work.flush = flush
+        _work.flushes[folder] = flush
     else:
         flush()
 
 
+def is_postponed(folder: Hashable) -> bool:
+    return folder in _work.flushes
+
+
 def flush_postponed() -> None:
-    """Call the postponed flush. Its errors are raised, and it stays due. Called before each durable write and outside act."""
+    """Flush the folders, then the log: an event may name a file. An error is raised, and the flush stays due.
+
+    Called before each durable write and outside act.
+    """
     _work.moment += 1
-    if _work.flush is not None:
-        _work.flush()
-        _work.flush = None
+    for folder in sorted(_work.flushes, key=lambda folder: folder is None):
+        _work.flushes[folder]()
+        del _work.flushes[folder]
 
 
 def current_moment() -> int | None:

@@ -23,11 +23,13 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     `ask` puts the question to the mind; it is called only if something failed, and once a task. Raises UserError, OSError,
     and what `ask` raises, after all else is learned.
     """
+    returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
+    if not (returns or work.has_failed_call):
+        return
     folder = work.task.path if work.task.path.is_dir() else ended_folder(hive.layout, work.task.id)
     if folder is None:
         return
     records = [*open_log(folder).records()]
-    returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     trail = read_trail(records, returns, is_from_operator=work.task.maker == HUMAN)
     if not trail.has_trouble:
         return

@@ -127,7 +127,7 @@ class History:
     def refresh(self) -> None:
         """Apply the new lines of the log. Raises UserError with the location of a damaged line."""
         records = self.log.read()
-        if self.log.seq == 0 and not os.path.isdir(os.path.dirname(self.log.path)):
+        if self.log.seq == 0 and not self.log.is_locked and not os.path.isdir(os.path.dirname(self.log.path)):
             raise FileNotFoundError(errno.ENOENT, "is gone", self.log.path)
         if self._epoch != self.log.epoch:
             self._reset()

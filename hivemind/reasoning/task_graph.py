@@ -250,14 +250,13 @@ class TaskGraph:
     def save_snapshot(self, *, sync: bool = True) -> Path:
         """Write graph.json, the snapshot of the current graph, and return its path.
 
-        With `sync` the log is on disk when the call returns. The snapshot, which can be rebuilt from the log, is some time
-        later.
+        With `sync` the log is on disk when the call returns; the snapshot's name is when the folder is next synced.
         """
         if sync:
             self.sync()
         path = self.folder / SNAPSHOT_NAME
         try:
-            write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), durable=False)
+            write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), sync_name=False)
         except OSError as error:
             raise UserError(f"cannot be written ({error.strerror})", location=path) from None
         return path

@@ -90,6 +90,7 @@ class Account:
         self._cycles, self._usage = 0, Usage()
         self._requests: dict[str, Usage] = {}  # requests without an answer message, at the end or so far
         self._seconds = 0.0
+        self.has_failed_call = False
         for record in records:
             self.book(record)
 
@@ -102,6 +103,8 @@ class Account:
                 self._requests.pop(str(record.get("request")), None)
                 self._cycles += 1
                 self._usage += usage_of(record)
+            if record.get("role") == "tool":
+                self.has_failed_call |= not record.get("ok") or bool((record.get("result") or {}).get("exit_status"))
             if record.get("role") in ("assistant", "tool"):
                 self._seconds += record.get("seconds", 0.0)
 
@@ -155,10 +158,9 @@ def output_excerpt(output: Path, digest: str | None, excerpt: Callable[[BinaryIO
     """Return an excerpt of a command's output file. If the file does not have the receipt's digest, return a line that says so;
     if the file is gone, an empty text."""
     try:
-        with open(fs.file_below(output.parent, (output.name,)), "rb") as file:
+        with open(fs.file_below(output.parent, (output.name,)), "rb", buffering=0) as file:
             if digest is not None and hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 return _CHANGED_OUTPUT
-            file.seek(0)
             return excerpt(file)
     except FileNotFoundError:
         return ""

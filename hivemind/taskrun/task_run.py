@@ -16,6 +16,7 @@ from typing import Any, Literal
 from hivemind.coordination import Receipt, Step, StepLease, StepLeaseHeld
 from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
+from hivemind.fs import postponing
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
@@ -421,6 +422,12 @@ class TaskRun:
         assert self.conversation is not None  # reading it adds up the usage
         return self._account.usage()
 
+    @property
+    def has_failed_call(self) -> bool:
+        """True if a call failed, or a command ended with another status than 0."""
+        assert self.conversation is not None
+        return self._account.has_failed_call
+
     # Review and end
 
     def set_review(self, review: Review, *, unpark: bool = False) -> None:
@@ -428,6 +435,7 @@ class TaskRun:
         self.keep("review", asdict(review), unpark=unpark)
         self.review = review
 
+    @postponing()
     def finish(self, answer: str) -> Path:
         """Publish the cards and close the task as done, or pass it to the lander if it has commits to land. Returns the task's
         folder.
@@ -507,6 +515,7 @@ class TaskRun:
         self._hive.tasks.release(self.task)
         self._hive.journal.append("task.handed_over", task_id=self.task.id, agent_id=self.agent, to=self.handed_to)
 
+    @postponing()
     def fail(self, reason: str) -> Path:
         """Close the task as failed; returns its new folder. Raises Parking like `finish`."""
         self._check_end()

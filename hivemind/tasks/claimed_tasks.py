@@ -15,6 +15,7 @@ from typing import Any
 
 from hivemind.errors import UserError
 from hivemind.fs import crash_point, make_folder, ring, write
+from hivemind.fs.atomic import fsync_folder_later
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, LANDING
 from hivemind.masking import mask, strip_controls
@@ -54,7 +55,8 @@ class ClaimedTasks:
                 self._logs.seal(task)
                 self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
-                write(task.path / name, end)
+                write(task.path / name, end, sync_name=False)
+                fsync_folder_later(task.path)  # with the log's name and the graph's
                 crash_point("tasks.close.written")
                 target = move_task(self._layout, task.path, place, record=record)
                 crash_point("tasks.close.moved")

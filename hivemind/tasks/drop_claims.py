@@ -12,7 +12,8 @@ from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
-from hivemind.fs import crash_point, fsync_folder, is_durable, make_folder, move
+from hivemind.fs import crash_point, make_folder, move
+from hivemind.fs.atomic import fsync_names
 from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, read_open
 from hivemind.tasks.folder import free_name
 from hivemind.tasks.half_written import stat_at_rest
@@ -139,8 +140,7 @@ class DropClaims:
         Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
         agent's folder.
         """
-        if is_durable(self._inbox_path):
-            fsync_folder(self.folder(agent))
+        fsync_names(self.folder(agent))
 
     def put_back(self, path: str | Path) -> Path:
         """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""

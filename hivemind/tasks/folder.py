@@ -173,8 +173,11 @@ def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, ro
 
 def _was_edited(path: Path, raw: bytes) -> bool:
     try:
-        file_stat = os.lstat(path)
-        return file_stat.st_size != len(raw) or path.read_bytes() != raw
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(file, len(raw) + 1) != raw
+        finally:
+            os.close(file)
     except OSError:
         return False  # moved or removed, which is not an edit
 
@@ -274,7 +277,7 @@ def remove_ends(path: Path, but: str = "") -> None:
     `but` names the file that is about to be replaced. It stays, unless it is a folder.
     """
     for name in ENDS:
-        if os.path.isdir(path / name) or (name != but and os.path.lexists(path / name)):
+        if name != but or os.path.isdir(path / name):
             remove(path / name)
 
 

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_file, is_durable
+from hivemind.fs import Log
 from hivemind.tasks.folder import LOG, open_log
 from hivemind.tasks.task import Task
-
-_GRAPH = "graph.json"
 
 
 class TaskLogs:
@@ -42,19 +40,16 @@ class TaskLogs:
             self.follow(task)
 
     def seal(self, task: Task) -> None:
-        """Make the conversation and graph complete and durable before the task ends. Nothing is written to them later.
+        """Make the conversation complete and durable before the task ends.
 
         A line that a power cut has torn is set aside.
         """
         log = self._logs.get(task.id) or open_log(task.path)
         with suppress(OSError, UserError):  # not a log: the task can end without it
-            if (stamp := _stamp(task.path / LOG)) is not None and stamp[2] != log.size and log.torn_bytes():
+            if not log.size and self._file_stats.get(task.id) is not None:
                 with log.locked():
                     pass
             log.sync()
-        if is_durable(task.path):
-            with suppress(OSError, UserError):  # a task may have none
-                fsync_file(task.path / _GRAPH)
 
     def forget(self, task_id: str) -> None:
         self._logs.pop(task_id, None)

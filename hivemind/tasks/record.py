@@ -23,7 +23,7 @@ from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import is_durable, write
+from hivemind.fs import flush_postponed, is_durable, write
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
@@ -166,14 +166,11 @@ class Records:
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
         self._own_digests: dict[str, str] = {}
-        self._last_written: tuple[TaskRecord | None, str] = None, ""  # the last record without an id, and its digest
         self._known_records: dict[str, tuple[str, TaskRecord]] = {}
 
-    def write(self, folder: Path, record: TaskRecord) -> None:
+    def write(self, folder: Path, record: TaskRecord, *, sync_name: bool = True) -> None:
         """Write the record of a task that has no id yet. `note_claim` later writes the event to the journal."""
-        raw = record.encode()
-        write(folder / RECORD, raw)
-        self._last_written = record, _digest(raw)
+        write(folder / RECORD, record.encode(), sync_name=sync_name)
 
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **payload: object) -> None:
         """Replace the record of a task, after writing its digest to the journal. Raises OSError."""
@@ -183,13 +180,15 @@ class Records:
         write(folder / RECORD, raw)
         self._own_digests[folder.name] = now
 
+    def flush_events(self, task_id: str) -> None:
+        """Flush the postponed events of an earlier task with that id: otherwise a power cut could make its claim the newest."""
+        if self._entry(task_id) is not None:
+            flush_postponed()
+
     def note_claim(self, task_id: str, record: TaskRecord, title: str) -> None:
         """Write the event of a claim to the journal, with the digest of the record."""
         assert record.claim is not None
-        last_record, digest = self._last_written
-        if last_record is not record:
-            digest = _digest(record.encode())
-        self._own_digests[task_id] = digest
+        self._own_digests[task_id] = digest = _digest(record.encode())
         agent = record.claim.agent
         # if this event is lost, `mine` finds the folder in active/ and writes it again
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
@@ -219,7 +218,7 @@ class Records:
 
         Raises RecordTampered; FileNotFoundError if the folder is gone; UserError for a missing or damaged record.
         """
-        now, raw = self._check(folder, task_id)
+        now, raw = self.check(folder, task_id)
         known_record = self._known_records.get(task_id)
         if known_record is not None and known_record[0] == now:
             return known_record[1]
@@ -230,12 +229,9 @@ class Records:
         self._known_records[task_id] = now, record
         return record
 
-    def check(self, folder: Path, task_id: str) -> None:
-        """Raise RecordTampered if another program has changed the task's record, and FileNotFoundError if the folder is
-        gone."""
-        self._check(folder, task_id)
-
-    def _check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
+    def check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
+        """Return the digest and the bytes of a task's record. Raises RecordTampered if another program has changed it, and
+        FileNotFoundError if the folder is gone."""
         raw = self._bytes(folder)
         now = _digest(raw)
         if now == self._own_digests.get(task_id):

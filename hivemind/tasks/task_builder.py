@@ -15,7 +15,8 @@ from pathlib import Path
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.fs import crash_point, fsync_file, fsync_folder, is_durable, make_folder, move, write
+from hivemind.fs import crash_point, fsync_file, is_durable, make_folder, move, write
+from hivemind.fs.atomic import fsync_names
 from hivemind.masking import strip_controls
 from hivemind.tasks.drop import attachments, dropped_text, id_of, read_regular
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
@@ -176,8 +177,7 @@ class TaskBuilder:
                 move(build / FILES / name, build / target, durable=False)
         remove(build / FILES / RECORD)  # the new record has its content
         crash_point("tasks.claim.emptied")
-        if is_durable(build):
-            fsync_folder(build / FILES)
+        fsync_names(build / FILES)
 
     def _record(
         self,
@@ -209,13 +209,11 @@ class TaskBuilder:
         build = agent_folder / free_name(BUILD, lambda candidate: os.path.lexists(agent_folder / candidate))
         build.mkdir()
         crash_point("tasks.claim.made")
-        self._write(build, record)
+        self._records.write(build, record, sync_name=False)
+        crash_point("tasks.claim.recorded")
+        self._sync_files(build)
         self._drops.sync(drop.agent)
         return build
-
-    def _write(self, folder: Path, record: TaskRecord) -> None:
-        self._records.write(folder, record)
-        crash_point("tasks.claim.recorded")
 
     def _save(self, folder: Path, record: TaskRecord) -> None:
         self._records.save(folder, record)
@@ -231,6 +229,7 @@ class TaskBuilder:
         again after the rename, when no other task can get the id.
         """
         self._sync_files(build, text_file(record))
+        self._records.flush_events(task_id)
         while True:
             try:
                 build = self._publish(build, self._layout.active / task_id)
@@ -269,13 +268,12 @@ class TaskBuilder:
             for name in names:
                 with suppress(FileNotFoundError):  # a copy for people, who may remove it
                     fsync_file(folder / name)
-            fsync_folder(folder)
+            fsync_names(folder)
 
     def _publish(self, build: Path, target: Path) -> Path:
         move(build, target, durable=False)
         crash_point("tasks.claim.published")
-        if is_durable(target):
-            fsync_folder(target.parent)
+        fsync_names(target.parent)
         return target
 
     # drops that cannot become tasks
@@ -309,7 +307,8 @@ class TaskBuilder:
         with suppress(UserError), boundary("task's folder", folder):
             record = load(folder)
             if record is None:
-                self._write(folder, TaskRecord(source=folder.name))
+                self._records.write(folder, TaskRecord(source=folder.name))
+                crash_point("tasks.claim.recorded")
             elif has_ended(folder):
                 set_aside(folder)
         remove(folder / "error.md")

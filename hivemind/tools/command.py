@@ -23,7 +23,8 @@ from hivemind.boundary import boundary
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import fsync_folder, open_regular, sockets
+from hivemind.fs import open_regular, sockets
+from hivemind.fs.atomic import fsync_folder_later, fsync_names
 from hivemind.guarded import GuardedCommand
 from hivemind.layout import HUMAN
 from hivemind.masking import is_secret_name
@@ -115,6 +116,8 @@ def _run_in_task(
     work, config, durable = session.work, session.config, session.hive.config.durable
     start = _start_folder(session, cwd)
     is_first = not os.path.lexists(output.parent)
+    if author != HUMAN:  # a person's command rests on the text and the claim alone, which are on the disk
+        fs.flush_postponed()
     in_project = start is not None and not start.is_relative_to(work.task.files) and _may_run(session, command)
     with session.pulse.busy(config.limits.wall_s + 10), ExitStack() as stack:
         artifacts, files = (
@@ -138,8 +141,8 @@ def _run_in_task(
             )
             if work.was_moved:
                 raise TaskMoved("the command was stopped: its task was taken away", location=work.task.id)
-            if durable and is_first:
-                fs.fsync_folder(work.task.path)
+            if is_first:
+                fsync_folder_later(work.task.path)
         except OSError as error:
             error.filename = os.fspath(output)
             raise
@@ -294,11 +297,10 @@ def run_program(
     Stops the command and its whole process group when it reaches a limit or `stopping()` returns True (checked four times a
     second, and after each signal). Raises OSError if the output cannot be written, UserError if the sandbox is not available.
     """
-    argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     if sandbox == "bwrap":
         argv = sandbox_command(argv, folder, start, roots)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
-    fs.flush_postponed()
     with open(_open_output(output), "wb") as file:
         guarded = GuardedCommand(
             argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,
@@ -310,8 +312,9 @@ def run_program(
             stop_reason = _OutputReader(process, bounded_output, stopping).until_end(start_time + limit_s)
         if durable:  # a receipt contains the output's digest
             file.flush()
-            os.fsync(file.fileno())
-            fsync_folder(output.parent)
+            if file.tell():
+                os.fsync(file.fileno())
+            fsync_names(output.parent)
     return CommandResult(
         exit_status=None if stop_reason else process.returncode,
         digest=bounded_output.digest.hexdigest(),
