@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.hives import up
@@ -75,6 +76,7 @@ def run(quick: bool) -> list[Row]:
         server.execute("SELECT pg_reload_conf()")
         job = _procrastinate(server, count)
         rows = _across(Path(folder), server, count, job)
+        rows += _on_the_way(Path(folder), server, min(count, 100))
         for number in (1, 2) if quick else (1, 2, 4):
             rows += _swarms(Path(folder), server, number, count, job)
         return rows
@@ -203,6 +205,49 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
         f"tasks (run: true) that go anywhere, {name}", tasks, "tasks/s", "procrastinate, one worker", beside, "more"
     )
     yield Row(f"letters, {name}", letters, "letters/s", "", None, "more")
+
+
+def _on_the_way(folder: Path, server: Server, count: int) -> Iterator[Row]:
+    """How long a letter is on its way between two hives, one after another, beside a row of one connection and the
+    notification with which another reads it."""
+    import psycopg
+
+    url, home = server.new_database(), folder / "on-the-way"
+    hives = []
+    for name in ("berlin", "munich"):
+        (home / name / "agents").mkdir(parents=True)
+        (home / name / "hive.yaml").write_text(f"workspace: {name}\ndurability: relaxed\nembedder: none\n")
+        hives.append(hive := Hive.open(home / name))
+        hive.mail.ensure("human")
+        link(hive, url)
+    with ExitStack() as swarms:
+        for hive in hives:
+            swarms.enter_context(up(hive.layout.root))
+        until(lambda: all(hive.linked_hives.agents for hive in hives))
+        ways = []
+        for number in range(count):
+            began = time.perf_counter()
+            hives[0].mail.send("human", "human@munich", f"Letter {number}", "Hello.\n")
+            while hives[1].mail.count_unread("human") <= number:
+                time.sleep(0.0002)
+            ways.append(time.perf_counter() - began)
+            print(number, round(ways[-1] * 1e3, 1), flush=True)
+    rows = []
+    with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True) as two:
+        one.execute("create table letters (number serial, raw text)")
+        two.execute("listen letters")
+        for number in range(count):
+            began = time.perf_counter()
+            with one.transaction():
+                one.execute("insert into letters (raw) values (%s)", (f"Letter {number}",))
+                one.execute("notify letters")
+            assert [*two.notifies(stop_after=1)]
+            two.execute("select raw from letters order by number desc limit 1").fetchone()
+            rows.append(time.perf_counter() - began)
+    yield Row(
+        "a letter on its way, median", median(ways) * 1e3, "ms", "a row and its notification", median(rows) * 1e3,
+        target=5.0, note=f"the quickest {min(ways) * 1e3:.1f} beside {min(rows) * 1e3:.1f} ms",
+    )  # fmt: skip
 
 
 def _procrastinate(server: Server, count: int) -> Cost | None:

@@ -87,7 +87,10 @@ class Units:
         self.parts = dict[int, PassagePart]()
         self.nodes = dict[int, Node]()
 
-    def count_items(self, word: str, bound: int) -> int:
+    def count_items(self, words: Sequence[str], bound: int) -> Sequence[int]:
+        return [self._count(word, bound) for word in words]
+
+    def _count(self, word: str, bound: int) -> int:
         if is_unspaced(word):
             return len(self._find_pairs([word], bound + 1))
         [stem] = self._stems([word])

@@ -12,7 +12,7 @@ from hivemind.errors import UserError
 from hivemind.exchange.files import check_paths, check_received_files, result_files
 from hivemind.exchange.offers import SENT_FIELDS
 from hivemind.exchange.rows import TaskRow, read_row
-from hivemind.exchange.schema import LEASE, notify
+from hivemind.exchange.schema import LEASE, channel, notify
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point, load_dataclass, make_folder, save_dataclass
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -181,21 +181,19 @@ class ForeignTasks:
             self._report_outcome(task, outcome, text, files.contents)
 
     def _report_outcome(self, task: ForeignTask, outcome: Outcome, text: str, files: Mapping[str, bytes]) -> None:
-        with self._connection.transaction():
+        accepted = self._connection.execute(
+            "update tasks set state = %s, body = %s, names = %s, contents = %s"
+            " where taker = %s and state = 'taken' and generation = %s and giver = %s returning pg_notify(%s, '')",
+            (
+                outcome, text.replace("\0", "\ufffd"), [*files], [*files.values()], self._name, task.generation,
+                task.giver, channel(task.giver),
+            ),
+        ).rowcount  # fmt: skip
+        if not accepted:  # or was it accepted before a process died?
             accepted = self._connection.execute(
-                "update tasks set state = %s, body = %s, names = %s, contents = %s"
-                " where taker = %s and state = 'taken' and generation = %s and giver = %s",
-                (
-                    outcome, text.replace("\0", "\ufffd"), [*files], [*files.values()], self._name, task.generation,
-                    task.giver,
-                ),
-            ).rowcount  # fmt: skip
-            notify(self._connection, task.giver)
-            if not accepted:  # or was it accepted before a process died?
-                accepted = self._connection.execute(
-                    "select from tasks where taker = %s and generation = %s and state <> 'taken'",
-                    (self._name, task.generation),
-                ).rowcount
+                "select from tasks where taker = %s and generation = %s and state <> 'taken'",
+                (self._name, task.generation),
+            ).rowcount
         crash_point("exchange.tasks.reported")
         if not accepted:
             self._abandon(task.generation)

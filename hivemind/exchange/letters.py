@@ -68,7 +68,7 @@ class Letters:
                     " on conflict do nothing",
                     [asdict(row) for row in rows],
                 )
-                notify(self._connection, *(row.hive for row in rows), self._name)
+                notify(self._connection, *(row.hive for row in rows))
         crash_point("exchange.letters.stored")
         for path in sent_paths:
             os.unlink(path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.exchange.files import attachments_of, check_received_files, write_result
-from hivemind.exchange.schema import FILES_BYTES, HEAD_BYTES, TEXT_BYTES, notify
+from hivemind.exchange.schema import FILES_BYTES, HEAD_BYTES, TEXT_BYTES, channel, notify
 from hivemind.frontmatter import parse, split
 from hivemind.fs import crash_point
 from hivemind.layout import ANY, EXCHANGE, HUMAN, POSTMASTER
@@ -100,17 +100,15 @@ class Offers:
                 text=f"The task could not be offered to other hives, {bounds}: {', '.join(omitted)}",
             )
             return
-        with self._connection.transaction():
-            self._connection.execute(
-                "insert into tasks (giver, id, key, place, assignee, role, priority, once, maker, head, body, names, contents)"
-                " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing",
-                (
-                    self._name, task.id, task.claim, place, task.assignee, task.role, task.priority,
-                    any(step.once for step in task.steps), task.maker, head, text,
-                    [*files.contents], [*files.contents.values()],
-                ),
-            )  # fmt: skip
-            notify(self._connection, place)
+        self._connection.execute(
+            "insert into tasks (giver, id, key, place, assignee, role, priority, once, maker, head, body, names, contents)"
+            " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing returning pg_notify(%s, '')",
+            (
+                self._name, task.id, task.claim, place, task.assignee, task.role, task.priority,
+                any(step.once for step in task.steps), task.maker, head, text,
+                [*files.contents], [*files.contents.values()], channel(place),
+            ),
+        )  # fmt: skip
         crash_point("exchange.tasks.offered")
         audience = "any linked hive" if place == ANY else place
         self._park(task, f"offered to {audience}")

@@ -177,16 +177,24 @@ class _ExchangeSession:
                 self._foreign.claim_tasks(idle)
             if ending and not more:
                 return
-            if not more:
+            if not more and not self._read_notifications():
                 timeout = _ROUND_INTERVAL_S - (time.monotonic() - self._last_round)
                 if process.has_unshipped_events:
                     timeout = min(timeout, _SHIP_INTERVAL_S - (time.monotonic() - self._last_shipping))
                 process.wait([self._connection.pgconn.socket], timeout)
-            for notification in self._connection.notifies(timeout=0):
-                if notification.payload == "hives":
-                    self._last_round = float("-inf")
-                if notification.payload == "taken" and not self._should_update_locations:
-                    self._should_update_locations, process.has_unshipped_events = True, True
+                self._read_notifications()
+
+    def _read_notifications(self) -> bool:
+        """Return whether other hives sent notifications. A statement may have read them from the socket already."""
+        own_pid = self._connection.info.backend_pid
+        payloads = {
+            notification.payload for notification in self._connection.notifies(timeout=0) if notification.pid != own_pid
+        }
+        if "hives" in payloads:
+            self._last_round = float("-inf")
+        if "taken" in payloads and not self._should_update_locations:
+            self._should_update_locations, self._process.has_unshipped_events = True, True
+        return bool(payloads)
 
     def _ship(self, *, at_once: bool) -> bool:
         process, now = self._process, time.monotonic()

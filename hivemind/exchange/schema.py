@@ -99,5 +99,5 @@ def channel(hive: str) -> str:
 
 def notify(connection: Connection, *hives: str, payload: str = "") -> None:
     """Wake hives when the transaction commits. The payload "hives" makes a hive reload the list of linked hives."""
-    for hive in dict.fromkeys(hives):
-        connection.execute("select pg_notify(%s, %s)", (channel(hive), payload))
+    if channels := [*dict.fromkeys(map(channel, hives))]:
+        connection.execute("select pg_notify(name, %s) from unnest(%s::text[]) as name", (payload, channels))

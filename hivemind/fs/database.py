@@ -268,17 +268,25 @@ def select_by_keys(
     leading_parameters: Sequence[object] = (),
     trailing_parameters: Sequence[object] = (),
 ) -> Iterator[Any]:
-    """Run a statement for many keys, some hundred at a time. KEYS in it is replaced by the list of `?` for a batch.
+    """Run a statement for many keys, some hundred at a time. IN KEYS in it is replaced by a condition for a batch.
 
     The keys' parameters come between `leading_parameters` and `trailing_parameters`.
     """
     key_list = list(keys)
     for start in range(0, len(key_list), _MAX_PARAMETERS):
         batch = key_list[start : start + _MAX_PARAMETERS]
+        batch_sql, parameters = f"IN ({','.join('?' * len(batch))})", batch
+        if not isinstance(sql, sqlite3.Connection):  # an array as text, which psycopg passes on faster than a list
+            batch_sql, parameters = "= ANY(?)", ["{" + ",".join(map(_quote_element, batch)) + "}"]
         yield from sql.execute(
-            statement.replace("KEYS", f"({','.join('?' * len(batch))})"),
-            (*leading_parameters, *batch, *trailing_parameters),
-        )
+            statement.replace("IN KEYS", batch_sql), (*leading_parameters, *parameters, *trailing_parameters)
+        ).fetchall()
+
+
+def _quote_element(value: object) -> str:
+    """Quote an element of a PostgreSQL array."""
+    text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 _BUSY_S = 60.0  # how long to wait for another program (an SQLite shell) that has locked the database

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from hivemind.embedding import Embedder, EmbedderUnavailable
@@ -59,26 +59,25 @@ class MemoryEmbedder(StoreEmbedder):
         A draft that has a vector from the caller is not embedded. Do not call `embed_drafts` inside a transaction.
         """
         drafts_by_digest = {draft.digest: draft for draft in drafts if draft.vector is None}
-        with database.read() as sql:
-            vectors = {
-                digest: cached_vector
-                for digest in drafts_by_digest
-                if (cached_vector := self._find_vectors(sql, digest)) is not None
-            }
+        vectors = self._vectors_by_digest
+        vectors = {digest: vectors[digest] for digest in drafts_by_digest if digest in vectors}
+        if self.embedder is not None:
+            with database.read() as sql:
+                vectors |= self._find_vectors(sql, drafts_by_digest.keys() - vectors.keys())
         vectors |= self._embed_new([draft for digest, draft in drafts_by_digest.items() if digest not in vectors])
         return [EntryVectors(self.model) if draft.vector is not None else vectors[draft.digest] for draft in drafts]
 
-    def _find_vectors(self, sql: Sql, digest: bytes) -> EntryVectors | None:
-        vectors = self._vectors_by_digest.get(digest)
-        if vectors is None and self.embedder is not None:
-            row = sql.execute(
-                "SELECT v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
-                " LEFT JOIN parts p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
-                " WHERE e.digest = ? AND v.model = ? AND length(v.vector) = ? AND g.seq IS NULL LIMIT 1",
-                (digest, self.model, 4 * self.dimension),
-            ).fetchone()
-            vectors = None if row is None else EntryVectors(self.model, row[0], row[1] or b"")
-        return vectors
+    def _find_vectors(self, sql: Sql, digests: Collection[bytes]) -> dict[bytes, EntryVectors]:
+        """Return, by digest, the vectors of entries with the same content."""
+        rows = select_by_keys(
+            sql,
+            "SELECT e.digest, v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
+            " LEFT JOIN parts p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
+            " WHERE e.digest IN KEYS AND v.model = ? AND length(v.vector) = ? AND g.seq IS NULL",
+            digests,
+            trailing_parameters=(self.model, 4 * self.dimension),
+        )
+        return {digest: EntryVectors(self.model, vector, parts or b"") for digest, vector, parts in rows}
 
     def _embed_new(self, drafts: Sequence[EntryDraft]) -> dict[bytes, EntryVectors]:
         vectors: dict[bytes, EntryVectors] = {}

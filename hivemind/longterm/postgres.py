@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
+from hivemind.fs.database import select_by_keys
 from hivemind.fs.postgres import Postgres, PostgresSchema, Statements, check_url, connect
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import LongtermError, StoreDamaged
@@ -161,7 +162,10 @@ _SCHEMA = PostgresSchema(
     error=LongtermError,
     migrations=(_VERSION_1,),
     extensions=(("vector", (0, 8)),),
-    settings=("SET hnsw.ef_search = 100", "SET hnsw.iterative_scan = strict_order"),  # a larger one hides the index
+    settings=(
+        "SET hnsw.ef_search = 100; SET hnsw.iterative_scan = strict_order",  # a larger list hides the index
+        "SET gin_pending_list_limit = '64kB'",  # each search by words reads the list of entries that are not yet indexed
+    ),
     adapt=_adapt,
 )
 
@@ -177,10 +181,14 @@ def _or_query(words: Sequence[str]) -> str:
 class _ServerWords:
     """The `WordIndex` in PostgreSQL: the column `entries.words`."""
 
-    def count_entries(self, sql: Statements, word: str, spaces: Sequence[int], bound: int) -> int:
-        statement = f"SELECT 1 FROM entries WHERE words @@ {_QUERY} AND space = ANY(?) LIMIT ?"
-        rows = sql.execute(f"SELECT count(*) FROM ({statement}) AS found", (_or_query([word]), list(spaces), bound + 1))
-        return sum(count for (count,) in rows)
+    def count_entries(self, sql: Statements, words: Sequence[str], spaces: Sequence[int], bound: int) -> list[int]:
+        matches = f"SELECT 1 FROM entries WHERE words @@ {_QUERY.replace('?', 'query')} AND space = ANY(?) LIMIT ?"
+        rows = sql.execute(
+            f"SELECT (SELECT count(*) FROM ({matches}) AS matches)"
+            " FROM unnest(CAST(? AS text[])) WITH ORDINALITY AS queries(query, number) ORDER BY number",
+            (list(spaces), bound + 1, [_or_query([word]) for word in words]),
+        )
+        return [count for (count,) in rows]
 
     def find_entries(
         self, sql: Statements, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int
@@ -190,7 +198,7 @@ class _ServerWords:
             f"SELECT e.seq FROM entries e WHERE e.words @@ {_QUERY} AND e.space = ANY(?)"
             f" AND {condition[0]} ORDER BY ts_rank(e.words, {_QUERY}) DESC, e.seq LIMIT ?",
             (query, list(spaces), *condition[1], query, limit),
-        )
+        ).fetchall()
         return [seq for (seq,) in rows]
 
     def contents_with(self, sql: Statements, word: str, space: int, limit: int) -> list[str]:
@@ -215,10 +223,11 @@ def _nearest_rows(
     candidates = min(400, max(200, 2 * limit))
     is_current = f"AND (SELECT true FROM entries e WHERE e.seq = v.key AND {condition[0]})" if condition else ""
     fits = f"v.dimension = {dimension} AND v.model = (SELECT model FROM search) {is_current}"
-    exact = f"""SELECT v.key, v.vector <=> (SELECT query FROM search) AS distance
-        FROM unnest((SELECT ids FROM search)) AS space
-        JOIN vectors v ON v.key BETWEEN space * {KEYS_PER_NAMESPACE} AND (space + 1) * {KEYS_PER_NAMESPACE} - 1
-        WHERE NOT (SELECT is_indexed FROM search) AND {fits} ORDER BY 2, 1 LIMIT {limit}"""
+    exact = f"""SELECT v.key, v.distance FROM unnest((SELECT ids FROM search)) AS space, LATERAL (
+            SELECT key, vector <=> (SELECT query FROM search) AS distance FROM vectors v
+            WHERE v.key BETWEEN space * {KEYS_PER_NAMESPACE} AND (space + 1) * {KEYS_PER_NAMESPACE} - 1 AND {fits}
+            ORDER BY 2, 1 LIMIT {limit}) AS v
+        WHERE NOT (SELECT is_indexed FROM search) ORDER BY 2, 1 LIMIT {limit}"""
     indexed = f"""SELECT v.key, v.distance FROM (
             SELECT key, grp, dimension, model, {indexed_vector} <=> (SELECT query FROM search) AS distance FROM vectors v
             WHERE dimension = {_INDEXED_DIMENSION} ORDER BY {indexed_vector} <=> (SELECT query FROM search) OFFSET 0) AS v
@@ -245,14 +254,14 @@ class _ServerVectors:
             return []
         wanted = ("true", []) if groups is None else ("id = ANY(?)", [list(groups)])
         nearest_rows, parameters = _nearest_rows(wanted, model, query, limit)
-        rows = sql.execute(f"{nearest_rows} SELECT key, 1 - distance FROM nearest", parameters)
+        rows = sql.execute(f"{nearest_rows} SELECT key, 1 - distance FROM nearest", parameters).fetchall()
         return sorted(((key, round(cosine, 6)) for key, cosine in rows), key=lambda pair: (-pair[1], pair[0]))
 
     def cosines(self, sql: Statements, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
-        rows = sql.execute(
-            f"SELECT key, 1 - (vector <=> ?) FROM vectors WHERE dimension = {len(query) // 4} AND model = ? AND key = ANY(?)",
-            (_Vector(query), model, list(keys)),
+        statement = (
+            f"SELECT key, 1 - (vector <=> ?) FROM vectors WHERE dimension = {len(query) // 4} AND model = ? AND key"
         )
+        rows = select_by_keys(sql, f"{statement} IN KEYS", keys, [_Vector(query), model])
         return {key: round(cosine, 6) for key, cosine in rows}
 
     def put(self, sql: Statements, model: str, rows: Iterable[tuple[int, int, bytes]]) -> None:

@@ -111,8 +111,8 @@ _UPDATE = (
 class WordIndex(Protocol):
     """The full-text index of the entries. Words must consist of letters and digits; `spaces` are ids of namespaces."""
 
-    def count_entries(self, sql: Any, word: str, spaces: Sequence[int], bound: int, /) -> int:
-        """Count the entries that contain a word; stop at `bound` + 1."""
+    def count_entries(self, sql: Any, words: Sequence[str], spaces: Sequence[int], bound: int, /) -> list[int]:
+        """Count, for each word, the entries that contain it; stop at `bound` + 1."""
 
     def find_entries(
         self, sql: Any, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int, /
@@ -194,9 +194,7 @@ def write_entry(
     if expected_version is not None and expected_version != (0 if row is None else row[2]):
         raise VersionConflict(key, expected_version, 0 if row is None else row[2])
     if row is None:
-        _check_parent(sql, space, draft.parent_id, now)
-        seq, entry_id = _insert(sql, space, key, draft, entry_vectors, now)
-        _store_vectors(sql, vector_store, seq, draft, entry_vectors)
+        ((seq, entry_id),) = _insert(sql, space, [(key, draft, entry_vectors)], vector_store, now)
         return seq, entry_id, "created"
     seq, entry_id, _, updated, old_parent_id, _ = row
     if draft.parent_id == entry_id:
@@ -211,27 +209,61 @@ def write_entry(
         ),
     )  # fmt: skip
     sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
-    _store_vectors(sql, vector_store, seq, draft, entry_vectors)
+    if not entry_vectors.should_embed:
+        sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
+    _store_vectors(sql, vector_store, [(seq, draft, entry_vectors)])
     return seq, entry_id, "updated"
 
 
+KeyedDraft = tuple[str, EntryDraft, EntryVectors]
+"""A key, the draft to store under it, and the draft's vectors."""
+
+
+def write_entries(
+    sql: Sql, space: int, drafts: Sequence[KeyedDraft], *, vector_store: VectorStore, now: int
+) -> list[int]:
+    """Store drafts under different keys, the new ones together; return the entries' `seq` in order."""
+    keys = [key for key, _, _ in drafts]
+    statement = "SELECT key FROM entries WHERE space = ? AND key IN KEYS"
+    existing_keys = {key for (key,) in select_by_keys(sql, statement, keys, [space])}
+    seqs = {
+        key: write_entry(sql, space, key, draft, entry_vectors, vector_store=vector_store, now=now)[0]
+        for key, draft, entry_vectors in drafts
+        if key in existing_keys
+    }
+    new_drafts = [keyed_draft for keyed_draft in drafts if keyed_draft[0] not in existing_keys]
+    new_rows = _insert(sql, space, new_drafts, vector_store, now)
+    seqs |= {key: seq for (key, _, _), (seq, _) in zip(new_drafts, new_rows, strict=True)}
+    return [seqs[key] for key in keys]
+
+
 def _insert(
-    sql: Sql, space: int, key: str, draft: EntryDraft, entry_vectors: EntryVectors, now: int
-) -> tuple[int, str]:
+    sql: Sql, space: int, drafts: Sequence[KeyedDraft], vector_store: VectorStore, now: int
+) -> list[tuple[int, str]]:
+    """Insert new entries; return the seq and id of each."""
+    for parent_id in {draft.parent_id for _, draft, _ in drafts}:
+        _check_parent(sql, space, parent_id, now)
     (last_number,) = sql.execute(
         "SELECT made FROM namespaces WHERE id = ?", (space,)
     ).fetchone()  # a trigger increments it
-    seq, entry_id = space * KEYS_PER_NAMESPACE + last_number + 1, new_id()
-    sql.execute(
+    first_seq = space * KEYS_PER_NAMESPACE + last_number + 1
+    rows = [(seq, new_id()) for seq in range(first_seq, first_seq + len(drafts))]
+    sql.executemany(
         _INSERT,
-        (
-            seq, entry_id, space, key, draft.content, draft.digest, draft.metadata, draft.category, draft.importance,
-            now, now, draft.expires_at, draft.parent_id, draft.links, entry_vectors.should_embed, entry_vectors.problem,
-        ),
+        [
+            (
+                seq, entry_id, space, key, draft.content, draft.digest, draft.metadata, draft.category,
+                draft.importance, now, now, draft.expires_at, draft.parent_id, draft.links,
+                entry_vectors.should_embed, entry_vectors.problem,
+            )
+            for (seq, entry_id), (key, draft, entry_vectors) in zip(rows, drafts, strict=True)
+        ],
     )  # fmt: skip
-    if '"session"' in draft.metadata:
-        _join_session(sql, space, seq, key, draft, now)
-    return seq, entry_id
+    for (seq, _), (key, draft, _) in zip(rows, drafts, strict=True):
+        if '"session"' in draft.metadata:
+            _join_session(sql, space, seq, key, draft, now)
+    _store_vectors(sql, vector_store, [(row[0], *draft[1:]) for row, draft in zip(rows, drafts, strict=True)])
+    return rows
 
 
 def _join_session(sql: Sql, space: int, seq: int, key: str, draft: EntryDraft, now: int) -> None:
@@ -260,18 +292,21 @@ def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None
         raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", remedy="store the parent first")
 
 
-def _store_vectors(
-    sql: Sql, vector_store: VectorStore, seq: int, draft: EntryDraft, entry_vectors: EntryVectors
-) -> None:
-    vector = entry_vectors.vector
-    if draft.vector is not None:
-        vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
-        sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
-    if vector is not None:
-        vector_store.put(sql, entry_vectors.model, [(seq, seq // KEYS_PER_NAMESPACE, vector)])
-        store_parts(sql, seq, entry_vectors.model, entry_vectors.parts if draft.vector is None else b"")
-    elif not entry_vectors.should_embed:
-        sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
+def _store_vectors(sql: Sql, vector_store: VectorStore, drafts: Sequence[tuple[int, EntryDraft, EntryVectors]]) -> None:
+    """Store the vectors and parts of entries (`seq`, draft, vectors). All vectors are of one model."""
+    rows, parts = list[tuple[int, int, bytes]](), dict[int, bytes]()
+    for seq, draft, entry_vectors in drafts:
+        vector = entry_vectors.vector
+        if draft.vector is not None:
+            vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
+            sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
+        if vector is not None:
+            rows.append((seq, seq // KEYS_PER_NAMESPACE, vector))
+            parts[seq] = entry_vectors.parts if draft.vector is None else b""
+    if rows:
+        model = drafts[0][2].model
+        vector_store.put(sql, model, rows)
+        store_parts(sql, model, parts)
 
 
 DUPLICATE_SIMILARITY = 0.95

@@ -147,20 +147,25 @@ class _MemorySource:
         self._words, self._sql, self._request = database.words, sql, request
         self.groups: Collection[int] | None = request.spaces
         placeholders = ",".join("?" * len(request.spaces))
-        (total,) = sql.execute(
-            f"SELECT sum(entries) FROM namespaces WHERE id IN ({placeholders})", request.spaces
+        total, has_expired = sql.execute(
+            "SELECT sum(entries), EXISTS (SELECT 1 FROM entries WHERE expires_at <= ?)"
+            f" FROM namespaces WHERE id IN ({placeholders})",
+            (request.now, *request.spaces),
         ).fetchone()
         self.total = int(total or 0)
         self._condition, self._parameters = searchable(database, request.filter, request.now)
+        self._is_restricted = has_expired or self._condition != NOT_EXPIRED
 
-    def count_items(self, word: str, bound: int) -> int:
-        return self._words.count_entries(self._sql, word, self._request.spaces, bound)
+    def count_items(self, words: Sequence[str], bound: int) -> Sequence[int]:
+        return self._words.count_entries(self._sql, words, self._request.spaces, bound)
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         condition = self._condition, self._parameters
         return self._words.find_entries(self._sql, words, self._request.spaces, condition, limit) if words else []
 
     def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
+        if not self._is_restricted:
+            return dict(zip(keys, keys, strict=True))
         return {seq: seq for (seq,) in self._rows("e.seq", "e.seq", keys)}
 
     def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:

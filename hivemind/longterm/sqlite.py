@@ -80,8 +80,10 @@ SCHEMA = Schema(
 class _FileWords:
     """The `WordIndex` in SQLite: the FTS5 table `words`."""
 
-    def count_entries(self, sql: sqlite3.Connection, word: str, spaces: Sequence[int], bound: int) -> int:
-        return sum(count_rows(sql, or_query([word]), bound, *seq_range(space)) for space in spaces)
+    def count_entries(
+        self, sql: sqlite3.Connection, words: Sequence[str], spaces: Sequence[int], bound: int
+    ) -> list[int]:
+        return [sum(count_rows(sql, or_query([word]), bound, *seq_range(space)) for space in spaces) for word in words]
 
     def find_entries(
         self, sql: sqlite3.Connection, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int

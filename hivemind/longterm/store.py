@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +44,7 @@ from hivemind.longterm.rows import (
     history_of,
     spaces_below,
     upsert,
+    write_entries,
     write_entry,
 )
 from hivemind.longterm.search import MemorySearch, Mode, find_memories, find_participants, rank_by_meaning, searchable
@@ -164,20 +165,13 @@ class MemoryStore(DatabaseOwner):
         with self._writing() as (sql, now):
             space = ensure_space(sql, path)
             is_bulk = len({key for key, _ in drafts}) == len(drafts) > 1
-            with self.database.words.bulk_insert(sql, space) if is_bulk else nullcontext():
-                seqs = [
-                    write_entry(
-                        sql,
-                        space,
-                        key,
-                        draft,
-                        draft_vectors,
-                        vector_store=self.database.vectors,
-                        now=now,
-                        expected_version=expected_version,
-                    )[0]
-                    for (key, draft), draft_vectors in zip(drafts, entry_vectors, strict=True)
-                ]
+            keyed_drafts = [(*pair, vectors) for pair, vectors in zip(drafts, entry_vectors, strict=True)]
+            if is_bulk:
+                with self.database.words.bulk_insert(sql, space):
+                    seqs = write_entries(sql, space, keyed_drafts, vector_store=self.database.vectors, now=now)
+            else:
+                options = {"vector_store": self.database.vectors, "now": now, "expected_version": expected_version}
+                seqs = [write_entry(sql, space, *draft, **options)[0] for draft in keyed_drafts]
             entries = dict(fetch_entries(sql, set(seqs), MIN_MICROS - 1))  # at a time before any entry expires
             has_failed_ones = some_failed(sql)
         self._embed_failed(has_failed_ones, entry_vectors)
@@ -420,7 +414,7 @@ class MemoryStore(DatabaseOwner):
         )
         check_text(query, "a query")
         max_results = check_whole(limit, "limit")
-        embedded_query = Query(query)
+        embedded_query, space_ids = Query(query), list[int]()
         if mode == "vector" and query.strip():
             vectors, model = self.embeddings.query_vectors(query), self.embeddings.model
             if (nearest_entries := self.database.nearest_entries) is not None and max_results:
@@ -432,18 +426,19 @@ class MemoryStore(DatabaseOwner):
             embedded_query = Query(query, vectors=vectors, model=model)
         elif query.strip():
             with self.database.read() as sql:
-                participants = find_participants(self.database, sql, self._spaces(sql, paths, prefix), query)
+                space_ids = self._spaces(sql, paths, prefix)
+                participants = find_participants(self.database, sql, space_ids, query)
             embedded_query = (
                 Query(query, participants) if mode == "text" else self.embeddings.build_query(query, participants)
             )
         with self.database.read() as sql:
-            space_ids, strict = self._spaces(sql, paths, prefix), threshold is not None
+            space_ids, strict = space_ids or self._spaces(sql, paths, prefix), threshold is not None
             request = MemorySearch(
                 space_ids, embedded_query, max_results, min_similarity, self._now(), mode, strict, filters
             )
             return find_memories(self._engine, self.database, sql, request)
 
-    def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
+    def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> list[int]:
         """Return the ids of the namespaces `paths` that exist; with `prefix`, of all namespaces that begin with a path."""
         if prefix:
             return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]

@@ -37,8 +37,8 @@ class CandidateSource(Protocol):
     total: int
     groups: Collection[int] | None
 
-    def count_items(self, word: str, bound: int) -> int:
-        """Count the items that contain the word; stop at `bound` + 1."""
+    def count_items(self, words: Sequence[str], bound: int) -> Sequence[int]:
+        """Count, for each word, the items that contain it; stop at `bound` + 1."""
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         """Return the ids of the best full-text matches, best first. `words` consist of letters and digits; may be empty."""
@@ -184,7 +184,8 @@ class Engine:
         cosines, part_similarities = dict(known_cosines), dict[int, PartSimilarity]()
         if query.vectors is not None:
             ids_by_key = source.keys_of([item.id for item in items])
-            for key, cosine in self.vectors.cosines(sql, query.model, query.vectors.vector, ids_by_key).items():
+            missing_keys = [key for key, item_id in ids_by_key.items() if item_id not in known_cosines]
+            for key, cosine in self.vectors.cosines(sql, query.model, query.vectors.vector, missing_keys).items():
                 cosines[ids_by_key[key]] = max(cosine, cosines.get(ids_by_key[key], -1.0))
             part_similarities = compare_parts(sql, query.model, query.vectors, ids_by_key)
         word_matches = match_items(query, items, readings, weights)

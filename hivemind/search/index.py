@@ -261,8 +261,8 @@ class _IndexSource:
             "SELECT coalesce(sum(items), 0) FROM scopes WHERE ? IS NULL OR name = ?", (scope, scope)
         ).fetchone()
 
-    def count_items(self, word: str, bound: int) -> int:
-        return count_rows(self._sql, or_query([word]), bound, *self._keys)
+    def count_items(self, words: Sequence[str], bound: int) -> Sequence[int]:
+        return [count_rows(self._sql, or_query([word]), bound, *self._keys) for word in words]
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         rows = self._sql.execute(

@@ -173,7 +173,7 @@ class StoreEmbedder:
             for key, vectors in vectors_by_key.items():
                 if current_texts.get(key) == texts[key]:
                     backlog.write_vectors(sql, model, [(key, backlog.group_of(key), vectors.vector)])
-                    store_parts(sql, key, model, vectors.parts)
+                    store_parts(sql, model, {key: vectors.parts})
                     backlog.on_stored(sql, key)
         crash_point("search.embed.batch")
 

@@ -91,16 +91,14 @@ def _quantize(vector: bytes) -> bytes:
     return array("b", [round(number * scale) for number in numbers]).tobytes()
 
 
-def store_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
-    """Write the parts of an item, replacing earlier parts; b"" deletes these."""
-    if parts:
-        sql.execute(
-            "INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?) ON CONFLICT(seq)"
-            " DO UPDATE SET model = excluded.model, vectors = excluded.vectors",
-            (seq, model, parts),
-        )
-    else:
-        sql.execute("DELETE FROM parts WHERE seq = ?", (seq,))
+def store_parts(sql: Sql, model: str, parts_by_seq: Mapping[int, bytes]) -> None:
+    """Write the parts of items, replacing earlier parts; b"" deletes these."""
+    sql.executemany(
+        "INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?) ON CONFLICT(seq)"
+        " DO UPDATE SET model = excluded.model, vectors = excluded.vectors",
+        [(seq, model, parts) for seq, parts in parts_by_seq.items() if parts],
+    )
+    sql.executemany("DELETE FROM parts WHERE seq = ?", [(seq,) for seq, parts in parts_by_seq.items() if not parts])
 
 
 class PartSimilarity(NamedTuple):

@@ -187,19 +187,23 @@ class Query:
         return weight / self.question_weight if weight else 0.0
 
 
-def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[[str, int], int]) -> Query:
-    """Return the query with its terms added. `count_items(word, bound)` counts which of the `total` items contain a word."""
+def add_terms(
+    query: Query, stemmer: Stemmer, total: int, count_items: Callable[[Sequence[str], int], Sequence[int]]
+) -> Query:
+    """Return the query with its terms added. `count_items(words, bound)` counts how many of the `total` items have each word."""
     plain = query.text.replace("’", "'")
     written_names = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
     words = significant_words(without_names(plain, query.participants), _MAX_WORDS, stemmer.stop_words)
     question_length = len(words)
     words += significant_words(query.context.replace("’", "'"), stop_words=stemmer.stop_words)
     bound = max(_MIN_BOUND, int(total * _COMMON_SHARE))
+    unique_words = [*dict.fromkeys(words)]
+    counts = dict(zip(unique_words, count_items(unique_words, bound), strict=True))
     terms: dict[str, Term] = {}
     for position, (word, stem) in enumerate(zip(words, stemmer(words), strict=True)):
         if stem in terms:
             continue
-        item_count = count_items(word, bound)
+        item_count = counts[word]
         if not item_count and is_unspaced(word):
             continue  # a pair across two words, or of a word that only asks
         weight = rarity(item_count or 2, max(total, 100)) * (_GENERIC_WEIGHT if word in GENERIC_WORDS else 1.0)

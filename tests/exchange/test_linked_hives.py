@@ -8,12 +8,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from hivemind.exchange.schema import SCHEMA
+from hivemind.exchange.link import connect_exchange, load_link, take_hive_lease
+from hivemind.exchange.process import _ExchangeSession, _Process
+from hivemind.exchange.schema import SCHEMA, notify
 from hivemind.layout import EXCHANGE
+from hivemind.presence.identity import lock_name
 from hivemind.swarm.overview import overview
 from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
@@ -263,3 +267,28 @@ def test_the_process_of_a_hive_that_is_moved_ends_in_one_line(tmp_path: Path, aw
     )
     assert b"Traceback" not in told
     assert not berlin.root.exists()
+
+
+def test_a_notification_that_a_statement_has_read_from_the_socket_is_handled_before_the_exchange_waits(
+    pair: tuple[LinkedHive, LinkedHive], database: str
+) -> None:
+    hive = pair[0].hive
+    hive_link = load_link(hive.layout)
+    assert hive_link is not None
+
+    class FirstWait(_Process):
+        """An exchange process that ends where it would wait for input; `unread` are the notifications it has left."""
+
+        def wait(self, sockets: list[Any], seconds: float) -> None:
+            self.unread = [one.pid for one in connection.notifies(timeout=0) if one.pid == sender.info.backend_pid]
+            self.stop()
+
+    lock_name(hive.layout, EXCHANGE)
+    hive.mail.ensure(EXCHANGE)
+    process = FirstWait(hive, None)
+    with connect_exchange(hive_link.url) as connection, psycopg.connect(database, autocommit=True) as sender:
+        lease = take_hive_lease(connection, hive_link, hive.config.workspace, hive.layout.root)
+        session = _ExchangeSession(process, connection, hive_link, lease, lambda: None)
+        notify(sender, "berlin")
+        session.run()
+    assert process.unread == []

@@ -321,7 +321,7 @@ def test_every_write_forgets_some_of_what_has_expired_with_all_that_it_said(stor
         with store.database.read() as sql:
             counts = [
                 sql.execute("SELECT count(*) FROM entries WHERE content LIKE '%second%'").fetchone()[0],
-                store.database.words.count_entries(sql, "second", [1], 100),
+                store.database.words.count_entries(sql, ["second"], [1], 100)[0],
             ]
             old = sql.execute("SELECT count(*) FROM versions WHERE content LIKE 'first%'").fetchone()[0]
             vectors = sql.execute("SELECT count(*) FROM vectors").fetchone()[0]

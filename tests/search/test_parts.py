@@ -106,7 +106,7 @@ def test_each_word_that_is_asked_is_compared_with_those_of_an_item() -> None:
     with closing(sqlite3.connect(":memory:")) as sql:
         sql.execute(PARTS[0])
         for at, meaning in enumerate(embed_texts(Letters(), texts)):
-            store_parts(sql, at, "letters", meaning.parts)
+            store_parts(sql, "letters", {at: meaning.parts})
         near = compare_parts(sql, "letters", embed_question(Letters(), "a z"), {key: key for key in range(4)})
     one_of_two = (1 + 1 - 4 / 32) / 2  # the other word differs from each in two dimensions
     assert [near[at].word_similarity for at in range(4)] == pytest.approx([one_of_two] * 4)
@@ -118,7 +118,7 @@ def test_the_weakest_word_is_looked_for_where_all_words_are_near_each_other() ->
     with closing(sqlite3.connect(":memory:")) as sql:
         sql.execute(PARTS[0])
         for at, meaning in enumerate(embed_texts(Letters(), [together, apart, "a", together])):
-            store_parts(sql, at, "letters", meaning.parts)
+            store_parts(sql, "letters", {at: meaning.parts})
         near = compare_parts(sql, "letters", embed_question(Letters(), "a z"), {key: key for key in range(4)})
     missing = 1 - 4 / 32
     assert [near[at].weakest_word for at in range(4)] == pytest.approx([1.0, missing, missing, 1.0])

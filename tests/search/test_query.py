@@ -46,18 +46,18 @@ def test_the_words_that_have_a_stem_are_found_among_others() -> None:
 
 
 def test_a_name_that_nothing_has_weighs_more_than_a_word_that_any_question_may_use() -> None:
-    query = add_terms(Query("Which name does Zanzibar use?"), Stemmer(), 1_000, lambda *_: 0)
+    query = add_terms(Query("Which name does Zanzibar use?"), Stemmer(), 1_000, lambda words, _: [0] * len(words))
     weight = {term.word: term.weight for term in query.terms}
     assert weight["zanzibar"] > 4 * weight["name"]
 
 
 def test_words_around_a_question_weigh_half_and_are_no_part_of_what_it_asks() -> None:
-    alone = add_terms(Query("Which setting does that?"), Stemmer(), 1_000, lambda *_: 5)
+    alone = add_terms(Query("Which setting does that?"), Stemmer(), 1_000, lambda words, _: [5] * len(words))
     query = add_terms(
         Query("Which setting does that?", context="I changed the setting of the branch."),
         Stemmer(),
         1_000,
-        lambda *_: 5,
+        lambda words, _: [5] * len(words),
     )
     weight = {term.word: (term.weight, term.is_context) for term in query.terms}
     assert (query.question_weight, weight["setting"]) == (alone.question_weight, (alone.question_weight, False))
@@ -66,7 +66,7 @@ def test_words_around_a_question_weigh_half_and_are_no_part_of_what_it_asks() ->
 
 def test_of_a_long_question_the_rarest_words_count() -> None:
     text = " ".join(f"common{number}" for number in range(60)) + " rare"
-    query = add_terms(Query(text), Stemmer(), 1_000, lambda word, _: 1 if word == "rare" else 300)
+    query = add_terms(Query(text), Stemmer(), 1_000, lambda words, _: [1 if word == "rare" else 300 for word in words])
     assert len(query.terms) == 32
     assert query.terms[-1].word == "rare"
 

@@ -155,7 +155,7 @@ def test_the_same_entries_and_question_give_the_same_answer(store: MemoryStore) 
 def ranked(text: str, items: list[Item], weights: Weights) -> dict[int, float]:
     """The score of each item, by words alone."""
     stems = Stemmer()
-    query = add_terms(Query(text), stems, len(items), lambda *_: 1)
+    query = add_terms(Query(text), stems, len(items), lambda words, _: [1] * len(words))
     readings = read_items(items, [term.stem for term in query.terms], stems)
     found = match_items(query, items, readings, weights)
     places = {one.id: at for at, one in enumerate(items)}
