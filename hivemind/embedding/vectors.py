@@ -214,7 +214,7 @@ def _is_in(numpy: Any, values: Any, members: Collection[int]) -> Any:
 
 
 def preload() -> None:
-    """Import numpy (if installed) and `multiprocessing.connection` in a parent process, whose forks then share them.
+    """Import what a search needs, with numpy if it is installed, in a parent process, whose forks then share it.
 
     OpenBLAS is kept from starting threads: a process that forks must have none.
     """
@@ -222,6 +222,7 @@ def preload() -> None:
     os.environ[_THREADS] = "1"
     try:
         numpy_or_none()
+        import_module("hivemind.fs.database")
         import_module("multiprocessing.connection")
     finally:
         if previous_threads is None:
