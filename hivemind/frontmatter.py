@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
+from hivemind.pattern import pattern
 from hivemind.schema import BaseModel
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 64
-_FENCE = re.compile(r"\A\ufeff?---[ \t]*\r?\n")
-_END = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+_FENCE = pattern(r"\A\ufeff?---[ \t]*\r?\n")
+_END = pattern(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _M = TypeVar("_M", bound=BaseModel)
 Path = tuple[str | int, ...]
 

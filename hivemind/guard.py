@@ -1,6 +1,6 @@
 """The guard host and its guards: they run programs and end everything that a program leaves behind.
 
-`hivemind.guarded` starts this script with `-I -S`. It does not import hivemind, and its environment is empty, so no
+`hivemind.guarded` starts this module with `-I -S`. It does not import hivemind, and its environment is empty, so no
 program can read a secret in `/proc/$PPID/environ`. The host passes each program to an idle guard, or forks a new guard.
 Host and guards are subreapers (PR_SET_CHILD_SUBREAPER): they become parents of orphaned processes below them. If host
 or guard is killed, the other kills all processes below the guard, in any session or group. Only a program that kills
@@ -27,10 +27,11 @@ import stat
 import sys
 import time
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
 
+TYPE_CHECKING = False  # importing `typing` would take as long as all other imports
 if TYPE_CHECKING:
     import ctypes
+    from typing import NoReturn
 
 GRACE_S = 1.0
 STATUS_BYTES = 4
@@ -409,6 +410,7 @@ def _kill(target: int, number: int) -> bool:
     return True
 
 
-if __name__ == "__main__":
+def main(orders: int) -> None:
+    """Run the host, which gets programs through the socket `orders`."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    _Host(socket.socket(fileno=int(sys.argv[1]))).serve()
+    _Host(socket.socket(fileno=orders)).serve()

@@ -20,6 +20,9 @@ from hivemind import guard
 _END_S = 5.0
 """The longest wait for the end of a killed program: a process that hangs in a dead file system cannot be killed."""
 _PYTHON_VARIABLES = ("LD_LIBRARY_PATH",)  # some builds of Python need it to start
+_HOST = (  # a module is compiled once, a script at each start
+    "import os, sys; sys.path.append(os.path.dirname(sys.argv[1])); import guard; guard.main(int(sys.argv[2]))"
+)
 _FOLDER = os.O_DIRECTORY | os.O_PATH
 _ENDING = b"\0"
 _starting = threading.Lock()
@@ -41,7 +44,8 @@ def start_host() -> None:
     own_end, host_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with host_end:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(host_end.fileno())], cwd="/", env=bare_environment(),
+            [sys.executable, "-I", "-S", "-c", _HOST, guard.__file__, str(host_end.fileno())],
+            cwd="/", env=bare_environment(),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(host_end.fileno(),), start_new_session=True,
         )  # fmt: skip
     process.returncode = 0  # no process waits for it

@@ -5,7 +5,6 @@ The package of a part is imported at the first access to the part, so a command 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,6 +15,7 @@ from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, make_folder, set_aside
 from hivemind.layout import HUMAN, Layout
+from hivemind.logger import logger
 from hivemind.masking import keep_secrets
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hivemind.tasks import Tasks
     from hivemind.tokens import TokenCounter
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Hive:

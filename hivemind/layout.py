@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
 from hivemind.outcome import ENDED
+from hivemind.pattern import pattern
 
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
@@ -25,7 +25,7 @@ process that brings finished branches into the branches of people; it owns a tas
 process that answers a monitoring system, `TELEMETRY` the one that sends traces to a collector."""
 ANY = "any"
 """The value of `where:` in a task that any linked hive may take; no hive may have this name."""
-MONTH = re.compile(r"\d{4}-\d{2}")
+MONTH = pattern(r"\d{4}-\d{2}")
 """The name of the folder for one month in an archive."""
 
 

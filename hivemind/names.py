@@ -6,10 +6,11 @@ import re
 import unicodedata
 
 from hivemind.errors import UserError
+from hivemind.pattern import pattern
 
 MAX_LENGTH = 64
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_ADDRESS = re.compile(r"(?:.*<)?\s*([^<>@\s]+)(?:@([^<>@\s]+))?\s*>?\s*", re.DOTALL)
+_NAME = pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
+_ADDRESS = pattern(r"(?:.*<)?\s*([^<>@\s]+)(?:@([^<>@\s]+))?\s*>?\s*", re.DOTALL)
 
 
 def is_name(text: str) -> bool:

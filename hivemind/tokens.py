@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hivemind.errors import HivemindError
+from hivemind.logger import logger
 
 if TYPE_CHECKING:
     import tiktoken
@@ -17,7 +17,7 @@ MIN_CONTEXT = 1000
 """The smallest allowed context budget: room for the capsule and a task of a few lines, without a tool."""
 # Longer texts are counted in parts, since byte-pair merging is quadratic in the length of an unbroken run.
 _MAX_PIECE = 65_536
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 # The split patterns and special tokens are those published with tiktoken.
 _CL100K = (

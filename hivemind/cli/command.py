@@ -22,14 +22,15 @@ from typing import Annotated, Any, Concatenate, Literal, NoReturn, ParamSpec, Ty
 
 from hivemind.cli.output import as_document, print_line
 from hivemind.cli.streams import standard_input, tolerate_closed_output
-from hivemind.cli.text import one_line
+from hivemind.cli.text import one_line, terminal_size
 from hivemind.errors import WRONG_USE, UserError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
+from hivemind.pattern import pattern
 
 INTERRUPTED = 130
 _MAX_DIGITS = 18  # longer numbers overflow a 64-bit integer
-_HELP_ENTRY = re.compile(r"^ +(--[\w-]+)?(?: (?=\S))?(\S*)  (\S.*(?:\n {6}.*)*)", re.MULTILINE)
+_HELP_ENTRY = pattern(r"^ +(--[\w-]+)?(?: (?=\S))?(\S*)  (\S.*(?:\n {6}.*)*)", re.MULTILINE)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -217,18 +218,28 @@ def commands_of(module: ModuleType) -> list[Command]:
     return [member for member in vars(module).values() if isinstance(member, Command)]
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Measures the terminal as argparse does, but without shutil: argparse makes a formatter for each argument."""
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdecimal() and int(columns) else terminal_size()[0]
+        super().__init__(prog, width=width - 2)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that reports wrong use in one line, which ends with the command that shows the help."""
 
     def __init__(self, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault("formatter_class", _HelpFormatter)
         # `--fol` must not mean --follow: a later option --folder would change what a script does.
         super().__init__(allow_abbrev=False, **settings)
         self._is_intermixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse like argparse, but allow options anywhere among the arguments unless `--` is used."""
-        if self._is_intermixing or self._subparsers is not None or "--" in (args or ()):
+        has_options = any(argument.startswith("-") for argument in args or ())
+        if self._is_intermixing or self._subparsers is not None or not has_options or "--" in args:
             return super().parse_known_args(args, namespace)
         self._is_intermixing = True
         try:
@@ -271,7 +282,7 @@ def _suggestion(text: str, candidates: Iterable[str]) -> str:
 def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) -> None:
     """Add a parser for each command and group. A group takes its help from the module that has its first command."""
     subparsers: dict[tuple[str, ...], Any] = {
-        (): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        (): parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog=parser.prog)
     }
     for leaf_command in commands:
         for end in range(1, len(leaf_command.words)):
@@ -280,7 +291,9 @@ def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) ->
                 group = subparsers[path[:-1]].add_parser(
                     path[-1], parents=[common], **_help(leaf_command.function.__globals__["__doc__"])
                 )
-                subparsers[path] = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+                subparsers[path] = group.add_subparsers(
+                    title="commands", metavar="COMMAND", required=True, prog=group.prog
+                )
         leaf_parser = subparsers[leaf_command.words[:-1]].add_parser(
             leaf_command.words[-1], parents=[common], **_help(leaf_command.function.__doc__)
         )

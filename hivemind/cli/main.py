@@ -6,7 +6,6 @@ import argparse
 import importlib
 import io
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 
 from hivemind import __version__
@@ -122,6 +121,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
         raise
     except Exception as error:  # the boundary of the process: one line for a person, the rest on request
         if getattr(arguments, "debug", False):
+            import traceback
+
             warn(traceback.format_exc().rstrip())
         line, status = _error_line(error, arguments)
         warn(line)

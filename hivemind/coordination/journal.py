@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import Log, LogBookmark, ReadPosition, Record, crash_point, make_folder, records_of, write
 from hivemind.fs.atomic import open_regular
 from hivemind.fs.postponed import postpone
+from hivemind.logger import logger
 from hivemind.masking import mask_values
 
 MAX_LINE = 1_048_576
@@ -99,7 +99,7 @@ def _encode_flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
     return text + "}"
 
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def _snapshot_path(folder: str) -> str:

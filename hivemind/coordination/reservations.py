@@ -14,6 +14,7 @@ from hivemind.coordination.journal import EventDraft, Journal
 from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import JournalState
 from hivemind.coordination.step import invalid_argument
+from hivemind.pattern import pattern
 
 _MAX_LENGTH = 1024
 _MAX_CODE_POINT = 0x10FFFF
@@ -21,7 +22,7 @@ _Ranges = tuple[tuple[int, int], ...]
 _ANY_CHARACTER: _Ranges = ((0, _MAX_CODE_POINT),)
 _STAR: _Ranges = ((-1, -1),)
 """The wildcard `*` among the character ranges of a path part."""
-_CLASS = re.compile(r"\[!?[^/][^\]/]*\]")
+_CLASS = pattern(r"\[!?[^/][^\]/]*\]")
 _T = TypeVar("_T")
 
 

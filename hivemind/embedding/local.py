@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib
 import importlib.util
 import os
-import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, TextVectors
 from hivemind.embedding.graph import build_graph, embeddings, read_tensors
+from hivemind.pattern import pattern
 
-_WORD = re.compile(r"\w+")
+_WORD = pattern(r"\w+")
 _STEM = 4  # letters of a word's beginning: "running" and "runner" share "runn"
 
 
@@ -121,6 +119,9 @@ class MiniLM:
 
     @cached_property
     def _tokenizer(self) -> Any:
+        import gzip
+        from importlib import resources
+
         try:
             tokenizers = importlib.import_module("tokenizers")
         except ImportError as error:

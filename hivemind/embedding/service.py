@@ -16,17 +16,12 @@ import itertools
 import json
 import os
 import signal
-import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
 from functools import cached_property
-from queue import PriorityQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hivemind.boundary import Unreadable, boundary
@@ -45,6 +40,8 @@ from hivemind.fs.locks import is_on_this_machine
 from hivemind.masking import secret_names
 
 if TYPE_CHECKING:
+    import socket
+    from concurrent.futures import Future
     from multiprocessing.connection import Connection
 
 VERSION = 4
@@ -76,6 +73,8 @@ def lock_of(folder: str, kind: str) -> Lock:
 
 def listen(folder: str, kind: str) -> socket.socket:
     """Return a listening socket; delete the socket that a killed process left. Requires `lock_of`. Raises OSError."""
+    import socket
+
     path = os.path.join(folder, f"{kind}.socket")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -87,6 +86,8 @@ def listen(folder: str, kind: str) -> socket.socket:
 
 def connect(folder: str, kind: str, silent_s: float) -> Connection:
     """Connect to the serving process. Raises OSError if no process listens."""
+    import socket
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as plain:
         limit = struct.pack("ll", int(silent_s), int(silent_s % 1 * 1e6))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a timeout raises BlockingIOError
@@ -239,6 +240,8 @@ class SharedEmbedder:
 
 def _start(folder: str, kind: str) -> None:
     """Start an embedding process, or wait until one that another client started listens. Raises EmbedderUnavailable."""
+    import subprocess  # late: a status asks no embedder
+
     program = f"import sys; from {__name__} import main; sys.exit(main(*sys.argv[1:]))"
     try:
         make_socket_folder(folder, private=True)
@@ -293,8 +296,10 @@ class Server:
         self._inode = os.stat(self._path).st_ino
         self._clock, self._idle_s, self._used = clock, idle_s, clock()
         self._is_ended = False
+        from queue import PriorityQueue  # only the server needs it, and futures
+
         self._guard, self._queue = threading.Lock(), PriorityQueue[_Job]()
-        self._results = dict[tuple[bytes, object], Future[TextVectors]]()  # by the text's digest and parts
+        self._results: dict[tuple[bytes, object], Future[TextVectors]] = {}  # by the text's digest and parts
         self._request_numbers, self._embedded_count = itertools.count(), 0
         for _ in range(min(_MAX_WORKERS, os.cpu_count() or 1)):
             threading.Thread(target=self._work, daemon=True).start()
@@ -333,6 +338,8 @@ class Server:
                     return
 
     def _answer(self, client: Connection, texts: Sequence[str], parts: object, *, is_background: bool) -> None:
+        from concurrent.futures import wait
+
         urgency = _BACKGROUND if is_background else _QUERY if parts == "asked" else _AWAITED
         number = next(self._request_numbers)
         results = [self._result_of(text, parts) for text in texts]
@@ -357,6 +364,8 @@ class Server:
         with self._guard:
             result = self._results.pop(key, None)
             if result is None or (result.done() and result.exception()):
+                from concurrent.futures import Future
+
                 result = Future()
             self._results[key] = result
             if len(self._results) > _REMEMBERED:
@@ -429,6 +438,8 @@ def _run_process(folder: str, kind: str, up: int) -> NoReturn:
         os.unlink(os.path.join(folder, f"{kind}.socket"))
         status = 0
     except Exception:  # the process ends here; its log has the traceback
+        import traceback
+
         traceback.print_exc()
     finally:
         sys.stderr.flush()

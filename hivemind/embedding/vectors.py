@@ -9,15 +9,16 @@ the signs of all vectors, then the bytes of the closest ones, then the exact vec
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.embedding.embedder import numpy_or_none
-from hivemind.fs.database import select_by_keys
+
+if TYPE_CHECKING:
+    import sqlite3
 
 Near = tuple[int, float]
 _ROUNDED = 6  # digits of a cosine: further digits depend on how many rows are multiplied together
@@ -89,6 +90,8 @@ class VectorTable:
 
     def cosines(self, sql: sqlite3.Connection, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
         """Return, by key, the cosine to the packed vector `query`; leave out keys without a vector of the model."""
+        from hivemind.fs.database import select_by_keys  # late: a status opens no database
+
         statement = "SELECT key, vector FROM vectors WHERE model = ? AND length(vector) = ? AND key IN KEYS"
         rows = list(select_by_keys(sql, statement, keys, [model, len(query)]))
         numpy = numpy_or_none()
@@ -104,6 +107,8 @@ class VectorTable:
         """Return a model's vectors in memory, after applying the changes that the transaction sees."""
         row = sql.execute("SELECT id FROM vectors_source").fetchone()
         if row is None:
+            import sqlite3
+
             raise sqlite3.DatabaseError("no such row: the id in vectors_source")  # reported as damage
         # the inode: a restored copy of the file has other changes under the same numbers
         path = sql.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
@@ -209,7 +214,7 @@ def _is_in(numpy: Any, values: Any, members: Collection[int]) -> Any:
 
 
 def preload() -> None:
-    """Import numpy (if installed) and `multiprocessing.connection` in a parent process, whose forks then share them.
+    """Import what a search needs, with numpy if it is installed, in a parent process, whose forks then share it.
 
     OpenBLAS is kept from starting threads: a process that forks must have none.
     """
@@ -217,6 +222,7 @@ def preload() -> None:
     os.environ[_THREADS] = "1"
     try:
         numpy_or_none()
+        import_module("hivemind.fs.database")
         import_module("multiprocessing.connection")
     finally:
         if previous_threads is None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import select
-import socket
 import time
 import weakref
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hivemind.errors import UserError
 from hivemind.fs.sockets import make_socket_folder, socket_paths
+
+if TYPE_CHECKING:
+    import socket
 
 _MAX_DRAINED = 64  # rings read at a time: endless ringing must not block `wait`
 _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EACCES, errno.EROFS)
@@ -102,10 +105,11 @@ class Ringer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.fspath(folder)
-        self._socket = _new_socket(self)
+        self._socket: socket.socket | None = None
 
     def ring(self, name: str) -> bool:
         """Ring a doorbell. Never blocks. Return False if no process listens."""
+        self._socket = self._socket or _new_socket(self)
         for path in socket_paths(self._folder, name):
             try:
                 self._socket.sendto(b"\0", path)
@@ -117,7 +121,8 @@ class Ringer:
         return False
 
     def close(self) -> None:
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
 
 def ring(folder: Path, name: str) -> bool:
@@ -131,6 +136,8 @@ def ring(folder: Path, name: str) -> bool:
 
 def _new_socket(owner: Doorbell | Ringer) -> socket.socket:
     """Create a socket that is closed with its owner's memory, if the owner was not closed (opening an agent failed)."""
+    import socket  # late: a command that only reads rings nobody
+
     new = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     weakref.finalize(owner, new.close)  # in a cycle of references, `__del__` could come after the socket's own end
     return new

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import logging
 import os
 import struct
 from bisect import bisect_left
@@ -16,12 +15,13 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs.atomic import open_regular
+from hivemind.logger import logger
 
 Record = dict[str, Any]
 _CHUNK = 1 << 20
 _TAIL = 1 << 16
 _decode = json.JSONDecoder().decode
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class LogDamaged(UserError):

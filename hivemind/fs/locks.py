@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import json
 import os
-import socket
 import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -82,7 +81,7 @@ def machine_identity() -> dict[str, str]:
             identifiers.append(file.read(64))
     with contextlib.suppress(OSError):
         identifiers.append(os.readlink("/proc/self/ns/pid").encode())
-    return {"host": socket.gethostname(), "machine": hashlib.sha256(b"\n".join(identifiers)).hexdigest()[:16]}
+    return {"host": os.uname().nodename, "machine": hashlib.sha256(b"\n".join(identifiers)).hexdigest()[:16]}
 
 
 def is_on_this_machine(holder: Mapping[str, object]) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import logging
 import os
 import re
 import stat
@@ -38,6 +37,7 @@ from hivemind.fs.paths import names_in
 from hivemind.fs.postponed import current_moment, flush_postponed, next_moment
 from hivemind.fs.records import as_line
 from hivemind.layout import month_of
+from hivemind.logger import logger
 
 _ARCHIVE = "archive"
 _MOVE_AWAY = "move the file away"
@@ -45,7 +45,7 @@ _QUANTUM_S = 0.0005
 _DIGEST_BYTES = 4096
 _NOTE_BYTES = 63
 _MIN_RECORD_BYTES = 16  # the shortest record: limits how many a file can contain
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _Identity = tuple[int, int]
 _forks = 0  # how many forks lead to this process
 

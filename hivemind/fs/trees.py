@@ -6,10 +6,8 @@ No function recurses, and a path may be longer than the system allows.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 
 from hivemind.fs.leftovers import is_leftover
 
@@ -108,7 +106,10 @@ def walk_entries(folder: str | os.PathLike[str], skip: Collection[str] = ()) -> 
                 yield dir_entry
 
 
-_copy_file = partial(shutil.copy2, follow_symlinks=False)
+def _copy_file(source: str, target: str) -> None:
+    import shutil  # late, like its modules for archives: few commands copy
+
+    shutil.copy2(source, target, follow_symlinks=False)
 
 
 def copy_tree(
@@ -125,5 +126,7 @@ def copy_tree(
         for file in (os.path.join(path, name) for name in names):
             if stat.S_IFMT(os.lstat(file).st_mode) in (stat.S_IFREG, stat.S_IFLNK):
                 copy(file, os.path.join(below, os.path.basename(file)))
+    import shutil
+
     for path, below in reversed(copied):  # a folder that may not be written is filled first
         shutil.copystat(path, below)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import select
 import struct
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.filesystem import mounts, needs_polling
+from hivemind.logger import logger
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
@@ -34,7 +34,7 @@ _IN_ONLYDIR = 0x01000000
 # Delivery by link() causes IN_CREATE, delivery by rename() IN_MOVED_TO, a file saved in an editor IN_CLOSE_WRITE.
 _MASK = _IN_CLOSE_WRITE | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
 _HEAD = struct.Struct("iIII")
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _BUFFER = 256 * 1024
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable
 
 from hivemind.errors import UserError
@@ -105,6 +104,8 @@ class Addressing:
 
 def unknown_agent_reason(name: str, agent_names: Iterable[str], hive_phrase: str = "") -> str:
     """Return a text that says that no agent has the name, and suggests a similar name. `hive_phrase` may be ` of <hive>`."""
+    import difflib
+
     close_matches = difflib.get_close_matches(name, list(agent_names), n=1)
     return f"no agent{hive_phrase} has that name{f' (did you mean {close_matches[0]}?)' if close_matches else ''}"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
-import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -119,7 +119,7 @@ def _encode_text(body: str) -> tuple[str, str, bytes]:
 
 
 def _encode_parts(body: str, attachments: Iterable[Attachment]) -> tuple[str, str, bytes]:
-    boundary = f"=_{secrets.token_hex(16)}"
+    boundary = f"=_{os.urandom(16).hex()}"
     text_type, encoding, text = _encode_text(body)
     lines = [
         f"--{boundary}\nContent-Type: {text_type}\nContent-Transfer-Encoding: {encoding}\n\n".encode(),

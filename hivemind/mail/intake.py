@@ -7,7 +7,6 @@ its block is overwritten; after that, it is never returned again.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Collection, Iterator
@@ -18,13 +17,14 @@ from pathlib import Path
 from hivemind.boundary import Unreadable
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
 from hivemind.fs import Log, crash_point, make_folder, set_aside
+from hivemind.logger import logger
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import MailFile
 from hivemind.mail.message import Message
 from hivemind.mail.reading import file_key, time_key
 from hivemind.names import check_name
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _OUTCOMES = ("taken", "failed", "dead")
 _MAX_GONE_KEYS = 4096  # keys of removed messages that are remembered, in case a message is put back
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
-import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -40,9 +38,9 @@ class BaseNames:
     __slots__ = ("_count", "_host", "_random")
 
     def __init__(self, host: str | None = None) -> None:
-        host_label = re.sub(r"[^a-z0-9]+", "-", (host or socket.gethostname()).split(".")[0].lower()).strip("-")
+        host_label = re.sub(r"[^a-z0-9]+", "-", (host or os.uname().nodename).split(".")[0].lower()).strip("-")
         self._host = host_label or "localhost"
-        self._random = secrets.token_hex(4)
+        self._random = os.urandom(4).hex()
         self._count = count()
 
     def next_name(self, now: datetime) -> str:

@@ -9,21 +9,19 @@ nor copies of a sealed file in another mailbox.
 from __future__ import annotations
 
 import hashlib
-import hmac
-import logging
 import os
-import secrets
 import stat
 from pathlib import Path
 
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.fs import Lock, create, make_folder, set_aside
+from hivemind.logger import logger
 
 FIELD = "X-Hive-Seal"
 _MARK = f"\n{FIELD}: 1 ".encode()
 _DIGITS = 64
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Seal:
@@ -75,7 +73,7 @@ class Seal:
                 # group members could replace the file anyway
                 is_group_writable = self._path.parent.stat().st_mode & stat.S_IWGRP
                 mode = 0o660 if is_group_writable else 0o600
-                create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=mode)
+                create(self._path, os.urandom(32).hex() + "\n", durable=self._durable, mode=mode)
         return key
 
     def seal_message(self, head: bytes, body: bytes) -> bytes:
@@ -100,6 +98,8 @@ class Seal:
             return False
         message_digest = raw[mark_offset + len(_MARK) : head_end - 1]
         digest = _digest(key, raw[: mark_offset + 1], raw[head_end:])
+        import hmac
+
         return hmac.compare_digest(digest.encode(), message_digest)
 
 

@@ -10,7 +10,6 @@ single call. A reader detects a half-written status by its checksum and reads th
 
 from __future__ import annotations
 
-import logging
 import os
 import zlib
 from collections.abc import Mapping
@@ -23,12 +22,13 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import load_record, save_record
 from hivemind.fs.records import as_line
+from hivemind.logger import logger
 
 VERSION = 1
 _BLOCK = 512  # a status is padded to a multiple of this many bytes, so the file's size rarely changes
 _IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LOOKS = 10
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 State = Literal[
     "starting", "idle", "working", "waiting", "stuck", "stopping", "exited", "down", "stopped", "set aside", "as before",
 ]  # fmt: skip

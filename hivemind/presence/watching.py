@@ -6,7 +6,6 @@ Only one process of a hive watches (the supervisor, or else the first agent): a 
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from hivemind.fs import Lock
 from hivemind.fs.doorbell import ring
 from hivemind.fs.watch import open_watcher
 from hivemind.layout import EXCHANGE, LANDING
+from hivemind.logger import logger
 from hivemind.presence.parts import Parts
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 SUPERVISOR = "_supervisor"  # not a valid agent name, which begins with a letter or digit
 
 

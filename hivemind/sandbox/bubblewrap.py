@@ -7,7 +7,6 @@ empty /tmp, and read-only system folders. The task's records are next to the wor
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -88,6 +87,7 @@ def has_sandbox() -> bool:
 @cache
 def check_sandbox() -> None:
     """Try the sandbox, once per process. Raises UserError if the program, or the right to use it, is missing."""
+    import shutil
     import subprocess  # late: a short command tries no sandbox
 
     remedy = "install bubblewrap, or set sandbox: none in the agent's file"
@@ -109,6 +109,8 @@ def check_sandbox() -> None:
 def _system_mounts(program: str) -> Iterator[str]:
     """Yield the mount options for the system's folders, this process's Python, and the program if it is in another
     folder."""
+    import shutil
+
     for name in SYSTEM_FOLDERS:
         if os.path.islink(name):
             yield from ("--symlink", os.readlink(name), name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 from hivemind.frozen import frozen
 from hivemind.pattern import pattern
-from hivemind.sandbox import gateway
 from hivemind.sandbox.bubblewrap import SYSTEM_FOLDERS, has_sandbox, sandbox_command
 from hivemind.sandbox.hosts import Hosts
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from hivemind.sandbox.proxy import Proxy
 
 _PROXY_PORT = 3128
+_GATEWAY = str(Path(__file__).with_name("gateway.py"))
 _SHEBANG_BYTES, _MAX_INTERPRETERS = 512, 4
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
 _LOOPBACK_URL = pattern(
@@ -82,7 +81,7 @@ class ProgramBox:
         self.environment = dict(environment)
         visible, links = _program_files(program[0], environment.get("PATH"))
         certificates = [path for name in _CERTIFICATES if (path := environment.get(name))]
-        for path in (gateway.__file__, *files, *certificates):
+        for path in (_GATEWAY, *files, *certificates):
             if os.path.isabs(path) and (os.path.isfile(path) or path in certificates):
                 links[path] = Path(os.path.realpath(path))
         visible |= {path for path in links.values() if path.exists()}
@@ -111,7 +110,7 @@ class ProgramBox:
             self.environment |= _proxy_variables(f"http://127.0.0.1:{proxy_port}")
             mounts += ["--ro-bind", socket, socket]
         try:
-            argv = [sys.executable, "-I", "-S", gateway.__file__, *gateway_arguments, *program]
+            argv = [sys.executable, "-I", "-S", _GATEWAY, *gateway_arguments, *program]
             self.command = sandbox_command(
                 argv, folder, None, roots, home=home, network=network == "open", mounts=mounts
             )
@@ -138,6 +137,8 @@ def _proxy_variables(url: str) -> dict[str, str]:
 
 def _program_files(program: str, search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
     """Return the folders that a program and its interpreters consist of, and their paths with the files behind them."""
+    import shutil
+
     folders, links = set[Path](), dict[str, Path]()
     name: str | None = program
     for depth in range(_MAX_INTERPRETERS):

@@ -6,7 +6,6 @@ The supervisor returns the tasks, or an agent that runs without a supervisor.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -17,12 +16,13 @@ from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock
 from hivemind.layout import HUMAN, LANDING, Layout
+from hivemind.logger import logger
 from hivemind.presence.identity import agent_lock, holder_pid, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.words import duration
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @frozen

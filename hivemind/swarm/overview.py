@@ -228,10 +228,10 @@ def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
 
 def embedding_progress(hive: Parts, embedder: Embedder | None) -> tuple[int, int, bool]:
     """Return the number of embedded passages, of all passages, and whether the language of the documents is known."""
-    from hivemind.documents import read_progress
-
     try:
         if hive.layout.documents_db.exists():
+            from hivemind.documents import read_progress  # late: it opens a database
+
             return read_progress(hive.layout.documents_db, embedder)
     except UserError:  # damaged, or of another version: `doctor` and searches report it
         pass
@@ -240,10 +240,12 @@ def embedding_progress(hive: Parts, embedder: Embedder | None) -> tuple[int, int
 
 def _describe_embedding(hive: Parts, embedder: Embedder) -> str:
     """Describe the progress of embedding the documents, if it is not complete, and a language whose words are not known."""
-    from hivemind.documents import describe_progress
-
     embedded, total, knows_language = embedding_progress(hive, embedder)
-    progress = "" if embedded >= total else f"; {describe_progress(embedded, total)}"
+    progress = ""
+    if embedded < total:
+        from hivemind.documents import describe_progress
+
+        progress = f"; {describe_progress(embedded, total)}"
     return progress + (
         "" if knows_language else "; words are found only as written: the documents' language is not known"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Container, Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import Lock, crash_point, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
+from hivemind.logger import logger
 from hivemind.names import check_name
 from hivemind.tasks.drop import NOT_MOVABLE, DropReader, is_movable
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
@@ -25,7 +25,7 @@ from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 from hivemind.tasks.task_builder import BUILD, TaskBuilder, error_report
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @frozen

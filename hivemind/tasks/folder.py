@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import re
@@ -145,6 +144,8 @@ def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
     if record.text is None or record.raw == raw:
         return ()
     now = raw.decode(errors="replace")
+    import difflib
+
     lines = difflib.unified_diff(record.text.splitlines(), now.splitlines(), "before", "now", lineterm="", n=0)
     changed_lines = [line for line in list(lines)[2:] if not line.startswith("@@")]
     more = [f"… and {len(changed_lines) - _SHOWN_CHANGES} lines more"] if len(changed_lines) > _SHOWN_CHANGES else []

@@ -29,7 +29,7 @@ from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
 from hivemind.tasks.drop import ENDINGS
 from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
-from hivemind.tasks.form import read_text
+from hivemind.tasks.form import ID_ALONE, read_text
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.step import as_written
@@ -126,6 +126,8 @@ def compose(fields: Mapping[str, Any], body: str) -> bytes:
     front_matter = {key: value for key, value in fields.items() if value is not None}
     if not front_matter and not body.startswith("---"):
         return body.encode()
+    if [*front_matter] == ["id"] and ID_ALONE.fullmatch(head := f"id: {front_matter['id']}\n"):
+        return f"---\n{head}---\n{body}".encode()
     import yaml  # late: not for a list of tasks
 
     head = yaml.safe_dump(front_matter, allow_unicode=True, sort_keys=False) if front_matter else ""

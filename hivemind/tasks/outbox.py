@@ -6,7 +6,6 @@ notice only if the event has happened.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection
 from contextlib import suppress
@@ -21,6 +20,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, load_dataclass, make_folder, save_dataclass, set_aside
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
+from hivemind.logger import logger
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.pattern import pattern
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _KIND, _TELLING, _VERSION = "notice", "telling", 1
 _NAME = pattern(rf"[a-z0-9].*\.({'|'.join(OUTCOME_FILES)})\.json")
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @frozen

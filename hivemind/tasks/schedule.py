@@ -7,7 +7,6 @@ killed in between, the task is not added twice.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,6 +17,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Lock, crash_point, create, load_dataclass, make_folder, save_dataclass, set_aside
+from hivemind.logger import logger
 from hivemind.names import MAX_LENGTH, slug
 from hivemind.tasks.drop import is_task_name, read_regular
 from hivemind.tasks.form import ParsedTask, read_text
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _KIND, _VERSION = "schedule", 1
 _AT_ONCE = 100  # tasks of a file with `missed: all` that are added at once
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @frozen

@@ -68,6 +68,24 @@ def test_asking_for_help_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "words", [["status"], ["task", "list"], ["task", "add", "Look"], ["mail", "list"]], ids=" ".join
+)
+def test_a_short_command_imports_only_what_it_uses(hive: Path, words: list[str]) -> None:
+    assert Hive.open(hive).agents  # records the checked settings
+    main(["task", "add", "Look for the lock"])
+    program = (
+        "import sys; from hivemind.cli import main\n"
+        f"assert main({words!r}) == 0\n"
+        "heavy = {'pydantic', 'yaml', 'tiktoken', 'sqlite3', 'watchdog', 'email', 'numpy', 'asyncio', 'logging', 'traceback',"
+        " 'shutil', 'tempfile', 'subprocess', 'concurrent', 'multiprocessing', 'html', 'difflib', 'random', 'importlib.metadata',"
+        " 'markdown_it', 'hivemind.documents.docmem', 'hivemind.search'} | ({'socket'} if 'add' not in sys.argv else set())\n"
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_only_the_command_that_is_asked_for_is_made_wherever_the_hive_is_named(run: Command, hive: Path) -> None:
     for before in ([], ["--debug"], ["--hive", str(hive)], [f"--hive={hive}", "--debug"]):
         made = build_parser([*before, "task", "list"]).format_help()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind.tasks import TaskProblem, TaskStep, parse_duration
 from hivemind.tasks.form import read_text
+from hivemind.tasks.inbox import compose
 from hivemind.tasks.step import as_written
 
 
@@ -20,6 +21,18 @@ def read(text: str, name: str = "task.md"):
 def steps(text: str) -> list[TaskStep]:
     indented = "\n".join(f"  {line}" for line in text.splitlines())
     return [step.step() for step in read(f"---\nsteps:\n{indented}\n---\nx").form.steps]
+
+
+@pytest.mark.parametrize(
+    "name", ["look", "a-2", "e3", "n", "nan", "inf", "yes", "no", "on", "off", "true", "false", "null", "look-"]
+)
+def test_an_id_alone_is_written_and_read_as_yaml_does(name: str):
+    text = compose({"id": name}, "Look").decode()
+    assert text == f"---\n{yaml.safe_dump({'id': name})}---\nLook"
+    task, same = read(text), read(text.replace("id: ", "id:  ", 1))
+    assert (task.form, task.text, task.location("id")) == (same.form, same.text, same.location("id"))
+    assert task.front_matter is not None
+    assert task.front_matter == same.front_matter
 
 
 def test_a_text_without_front_matter_has_its_first_line_as_title():
