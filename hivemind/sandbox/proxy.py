@@ -161,7 +161,7 @@ class Proxy:
             while True:
                 await slots.acquire()
                 try:
-                    client, _ = await self._loop.sock_accept(self._listener)
+                    client = await self._accept()
                 except OSError:  # too many open files
                     slots.release()
                     await asyncio.sleep(0.1)
@@ -171,10 +171,25 @@ class Proxy:
                 task.add_done_callback(tasks.discard)
                 task.add_done_callback(lambda _: slots.release())
         finally:
+            await asyncio.sleep(0)  # a task that is cancelled before its first step would not close its client
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.sleep(0)  # closes their sockets
+
+    async def _accept(self) -> socket.socket:
+        """Return the next client. (`sock_accept` of the loop loses a client if it is cancelled as the client comes.)"""
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                client, _ = self._listener.accept()
+                client.setblocking(False)
+                return client
+            is_readable: asyncio.Future[None] = self._loop.create_future()
+            self._loop.add_reader(self._listener, _wake, is_readable)
+            try:
+                await is_readable
+            finally:
+                self._loop.remove_reader(self._listener)
 
     async def _handle(self, client: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=client, limit=_HEAD_BYTES)
@@ -247,6 +262,11 @@ class Proxy:
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection(text, request.port)
         return await asyncio.open_connection(allowed[-1], request.port)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _check_tunnel(answer: bytes) -> None:

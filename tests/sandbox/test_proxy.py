@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -290,6 +291,19 @@ def test_the_end_of_a_proxy_ends_its_connections_and_a_stale_socket_does_not_sto
         stale.bind(proxy.path)
     assert ask(proxied(), "CONNECT x:1 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
     proxy.close = lambda: None  # type: ignore[method-assign]
+
+
+def test_a_proxy_that_ends_as_clients_come_loses_no_socket(tmp_path: Path):
+    for number in range(120):
+        proxy = Proxy(str(tmp_path / "p"), Hosts.parse(()))
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for client in clients:
+            client.connect(proxy.path)
+            threading.Event().wait(0.0002 * (number % 7))
+        proxy.close()
+        for client in clients:
+            client.close()
+    gc.collect()  # a socket that is lost ends with a warning, which is an error here
 
 
 def test_a_proxy_of_the_persons_own_is_asked_for_listed_hosts_only(proxied, server: Server, monkeypatch):
