@@ -128,7 +128,8 @@ def _warm_up(hive: Parts, files: AgentFiles) -> None:
         importlib.import_module(module)
     minds = {str(config.mind): config.mind for config in hive.agents.values()}
     for mind in minds.values():
-        warm_mind(mind)
+        with suppress(HivemindError):  # the preflight, or the agent at its start, says so
+            warm_mind(mind)
     # Agents without a model need no schemas.
     for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():
         tool.schema()
