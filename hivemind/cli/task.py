@@ -367,6 +367,8 @@ def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
     if wrong_quotes:
         lines.append(f"Not quoted again until the file changes ({hive.layout.relative(hive.layout.wrong_quotes)}):")
         lines += [f"  {quote.place}" for quote in wrong_quotes]
+    elif wrong_quotes is not None:
+        lines.append("Its result has no quote that could be left out from now on.")
     places = [quote.place for quote in wrong_quotes or ()]
     return CommandOutput({"id": id_, "path": str(path), "wrong": places}, lines)
 
