@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import boundary
 from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
-from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines
+from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines, warn
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE, LANDING
@@ -109,6 +109,13 @@ def add(
         deadline=deadline,
         attachments=[_check_attachment(path) for path in attach or ()],
     )
+    if deadline is not None:
+        from datetime import UTC, datetime
+
+        from hivemind.tasks.step import moment
+
+        if moment(deadline) < datetime.now(UTC):
+            warn(f"{task_id}: its deadline is over ({deadline})")
     return CommandOutput({"id": task_id}, [task_id])
 
 

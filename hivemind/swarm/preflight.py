@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hivemind.agent.metering import open_agents_mind
-from hivemind.config import key_location
+from hivemind.config import HiveConfig, key_location
 from hivemind.errors import UserError
+from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.worktree import check_repository
 from hivemind.tools import allowed_tools
@@ -55,10 +56,10 @@ def preflight(hive: Parts, name: str) -> None:
             ) from None
 
 
-def root_problems(hive: Parts) -> list[UserError]:
+def root_problems(settings: HiveConfig, layout: Layout) -> list[UserError]:
     """Return the errors in `roots:` of hive.yaml. A task that needs a root with an error would fail."""
-    problems, config = [], hive.layout.config
-    for path, root in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
+    problems, config = [], layout.config
+    for path, root in zip(settings.read_roots(layout), settings.roots, strict=True):
         if not path.is_dir():
             problems.append(
                 UserError(f"roots: {root.path} is not a folder", location=config, remedy="correct it, or remove it")

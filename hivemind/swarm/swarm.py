@@ -82,7 +82,7 @@ def run_swarm(
     files.problems = {name: str(error) for name, error in aside.items()}
     for problem in dict.fromkeys(files.problems.values()):  # replicas share one
         _log.warning("an agent is set aside: %s", problem)
-    for error in root_problems(hive):
+    for error in root_problems(hive.config, hive.layout):
         _log.warning("%s", error)
     keep_keys_private()
     child_hive = open_hive()  # for the forked agents; this process opens none of its files

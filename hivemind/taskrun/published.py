@@ -73,7 +73,7 @@ def _named_quotes(text: str, quotes: Sequence[Citation]) -> Sequence[Citation]:
         ]  # fmt: skip
         if not matches:
             places = ", ".join(quote.place for quote in quotes)
-            raise UserError(f"{match[0]} is not quoted", remedy=f"name one of its quotes, or none to mean all: {places}")
+            raise UserError(f"{match[0]} is not quoted", remedy=f"name one of the quotes, or none for all: {places}")
         named_quotes += matches
     return named_quotes or [quote for quote in quotes if quote.path in text] or quotes
 

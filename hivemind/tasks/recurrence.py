@@ -62,8 +62,10 @@ class Every:
                 f"{text!r} is not a repeated time: write 1h, 07:30, Mon 07:30, Mon-Fri 07:30 Europe/Berlin, or a cron "
                 "line (30 7 * * 1)"
             ) from None
-        if zone is not None or seconds < _LEAST_S:
-            raise ValueError(f"{text!r}: an interval must be a minute or more, and has no time zone")
+        if seconds < _LEAST_S:
+            raise ValueError(f"{text!r}: an interval must be a minute or more")
+        if zone is not None:
+            raise ValueError(f"{text!r}: an interval has no time zone")
         return cls(seconds)
 
     def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:

@@ -168,6 +168,7 @@ def test_a_warm_up_that_fails_does_not_end_the_fork_server(alarm):
     fork_server = ForkServer(warm, lambda name, lifeline: 3)
     try:
         fork_server.start(["ada"])
-        assert [report["exited"] for report in until(fork_server, counted("exited", 1)) if "exited" in report] == ["ada"]
+        reports = until(fork_server, counted("exited", 1))
     finally:
         fork_server.close()
+    assert [report["exited"] for report in reports if "exited" in report] == ["ada"]

@@ -200,7 +200,7 @@ def test_without_its_key_nothing_starts_and_one_line_says_why(hive, server):
 
 
 @pytest.mark.parametrize(
-    "place, code, reason",
+    ("place", "code", "reason"),
     [
         ("sitecustomize.py", "import sys; sys.modules['pydantic_ai'] = None", "needs the extra 'models'"),
         ("pydantic_ai.py", "raise ImportError('built for another Python')", "built for another Python"),

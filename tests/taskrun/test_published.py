@@ -91,7 +91,7 @@ def test_without_a_place_every_quote_of_the_result_is_called_wrong(hive: Hive) -
 
 
 @pytest.mark.parametrize(
-    "place, paths",
+    ("place", "paths"),
     [
         ("old.md:4", ["old.md"]),
         ("`knowledge/old.md:2-3`.", ["old.md"]),
