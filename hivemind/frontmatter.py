@@ -164,20 +164,15 @@ def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[Err
         return UserError(
             f"unknown key {key!r}", location=f"{document.location}:{document.line((*path, '<key>'))}", remedy=remedy
         )
-    forms = " or ".join(_form(detail, model, path) for detail in (first, *others)).replace(" or must be ", " or ")
-    return UserError(f"{key}: {forms}", location=f"{document.location}:{document.line(path)}")
+    forms = [problem_of(detail, _keys(model, path)) for detail in (first, *others)]
+    problem = " or ".join(forms).replace(" or must be ", " or ")
+    return UserError(f"{key}: {problem}", location=f"{document.location}:{document.line(path)}")
 
 
-def _form(detail: ErrorDetails, model: type[BaseModel], path: Path) -> str:
-    return (
-        f"must be a mapping {{{', '.join(_keys(model, path))}}}"
-        if detail["type"] == "model_type"
-        else problem_of(detail)
-    )
-
-
-def problem_of(detail: ErrorDetails) -> str:
-    """Return what is wrong with a value that pydantic refuses, as the end of a sentence."""
+def problem_of(detail: ErrorDetails, keys: Sequence[str] = ()) -> str:
+    """Return what is wrong with a value that pydantic refuses, as the end of a sentence. A mapping has `keys`."""
+    if keys and detail["type"] == "model_type":
+        return f"must be a mapping {{{', '.join(keys)}}}"
     if detail["type"] == "missing":
         return "is missing"
     return detail["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)

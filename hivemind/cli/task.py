@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -109,13 +110,10 @@ def add(
         deadline=deadline,
         attachments=[_check_attachment(path) for path in attach or ()],
     )
-    if deadline is not None:
-        from datetime import UTC, datetime
+    from hivemind.tasks.step import moment  # late: other commands need no forms
 
-        from hivemind.tasks.step import moment
-
-        if moment(deadline) < datetime.now(UTC):
-            warn(f"{task_id}: its deadline is over ({deadline})")
+    if deadline is not None and moment(deadline) < datetime.now(UTC):
+        warn(f"{task_id}: its deadline is over ({deadline})")
     return CommandOutput({"id": task_id}, [task_id])
 
 
@@ -374,8 +372,6 @@ def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
     if wrong_quotes:
         lines.append(f"Not quoted again until the file changes ({hive.layout.relative(hive.layout.wrong_quotes)}):")
         lines += [f"  {quote.place}" for quote in wrong_quotes]
-    elif wrong_quotes is not None:
-        lines.append("Its result has no quote that could be left out from now on.")
     places = [quote.place for quote in wrong_quotes or ()]
     return CommandOutput({"id": id_, "path": str(path), "wrong": places}, lines)
 

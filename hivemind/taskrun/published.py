@@ -63,13 +63,14 @@ def _named_quotes(text: str, quotes: Sequence[Citation]) -> Sequence[Citation]:
     """Return the quotes whose files, or lines, a text names; all if it names none. Raises UserError for any other lines."""
     named_quotes: list[Citation] = []
     for match in _PLACE.finditer(text) if quotes else ():
-        path, first, last = match["path"], int(match["first"]), int(match["last"] or match["first"])
-        words_before = text[: match.end("path")]  # a path may have spaces
+        with boundary("place"):
+            first, last = int(match["first"]), int(match["last"] or match["first"])
+        before = text[: match.end("path")]  # a path may have spaces
         matches = [
             quote
             for quote in quotes
             if quote.start_line <= last and first <= quote.end_line
-            and (f"/{quote.path}".endswith(f"/{path}") or words_before.endswith(quote.path))
+            and (f"/{quote.path}".endswith(f"/{match['path']}") or before.endswith(quote.path))
         ]  # fmt: skip
         if not matches:
             places = ", ".join(quote.place for quote in quotes)

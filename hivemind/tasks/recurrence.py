@@ -62,10 +62,9 @@ class Every:
                 f"{text!r} is not a repeated time: write 1h, 07:30, Mon 07:30, Mon-Fri 07:30 Europe/Berlin, or a cron "
                 "line (30 7 * * 1)"
             ) from None
-        if seconds < _LEAST_S:
-            raise ValueError(f"{text!r}: an interval must be a minute or more")
-        if zone is not None:
-            raise ValueError(f"{text!r}: an interval has no time zone")
+        if zone is not None or seconds < _LEAST_S:
+            problem = "must be a minute or more" if seconds < _LEAST_S else "has no time zone"
+            raise ValueError(f"{text!r}: an interval {problem}")
         return cls(seconds)
 
     def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:

@@ -99,8 +99,6 @@ def add_note(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
         ring_all(hive)
     if wrong_quotes:
         message += f" Not quoted again until the file changes: {', '.join(quote.place for quote in wrong_quotes)}."
-    elif wrong_quotes is not None:
-        message += " Its result has no quote that could be left out from now on."
     return ActionOutcome(message, f"/tasks/{task}", {"act": "task say", "task_id": task})
 
 

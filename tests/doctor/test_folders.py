@@ -233,7 +233,7 @@ def test_a_hive_that_was_copied_from_elsewhere_is_not_called_healthy(hive: Hive,
 def test_a_hive_without_its_id_is_told_which_id_to_write(hive: Hive, visit) -> None:
     hive.layout.config.write_text("version: 1\nworkspace: boats\n")
     hive.layout.workspace_record.unlink()
-    Hive.open(hive.root)
+    Hive.open(hive.layout.root)
     hive.layout.config.write_text("")
     [finding] = visit()
     assert "hive.yaml has the id 'hive' (without `workspace:` it is 'hive')" in finding.message
