@@ -153,9 +153,8 @@ def validate(model: type[_M], document: ParsedText) -> _M:
 
 def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[ErrorDetails]) -> UserError:
     """Return the error for the first wrong value. If it may have several forms, name the nearest form's error, or each form."""
-    paths = [
-        tuple(part for part in detail["loc"] if "[" not in str(part)) for detail in details
-    ]  # without names of forms
+    # without pydantic's names of the forms
+    paths = [tuple(part for part in detail["loc"] if "[" not in str(part)) for detail in details]
     path = max((path for path in paths if path[: len(paths[0])] == paths[0]), key=len)
     first, *others = (detail for detail, detail_path in zip(details, paths, strict=True) if detail_path == path)
     key = ".".join(str(part) for part in path) or "the file"
