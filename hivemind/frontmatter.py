@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.boundary import boundary
@@ -149,19 +149,33 @@ def validate(model: type[_M], document: ParsedText) -> _M:
         try:
             return model.model_validate(document.values)
         except ValidationError as error:
-            raise _refusal(model, document, error.errors()[0]) from None
+            raise _refusal(model, document, error.errors()) from None
 
 
-def _refusal(model: type[BaseModel], document: ParsedText, first: ErrorDetails) -> UserError:
-    path: Path = tuple(first["loc"])
+def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[ErrorDetails]) -> UserError:
+    """Return the error for the first wrong value. If it may have several forms, name the nearest form's error, or each form."""
+    # without pydantic's names of the forms
+    paths = [tuple(part for part in detail["loc"] if "[" not in str(part)) for detail in details]
+    path = max((path for path in paths if path[: len(paths[0])] == paths[0]), key=len)
+    first, *others = (detail for detail, detail_path in zip(details, paths, strict=True) if detail_path == path)
     key = ".".join(str(part) for part in path) or "the file"
     if first["type"] == "extra_forbidden":
         remedy = key_hint(path, model)
         return UserError(
             f"unknown key {key!r}", location=f"{document.location}:{document.line((*path, '<key>'))}", remedy=remedy
         )
-    problem = first["msg"].removeprefix("Value error, ")
+    forms = [problem_of(detail, _keys(model, path)) for detail in (first, *others)]
+    problem = " or ".join(forms).replace(" or must be ", " or ")
     return UserError(f"{key}: {problem}", location=f"{document.location}:{document.line(path)}")
+
+
+def problem_of(detail: ErrorDetails, keys: Sequence[str] = ()) -> str:
+    """Return what is wrong with a value that pydantic refuses, as the end of a sentence. A mapping has `keys`."""
+    if keys and detail["type"] == "model_type":
+        return f"must be a mapping {{{', '.join(keys)}}}"
+    if detail["type"] == "missing":
+        return "is missing"
+    return detail["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
 
 
 def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:

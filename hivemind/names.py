@@ -43,10 +43,13 @@ def check_maker(text: str) -> str:
 
 
 def slug(text: str, default: str = "task") -> str:
-    """Make a name from free text: `Was ist los?` becomes `was-ist-los`. At most 48 characters, never empty."""
+    """Make a name from free text: `Was ist los?` becomes `was-ist-los`. At most 48 characters, cut between words, never empty."""
     ascii_text = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
     words = re.sub(r"[^a-z0-9._]+", "-", ascii_text)
-    words = re.sub(r"\.{2,}", ".", words)[:48].strip("-._")
+    words = re.sub(r"\.{2,}", ".", words).strip("-._")
+    if len(words) > 48:
+        whole_words = words[:49].rpartition("-")[0]
+        words = (whole_words if len(whole_words) >= 24 else words[:48]).strip("-._")
     return words or default
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,3 +124,21 @@ def test_declared_models_answer_as_pydantic_models_do() -> None:
     assert config.model_copy(update={"zone": "Europe/Berlin"}).zone == "Europe/Berlin"
     with pytest.raises(ValueError, match="settle_ms"):
         HiveConfig(settle_ms=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "embedder: bert",
+            "embedder: must be 'auto', 'none', 'minilm' or 'hashing' or a mapping {url, model, dimension, ",
+        ),
+        ("embedder: {model: m}", "embedder.url: is missing"),
+        ("notify: {events: [fail]}", "notify.events.0: must be 'done', 'failed' or 'parked'"),
+        ("notify: 5", "notify: must be a mapping {events, letter, program, webhook}"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_every_form_that_it_may_have(layout: Layout, text: str, sentence: str) -> None:
+    layout.config.write_text(text)
+    with pytest.raises(UserError, match=re.escape(f"hive.yaml:1: {sentence}")):
+        load_hive(layout)

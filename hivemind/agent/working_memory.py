@@ -108,6 +108,7 @@ class WorkingMemory:
 
     def answer_entries(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
         """Return all that the hive knows about the questions, unshortened, best first, for a mind that works by rule."""
+        self._hive.knowledge.left_out = False
         nodes = [
             node
             for question in questions
@@ -122,9 +123,9 @@ class WorkingMemory:
         ]
 
     def search_gap(self) -> str:
-        """Return sentences on the texts that a search by meaning leaves out; "" if it leaves out none."""
+        """Return sentences on the texts that the last search for answers has left out; "" if it left out none."""
         gap = describe_gap(*self._hive.documents.meaning())
-        left_out = _LEFT_OUT if self._hive.layout.wrong_quotes.exists() else ""
+        left_out = _LEFT_OUT if self._hive.knowledge.left_out else ""
         return f"{gap} {left_out}".strip()
 
     def select(

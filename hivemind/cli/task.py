@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import boundary
 from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
-from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines
+from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines, warn
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE, LANDING
@@ -109,6 +110,10 @@ def add(
         deadline=deadline,
         attachments=[_check_attachment(path) for path in attach or ()],
     )
+    from hivemind.tasks.step import moment  # late: other commands need no forms
+
+    if deadline is not None and moment(deadline) < datetime.now(UTC):
+        warn(f"{task_id}: its deadline is over ({deadline})")
     return CommandOutput({"id": task_id}, [task_id])
 
 

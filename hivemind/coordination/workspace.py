@@ -59,9 +59,10 @@ def check_workspace(
         )
     if record.get("workspace") != workspace:
         raise WorkspaceLocked(
-            f"belongs to the workspace {record.get('workspace')!r}, not to {workspace!r}",
+            f"belongs to the workspace {record['workspace']!r}, and hive.yaml has the id {workspace!r}"
+            " (without `workspace:` it is 'hive')",
             location=path,
-            remedy="put that id back into hive.yaml, or move this file away to give the hive a new id",
+            remedy=f"write `workspace: {record['workspace']}` into hive.yaml, or move this file away to give the hive a new id",
         )
     if record.get("guard") != expected_guard:
         raise ProjectGuardMismatch(

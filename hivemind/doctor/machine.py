@@ -20,6 +20,7 @@ from hivemind.minds import open_mind
 from hivemind.minds.agents import Profile
 from hivemind.sandbox import check_sandbox as try_sandbox
 from hivemind.swarm.idle import is_full
+from hivemind.swarm.preflight import root_problems
 
 _LIMITS = Path("/proc/sys/fs/inotify")
 _MIN_FREE_BYTES = 64 * 1024 * 1024
@@ -34,6 +35,8 @@ def check_settings(context: CheckContext) -> Iterator[CheckFinding]:
     except UserError as error:
         yield _settings_finding(error)
         return
+    for problem in root_problems(hive, context.layout):
+        yield _settings_finding(problem, "a task that needs it would fail")
     agents = load_agents(context.unchanged, hive)
     yield from (
         _settings_finding(problem, "that agent is ignored until it is fixed") for problem in agents.problems.values()

@@ -53,6 +53,7 @@ SHIPPED = Path(__file__).with_name("shipped_digests.txt")
 """The beginnings of the SHA-256 digests of all files that any version of `hivemind init` has written into knowledge/."""
 _DIGEST_CHARS = 16
 _AS_SHIPPED = "is as `hivemind init` wrote it, so it is not searched: hivemind help QUESTION asks the manual"
+_BEST_HITS = 3  # an answer has at most so many quotes
 _HITS_PER_WRONG_QUOTE = 3  # a wrong quote may be in several passages: of other formats, or cut elsewhere
 _MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not reported
 
@@ -304,6 +305,8 @@ class Knowledge:
         self.docmem = docmem
         self.layout = layout
         self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
+        self.left_out = False
+        """True if a search since it was set to False has left out a quote that was called wrong and was among the best hits."""
 
     def sync(
         self, extra: Iterable[str | os.PathLike[str]] = (), *, progress: Callable[[str], None] | None = None
@@ -369,7 +372,9 @@ class Knowledge:
         wrong_quotes = self._wrong_quotes()
         max_hits = limit + _HITS_PER_WRONG_QUOTE * len(wrong_quotes)
         passages = self._with_repair(lambda: self.docmem.passages(query, max_hits, keys, context, without), tops)
-        return [passage for passage in passages if not any(quote.is_in(passage) for quote in wrong_quotes)][:limit]
+        wrong_passages = [passage for passage in passages if any(quote.is_in(passage) for quote in wrong_quotes)]
+        self.left_out |= any(passage in wrong_passages for passage in passages[:_BEST_HITS])
+        return [passage for passage in passages if passage not in wrong_passages][:limit]
 
     def _wrong_quotes(self) -> list[WrongQuote]:
         """Return the quotes that were called wrong, if their files have not changed since."""

@@ -63,7 +63,7 @@ _CHECK_INTERVAL_S = 1.0
 def users_folder() -> str:
     """Return the folder of this installation's lock, socket and log, which all hives of a user share."""
     installation = f"{sys.executable} {os.path.dirname(os.path.abspath(__file__))}"
-    return os.path.dirname(socket_paths(installation, "embedder")[-1])
+    return socket_paths(installation, "embedder")[-1]
 
 
 def lock_of(folder: str, kind: str) -> Lock:

@@ -35,14 +35,19 @@ def wait_for_input(sources: Sequence[Any], timeout_s: float | None, outputs: Seq
 _MAX_PATH = 107
 
 
+def _users_folder() -> str:
+    """Return the one private folder of the user: it is never removed, so nobody can lose it between making and using it."""
+    # Not $TMPDIR: processes with different environments must find each other.
+    return f"/tmp/hivemind-{os.getuid()}"  # noqa: S108 - the folder is private
+
+
 @lru_cache(maxsize=4096)
 def socket_paths(folder: str, name: str) -> tuple[str, ...]:
-    """Return the possible paths of a socket, preferred first. The last is in a private folder of the user in /tmp."""
+    """Return the possible paths of a socket, preferred first. The last is in the private folder of the user in /tmp."""
     name_hash = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
     hive_path = os.path.join(folder, name_hash)
     folder_hash = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
-    # Not $TMPDIR: processes with different environments must find each other.
-    fallback_path = f"/tmp/hivemind-{os.getuid()}-{folder_hash}/{name_hash}"  # noqa: S108 - the folder is private
+    fallback_path = f"{_users_folder()}/{folder_hash}{name_hash}"
     return (hive_path, fallback_path) if len(os.fsencode(hive_path)) <= _MAX_PATH else (fallback_path,)
 
 
@@ -55,9 +60,10 @@ def make_socket_folder(folder: str, private: bool) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
         return
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        status = os.lstat(folder)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-            raise UserError("belongs to someone else", location=folder, remedy="remove it") from None
+    for path in dict.fromkeys((_users_folder(), folder)):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            status = os.lstat(path)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+                raise UserError("belongs to someone else", location=path, remedy="remove it") from None

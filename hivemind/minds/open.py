@@ -62,7 +62,7 @@ def open_mind(
 
 
 def warm_mind(name: str | Mapping[str, Any]) -> None:
-    """Import a language model's client now, for processes that are forked from this one later."""
+    """Import a language model's client now, also for processes that are forked from this one later. Raises UserError."""
     kind, argument = _split_name(name)
     if kind in _PROVIDERS:
         from hivemind.minds.language import import_client, model_config

@@ -27,6 +27,7 @@ _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
 # rounded (docs/retrieval.md, *Confidence*).
 _BASE = -0.8
 _LEAD, _MAX_LEAD = 3.7, 0.12  # × Evidence.lead; in a small hive, whose passages have little in common, each has a lead
+_CLEAR_LEAD = 0.06  # a smaller lead is named as a reason for doubt
 _WEAKEST_WORD = 1.55  # × PartSimilarity.weakest_word
 _AGREEMENT = 0.12  # × (1 / place by words + 1 / place by meaning)
 _COVERED_WORD, _MAX_COVERED = 0.06, 5  # for each word of the question that the quote or its titles have
@@ -109,12 +110,14 @@ def confidence_of(
     reasons = [*_reasons(query, matched_words, cosine, part_similarity)]
     if cosine is None:
         value = min(coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
+        doubts = ["its meaning was not compared"]
     elif evidence is None or quote is None or part_similarity is None:
         value = (
             cosine
             + (cosine if part_similarity is None else part_similarity.cosine)
             + _WORD_WEIGHT * (coverage + known_share)
         ) / _ANSWER_THRESHOLD
+        doubts = ["its sentences are not near enough in meaning"]
     else:
         text, covered_count = quote
         asks_number, has_number = _NUMBER_ASKED.search(query.text) is not None, _NUMBER_QUOTED.search(text) is not None
@@ -126,8 +129,15 @@ def confidence_of(
             + _COVERED_WORD * min(covered_count, _MAX_COVERED)
             + _NUMBER * asks_number * (1 if has_number else -1)
         )
-        reasons += ["other passages are as near"] * (evidence.lead <= 0)
-        reasons += ["it has no number"] * (asks_number and not has_number)
+        nearness = "as near" if evidence.lead <= 0 else "nearly as near"
+        doubts = [
+            *[f"other passages are {nearness}"] * (evidence.lead < _CLEAR_LEAD),
+            *["another has more of the words"] * (evidence.word_place > 1),
+            *["another is nearer in meaning"] * (evidence.meaning_place > 1),
+            *["it has no number"] * (asks_number and not has_number),
+        ] or ["no sentence is near in meaning to all the words"]
+    if value < _SURE_THRESHOLD:
+        reasons += doubts
     return Confidence(value, "; ".join(reasons))
 
 

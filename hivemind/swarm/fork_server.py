@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import os
 import signal
 import socket
@@ -28,6 +29,7 @@ from hivemind.guarded import start_host
 END_WITHIN_S = 4.0
 _BATCH = 100  # names per packet, each up to 64 bytes
 _WARM_FOR_S = 1.0  # agents that start within this time share one warm-up
+_log = logging.getLogger(__name__)
 RunAgent = Callable[[str, int], int]
 """Runs one agent in this process: (name, file descriptor that closes when the parent ends) -> exit status."""
 
@@ -152,7 +154,10 @@ class _ForkLoop:
         self._end()
 
     def _warm_up(self) -> None:
-        self._warm()
+        try:
+            self._warm()
+        except Exception:  # agents can start without it, and report what they lack
+            _log.exception("the warm-up before agents are forked has failed")
         gc.freeze()
         self._warmed = time.monotonic()
 

@@ -3,12 +3,13 @@ its line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hivemind.agent.metering import open_agents_mind
-from hivemind.config import key_location
+from hivemind.config import HiveConfig, key_location
 from hivemind.errors import UserError
+from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.worktree import check_repository
 from hivemind.tools import allowed_tools
@@ -55,19 +56,15 @@ def preflight(hive: Parts, name: str) -> None:
             ) from None
 
 
-def root_problems(hive: Parts) -> list[UserError]:
-    """Return the errors in `roots:` of hive.yaml. A task that needs a root with an error would fail."""
-    problems, config = [], hive.layout.config
-    for path, root in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
-        if not path.is_dir():
-            problems.append(
-                UserError(f"roots: {root.path} is not a folder", location=config, remedy="correct it, or remove it")
-            )
-        elif root.worktree:
-            try:
+def root_problems(settings: HiveConfig, layout: Layout) -> Iterator[UserError]:
+    """Yield the errors in `roots:` of hive.yaml. A task that needs a root with an error would fail."""
+    for path, root in zip(settings.read_roots(layout), settings.roots, strict=True):
+        try:
+            if root.worktree and path.is_dir():
                 check_repository(path)
-            except UserError as error:
-                problems.append(
-                    UserError(f"roots: {error.location}: {error.message}", location=config, remedy=error.remedy)
+            elif not path.is_dir():
+                yield UserError(
+                    f"roots: {root.path} is not a folder", location=layout.config, remedy="correct it, or remove it"
                 )
-    return problems
+        except UserError as error:
+            yield UserError(f"roots: {error.location}: {error.message}", location=layout.config, remedy=error.remedy)

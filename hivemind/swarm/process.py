@@ -17,6 +17,7 @@ from hivemind.fs import Lock, open_regular, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.sockets import wait_for_input
 from hivemind.masking import mask, strip_controls
+from hivemind.minds import warm_mind
 from hivemind.presence.identity import HiveGone, check_hive_exists, record_exit, record_start
 from hivemind.presence.parts import Parts
 from hivemind.presence.service import run_named
@@ -81,6 +82,7 @@ class AgentProcess:
                 self._interrupted_task = last_status.task
             self._incarnation = record_start(self._hive.journal, self._name, os.getpid())
         self._between_turns()
+        warm_mind(self._hive.agents[self._name].mind)  # without its client, the agent claims no task
         agent = Agent(
             self._hive,
             self._name,

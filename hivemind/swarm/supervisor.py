@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UserError
 from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.sockets import wait_for_input
@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 _SERVICES = (EXCHANGE, LANDING, METRICS, TELEMETRY)  # processes without a mind
 _MIN_DELAY_S = 0.1
 _MAX_DELAY_S = 5.0
+_MAX_FAILED_STARTS = 5
 _REPORTED_DEATHS = 3  # then status shows a problem
 _STABLE_S = 60.0  # after this time the count of deaths is reset
 _CHECK_S = 1.0  # how often it checks that the hive still exists
@@ -86,6 +87,7 @@ class Supervisor:
         self._bell: Doorbell | None = None
         self._stop = False
         self._ready = False
+        self._failed_starts = 0
         self._last_check = time.monotonic()
 
     @property
@@ -114,7 +116,7 @@ class Supervisor:
 
         `tick` is called after each event and every `tick_s` seconds (None: only after events). When `tick` returns
         True, the swarm ends. SIGINT and SIGTERM end the swarm too. Raises UserError or OSError before the first start
-        if the journal cannot be read, and HiveGone after the last agent has ended.
+        if the journal cannot be read, UserError if the fork server cannot start, and HiveGone after the last agent has ended.
         """
         wake, wake_end = os.pipe()
         os.set_blocking(wake_end, False)
@@ -315,7 +317,16 @@ class Supervisor:
             self._return_removed()
 
     def _replace_fork_server(self) -> None:
-        """Start a new fork server and all agents again: the old fork server was killed, and its agents end without it."""
+        """Start a new fork server and all agents again: the old fork server was killed, and its agents end without it.
+
+        Raises UserError if several in a row have ended before they were ready.
+        """
+        self._failed_starts = 0 if self._ready else self._failed_starts + 1
+        if self._failed_starts == _MAX_FAILED_STARTS:
+            raise UserError(
+                f"the process that starts the agents has ended {_MAX_FAILED_STARTS} times before it was ready",
+                remedy="the output of hivemind up says why (.hive/logs/swarm.log)",
+            )
         self._fork_server.close()
         assert self._watch is not None
         self._watch.close()  # its threads must not run while the new fork server is forked

@@ -82,7 +82,7 @@ def run_swarm(
     files.problems = {name: str(error) for name, error in aside.items()}
     for problem in dict.fromkeys(files.problems.values()):  # replicas share one
         _log.warning("an agent is set aside: %s", problem)
-    for error in root_problems(hive):
+    for error in root_problems(hive.config, hive.layout):
         _log.warning("%s", error)
     keep_keys_private()
     child_hive = open_hive()  # for the forked agents; this process opens none of its files
@@ -128,7 +128,8 @@ def _warm_up(hive: Parts, files: AgentFiles) -> None:
         importlib.import_module(module)
     minds = {str(config.mind): config.mind for config in hive.agents.values()}
     for mind in minds.values():
-        warm_mind(mind)
+        with suppress(HivemindError):  # the preflight, or the agent at its start, says so
+            warm_mind(mind)
     # Agents without a model need no schemas.
     for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():
         tool.schema()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,10 @@ _QUOTE = re.compile(
     r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>.+):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
     r" \(sha256 (?P<digest>[0-9a-f]{12})\)$",
     re.MULTILINE,
+)
+
+_PLACE = re.compile(
+    r"(?P<path>[^\s:`'\"()]*[^\W\d][^\s:`'\"()]*):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?(?![\w/])"
 )
 
 
@@ -55,11 +59,31 @@ def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
             yield f"{path} was changed since it was quoted"
 
 
+def _named_quotes(text: str, quotes: Sequence[Citation]) -> Sequence[Citation]:
+    """Return the quotes whose files, or lines, a text names; all if it names none. Raises UserError for any other lines."""
+    named_quotes: list[Citation] = []
+    for match in _PLACE.finditer(text) if quotes else ():
+        with boundary("place"):
+            first, last = int(match["first"]), int(match["last"] or match["first"])
+        before = text[: match.end("path")]  # a path may have spaces
+        matches = [
+            quote
+            for quote in quotes
+            if quote.start_line <= last and first <= quote.end_line
+            and (f"/{quote.path}".endswith(f"/{match['path']}") or before.endswith(quote.path))
+        ]  # fmt: skip
+        if not matches:
+            places = ", ".join(quote.place for quote in quotes)
+            raise UserError(f"{match[0]} is not quoted", remedy=f"name one of the quotes, or none for all: {places}")
+        named_quotes += matches
+    return named_quotes or [quote for quote in quotes if quote.path in text] or quotes
+
+
 def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path, list[WrongQuote] | None]:
     """Add a text to a task. A task that is over goes back to the inbox with it.
 
     Return the task's folder and, if it was over and the text calls its result wrong, the quotes that are not quoted again:
-    those whose places the text names, or else all; otherwise None.
+    those whose places the text names, or else all; otherwise None. Raises UserError for a place that is none of the quotes.
     """
     from hivemind.documents.wrong_quotes import WrongQuote, add_wrong_quotes, calls_wrong  # late: `task show` is fast
 
@@ -73,7 +97,7 @@ def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path,
     quotes = quotes_in(read_outcome(place) or "")
     wrong_quotes = [
         WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, task_id, text.strip(), quote.text)
-        for quote in [quote for quote in quotes if quote.place in text] or quotes
+        for quote in _named_quotes(text, quotes)
     ]
     if wrong_quotes:
         add_wrong_quotes(hive.layout, wrong_quotes, durable=hive.config.durable)

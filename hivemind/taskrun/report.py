@@ -141,7 +141,7 @@ def compose(
     sources = _sources(findings)
     if sources:
         parts += ["## Sources", "", *sources, "", _SOURCES_NOTE, ""]
-    parts += ["## How it came about", "", *_provenance(review, agent, usage, bool(sources))]
+    parts += ["## How it came about", "", *_provenance(review, agent, usage, bool(sources), "\n> " in "\n".join(parts))]
     parts += [f"* {line}" for line in extra_lines] + [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
     return "\n".join(parts)
 
@@ -221,7 +221,9 @@ def _sources(findings: Sequence[StepReport]) -> list[str]:
     return [f"{at}. `{place}` sha256 {digest}" for at, (place, digest) in enumerate(digests.items(), 1)]
 
 
-def _provenance(review: Review, agent: str, usage: TaskUsage | None, has_quotes: bool) -> Iterable[str]:
+def _provenance(
+    review: Review, agent: str, usage: TaskUsage | None, has_sources: bool, has_quotes: bool
+) -> Iterable[str]:
     if usage is None:
         yield f"* Worked on by {agent}."
     else:
@@ -230,7 +232,9 @@ def _provenance(review: Review, agent: str, usage: TaskUsage | None, has_quotes:
         yield f"* Checked by {review.reviewer}: every quote is at its cited place."
     elif review.state == "self":
         yield f"* Checked by {agent} itself: no other agent was running."
-    elif not has_quotes:
+    elif not has_sources and has_quotes:
+        yield "* No quote here counts as an answer; those shown were not checked."
+    elif not has_sources:
         yield "* There are no quotes, so there were no sources to check."
     yield from (f"* Not confirmed, and so not quoted: {problem}" for problem in review.dropped)
     yield "* The trail: `task.md`, `graph.json` (questions, findings, conclusions), `messages.jsonl` (every turn and call)."

@@ -63,7 +63,8 @@ class Every:
                 "line (30 7 * * 1)"
             ) from None
         if zone is not None or seconds < _LEAST_S:
-            raise ValueError(f"{text!r}: an interval must be a minute or more, and has no time zone")
+            problem = "must be a minute or more" if seconds < _LEAST_S else "has no time zone"
+            raise ValueError(f"{text!r}: an interval {problem}")
         return cls(seconds)
 
     def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:

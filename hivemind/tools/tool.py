@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError, remedy_of
-from hivemind.frontmatter import key_hint
+from hivemind.frontmatter import key_hint, problem_of
 from hivemind.frozen import frozen
 from hivemind.masking import mask_values
 from hivemind.minds import ToolSchema
@@ -153,11 +153,9 @@ class Tool:
 
     def _problem(self, detail: ErrorDetails) -> str:
         name = ".".join(map(str, detail["loc"])) or "arguments"
-        if detail["type"] == "missing":
-            return f"{name} is missing"
         if detail["type"] == "extra_forbidden":
             return f"{name}: {key_hint(detail['loc'], self.arguments, 'arguments')}"
-        return f"{name}: {detail['msg'].removeprefix('Value error, ')}"
+        return f"{name}: {problem_of(detail)}"
 
 
 def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:

@@ -198,3 +198,13 @@ def test_an_answer_is_heard_before_the_letters_that_came_before_it_are_answered(
         agent.cycle()
     assert "Dark blue." in (asked.root / "tasks/done/t/result.md").read_text()
     assert len(agent.scheduler.letters) > 20
+
+
+def test_weak_quotes_are_shown_and_said_to_be_unchecked(crew: Crew) -> None:
+    use = hands(crew)
+    use("add_card", kind="note", text="Confidence: weak.\n\n> A heron stands in shallow water.\n")
+    use("finish_step")
+    use("finish_task")
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "\n> A heron stands" in result
+    assert "* No quote here counts as an answer; those shown were not checked." in result

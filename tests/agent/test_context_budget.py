@@ -64,7 +64,7 @@ def test_a_task_with_a_budget_that_nothing_fits_into_is_refused_with_file_line_a
     until_idle(crew.start())
     told = (crew.root / "tasks/failed/t/error.md").read_text()
     assert "`t.md:3`" in told
-    assert "max_tokens: Input should be greater than or equal to 1000" in told
+    assert "max_tokens: must be greater than or equal to 1000" in told
 
 
 def test_an_agents_budget_that_nothing_fits_into_is_refused_with_file_line_and_key(crew: Crew) -> None:

@@ -22,6 +22,18 @@ def test_a_task_is_added_listed_and_shown(run: Command, hive: Path) -> None:
     assert run("task", "show", "what-is-a-lease", "--json").json["text"].strip() == "What is a lease?"
 
 
+def test_an_id_ends_with_a_whole_word(run: Command, hive: Path) -> None:
+    question = "Which borg command checks the consistency of a repository?"
+    assert run("task", "add", question).out == "which-borg-command-checks-the-consistency-of-a\n"
+    assert run("task", "add", f"x{'y' * 60}").out == f"x{'y' * 47}\n"
+
+
+def test_a_deadline_that_is_over_is_said(run: Command, hive: Path) -> None:
+    ended = run("task", "add", "First", "--deadline", "2020-01-01")
+    assert (ended.status, ended.out) == (0, "first\n")
+    assert "first: its deadline is over (2020-01-01)" in ended.err
+
+
 def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path) -> None:
     (tmp_path / "figures.csv").write_text("a,b\n")
     run("task", "add", "First", "--id", "first")

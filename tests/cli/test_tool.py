@@ -38,8 +38,8 @@ def test_what_cannot_be_used_so_is_refused_in_one_line(run: Command, hive: Path)
     for words, told in {
         ("no_tool",): "there is no tool 'no_tool'; tools: add_card",
         ("read_file", "path"): "path: not of the form NAME=VALUE",
-        ("read_file", "path=hive.yaml", "start_line=x"): "read_file: start_line: Input should be a valid integer",
-        ("read_file", "path=hive.yaml", "start_line=0"): "read_file: start_line: Input should be greater than",
+        ("read_file", "path=hive.yaml", "start_line=x"): "read_file: start_line: must be a valid integer",
+        ("read_file", "path=hive.yaml", "start_line=0"): "read_file: start_line: must be greater than",
         ("read_file", "path=hive.yaml", "mode=rw"): "read_file: mode: known arguments: path, start_line",
         ("read_file", "path=../x"): "../x: contains `..`",
         ("read_file", "--arguments", "[]"): "--arguments: not a JSON object",

@@ -228,3 +228,19 @@ def test_a_hive_that_was_copied_from_elsewhere_is_not_called_healthy(hive: Hive,
     assert (finding.location, finding.fix) == (".hive/workspace.json", None)
     assert "no agent starts here" in finding.message
     assert treatment()[0].unresolved_reason  # that it was meant is for a person to say
+
+
+def test_a_hive_without_its_id_is_told_which_id_to_write(hive: Hive, visit) -> None:
+    hive.layout.config.write_text("version: 1\nworkspace: boats\n")
+    hive.layout.workspace_record.unlink()
+    Hive.open(hive.layout.root)
+    hive.layout.config.write_text("")
+    [finding] = visit()
+    assert "hive.yaml has the id 'hive' (without `workspace:` it is 'hive')" in finding.message
+    assert "write `workspace: boats` into hive.yaml" in finding.remedy
+
+
+def test_a_root_that_is_no_folder_is_a_problem(hive: Hive, visit) -> None:
+    hive.layout.config.write_text("version: 1\nroots: [../nothere]\n")
+    [finding] = visit()
+    assert finding.message == "roots: ../nothere is not a folder; a task that needs it would fail"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.fs import Doorbell, ring, socket_paths
+from hivemind.fs import Doorbell, make_socket_folder, ring
 from hivemind.fs.doorbell import Ringer
 
 from .children import start_child
@@ -106,17 +106,17 @@ def test_a_hive_with_a_long_path_hangs_its_bells_in_the_temporary_folder(tmp_pat
         assert len(os.fsencode(bell.path)) < 104
         assert ring(folder, "a" * 64)
         assert bell.wait(1)
-    os.rmdir(bell.path.parent)
+        other_folder = tmp_path / ("y" * 100)
+        with Doorbell(other_folder, "a" * 64) as other_bell:
+            assert other_bell.path.parent == bell.path.parent, "no folder is left behind for each hive"
+    assert not bell.path.exists()
 
 
 def test_a_temporary_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / ("x" * 100)
-    spare = Path(socket_paths(os.fspath(folder), "bob")[-1]).parent
-    spare.mkdir()
-    spare.chmod(0o777)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
     with pytest.raises(UserError, match="someone else"):
-        Doorbell(folder, "bob")
-    spare.rmdir()
+        make_socket_folder(os.fspath(tmp_path / "open"), private=True)
 
 
 def test_a_bell_that_cannot_be_made_says_where() -> None:

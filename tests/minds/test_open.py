@@ -128,7 +128,7 @@ def test_a_model_without_its_key_is_refused_in_words(monkeypatch):
             "unknown key 'key'; keys: .*temperature",
         ),
         ({"openai": {"model": "m", "temprature": 0.5}}, "openai: unknown key 'temprature'"),
-        ({"openai": {}}, "openai.model: Field required"),
+        ({"openai": {}}, "openai.model: is missing"),
         ("openai:", "openai.model"),
         ("openai", "needs a model"),
     ],

@@ -74,6 +74,13 @@ def test_a_passage_beside_others_that_are_as_near_is_not_sure(tmp_path: Path) ->
     assert doubtful is not None
     assert (sure.level, "other passages are as near" in sure.reason) == ("sure", False)
     assert doubtful.level != "sure"
+    assert "as near" in doubtful.reason
+
+
+def test_an_answer_that_is_not_sure_has_a_reason_that_a_sure_one_has_not(tmp_path: Path) -> None:
+    likely = asked(tmp_path, "When does the lease of a berth end?", None)
+    assert likely is not None
+    assert likely.reason.endswith("; its meaning was not compared")
 
 
 @pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")

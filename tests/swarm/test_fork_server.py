@@ -159,3 +159,16 @@ def test_a_fork_that_fails_is_reported_and_ends_nobody(alarm):
         fork_server.close()
     assert [report["unborn"] for report in reports if "unborn" in report] == ["ada"]
     assert {report["exited"] for report in reports if "exited" in report} == {"ada", "bob"}
+
+
+def test_a_warm_up_that_fails_does_not_end_the_fork_server(alarm):
+    def warm() -> None:
+        raise ModuleNotFoundError("No module named 'pydantic_ai'")
+
+    fork_server = ForkServer(warm, lambda name, lifeline: 3)
+    try:
+        fork_server.start(["ada"])
+        reports = until(fork_server, counted("exited", 1))
+    finally:
+        fork_server.close()
+    assert [report["exited"] for report in reports if "exited" in report] == ["ada"]

@@ -19,6 +19,7 @@ import pytest
 from tests.messages import Record, lines_of
 from tests.minds.dialects import AnthropicRequest, GeminiRequest, OllamaRequest
 from tests.minds.server import ModelServer, Request, model_server
+from tests.program import cold
 
 pytestmark = pytest.mark.usefixtures("language_models")
 
@@ -196,3 +197,34 @@ def test_without_its_key_nothing_starts_and_one_line_says_why(hive, server):
     hive.run("up", "--until-idle", status=2, PLAYED_KEY="")
     assert "PLAYED_KEY is not set" in hive.errors
     assert "Traceback" not in hive.errors
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "reason"),
+    [
+        ("sitecustomize.py", "import sys; sys.modules['pydantic_ai'] = None", "needs the extra 'models'"),
+        ("pydantic_ai.py", "raise ImportError('built for another Python')", "built for another Python"),
+    ],
+)
+def test_an_agent_whose_client_is_missing_or_broken_is_set_aside_and_the_others_work(
+    hive, tmp_path: Path, place: str, code: str, reason: str
+):
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / place).write_text(code)
+    (hive.root / "agents/writer.yaml").write_text("mind: anthropic:MODEL\n")
+    hive.drop("t.md", "What has a keel?")
+    hive.starts = cold
+    output = hive.run("up", "--until-idle", status=None, PYTHONPATH=str(tmp_path / "path"), ANTHROPIC_API_KEY=KEY)
+    assert hive.task("t") == "done"
+    assert reason in output + hive.errors
+    assert "Traceback" not in hive.errors
+
+
+def test_a_fork_server_that_dies_at_each_start_ends_the_swarm_with_a_reason(hive, tmp_path: Path):
+    (tmp_path / "path").mkdir()
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    (tmp_path / "path/pydantic_ai.py").write_text(kill)
+    (hive.root / "agents/writer.yaml").write_text("mind: anthropic:MODEL\n")
+    hive.starts = cold
+    hive.run("up", "--until-idle", status=2, PYTHONPATH=str(tmp_path / "path"), ANTHROPIC_API_KEY=KEY)
+    assert "has ended 5 times before it was ready" in hive.errors

@@ -90,6 +90,38 @@ def test_without_a_place_every_quote_of_the_result_is_called_wrong(hive: Hive) -
     assert quoted(hive) == {"ferry.md", "old.md"}
 
 
+@pytest.mark.parametrize(
+    ("place", "paths"),
+    [
+        ("old.md:4", ["old.md"]),
+        ("`knowledge/old.md:2-3`.", ["old.md"]),
+        ("knowledge/old.md", ["old.md"]),
+        ("old.md:3 and knowledge/ferry.md:3", ["old.md", "ferry.md"]),
+        ("it leaves at 9:10", ["ferry.md", "old.md"]),
+    ],
+)
+def test_a_place_may_be_a_line_of_a_quote_or_its_file(hive: Hive, place: str, paths: list[str]) -> None:
+    result = hive.layout.done / "ferry/result.md"
+    result.write_text(result.read_text().replace("old.md:3", "old.md:3-4"))
+    _, wrong_quotes = say(hive, "ferry", f"That is wrong: {place}")
+    assert [Path(quote.path).name for quote in wrong_quotes or ()] == paths
+
+
+@pytest.mark.parametrize("place", ["knowledge/old.md:7", "knowledge/odl.md:3", "ld.md:3"])
+def test_a_place_that_is_none_of_the_quotes_is_refused_with_their_list(hive: Hive, place: str) -> None:
+    with pytest.raises(UserError, match=r"is not quoted.*knowledge/ferry.md:3, knowledge/old.md:3"):
+        say(hive, "ferry", f"That is wrong: {place}")
+    assert not hive.layout.wrong_quotes.exists()
+    assert (hive.layout.done / "ferry").is_dir()
+
+
+def test_a_place_in_a_result_without_quotes_is_part_of_what_the_person_says(hive: Hive) -> None:
+    (hive.layout.done / "ferry/result.md").write_text("# Done\n")
+    path, wrong_quotes = say(hive, "ferry", "That is wrong: dates.py:12 divides by zero.")
+    assert path == hive.layout.inbox / "ferry"
+    assert wrong_quotes == []
+
+
 def test_another_format_of_a_wrong_document_is_not_quoted_either(hive: Hive) -> None:
     (hive.layout.knowledge / "ferry.html").write_text(f"<h1>Ferry</h1><p>{FERRY}</p>")
     assert "ferry.html" in quoted(hive)

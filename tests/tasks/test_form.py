@@ -116,7 +116,7 @@ def test_a_step_as_written_reads_as_the_same_step():
         ("---\nsteps:\n- run: a\n- ask: b\n  tset: c\n---\nx", "t.md:5", "unknown key 'steps.1.tset'"),
         ("---\nsteps:\n- wait: a while\n---\nx", "t.md:3", "steps.0.wait: 'a while' is not a duration"),
         ("---\nsteps:\n- once: true\n---\nx", "t.md:3", "a step has a title or one of"),
-        ("---\nsteps:\n- mail: {subject: s}\n---\nx", "t.md:3", "steps.0.mail.to: Field required"),
+        ("---\nsteps:\n- mail: {subject: s}\n---\nx", "t.md:3", "steps.0.mail.to: is missing"),
         ("   \n\n", "t.md", "is empty"),
         ("a\0b", "t.md", "is not text (a NUL at byte 1)"),
     ],

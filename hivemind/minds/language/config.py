@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
+from hivemind.frontmatter import problem_of
 from hivemind.masking import keep_secret
 
 KEYS = {
@@ -136,6 +137,6 @@ def model_config(provider: str, argument: Any) -> ModelConfig:
         except ValidationError as error:
             first_error = error.errors(include_input=False)[0]
             location = ".".join(str(part) for part in first_error["loc"])
-            message = f"mind: {provider}{'.' if location else ''}{location}: {first_error['msg'].removeprefix('Value error, ')}"
+            message = f"mind: {provider}{'.' if location else ''}{location}: {problem_of(first_error)}"
             keys = [name for name in ModelConfig.model_fields if name != "provider"] + sorted(_SETTINGS)
             raise UserError(message, remedy=f"keys: {', '.join(keys)}, {provider.partition('-')[0]}_…") from None

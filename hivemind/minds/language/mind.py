@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.boundary import Unreadable
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UserError
 from hivemind.json_text import find_json, schema_fault
 from hivemind.minds.language.answer import (
     AnswerRefused,
@@ -197,11 +197,14 @@ class LanguageMind:
 
 
 def import_client(config: ModelConfig) -> None:
-    """Import the modules that a request needs. Open no connection and start no thread."""
-    import_module("hivemind.minds.language.client")
-    import_module("jsonschema")
+    """Import the modules that a request needs. Open no connection and start no thread. Raises UserError."""
     kind = {"openai-compatible": "openai"}.get(config.provider, config.provider)
-    import_module(f"pydantic_ai.models.{kind}")
+    try:
+        for module in ("hivemind.minds.language.client", "jsonschema", f"pydantic_ai.models.{kind}"):
+            import_module(module)
+    except Exception as error:  # a package is missing or broken, or does not fit another
+        reason = f"the client of {config.name} cannot be imported ({type(error).__name__}: {error})"
+        raise UserError(reason, remedy="pip install 'hivemind-swarm[models]'") from error
 
 
 def _counted_fields(message: ChatMessage) -> dict[str, Any]:
