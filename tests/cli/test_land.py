@@ -59,6 +59,15 @@ def test_what_waits_for_a_person_is_listed_and_lands_when_it_is_named(harbour, r
     assert f"{commit[:12]} app/main: mast" in run("land").out
 
 
+def test_a_task_that_depends_on_one_that_waits_for_a_person_says_how_to_land_that(harbour, run):
+    ask(harbour)
+    harbour.crew.drop("---\ndependencies: mast\n---\nSail.\n", "sail.md")
+    assert "its dependency 'mast' waits for you: hivemind land mast" in run("task", "list").out
+    run("land", "--hold", "app", "--reason", "a release")
+    run("land", "mast")
+    assert "its dependency 'mast' is parked: a release" in run("task", "show", "sail").out
+
+
 def test_what_is_red_is_returned_with_status_1_and_listed_with_the_reason(harbour, run):
     ask(harbour, check="! test -e mast")
     returned = run("land", "mast")
