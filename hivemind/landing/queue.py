@@ -15,7 +15,7 @@ from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.landing_entry import LandingEntry
-from hivemind.tasks import AddedText, Task
+from hivemind.tasks import AddedText, Task, TaskState
 from hivemind.tasks.record import HandOverTarget, TaskRecord
 
 
@@ -136,8 +136,30 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
     return task, entry
 
 
-def approve(hive: Parts, task_id: str) -> None:
-    """Let a task land that waits for a person. Raises UserError."""
+def approve(hive: Parts, *task_ids: str) -> None:
+    """Let tasks land that wait for a person; one that has landed is left. Raises UserError before any is changed."""
+    waiting_ids = [task_id for task_id in task_ids if not has_landed(hive.tasks.get(task_id))]
+    try:
+        for task_id in waiting_ids:
+            _check_approval(hive, task_id)
+    except UserError as error:
+        message = error.message + (", so none of these tasks is changed" if len(task_ids) > 1 else "")
+        raise UserError(message, location=error.location, remedy=error.remedy) from None
+
+    def change(entry: LandingEntry) -> LandingEntry:
+        is_waiting = entry.state == "waits"
+        return replace(entry, approved=True, state="queued" if is_waiting else entry.state, reason="")
+
+    for task_id in waiting_ids:
+        change_entry(hive, task_id, change)
+
+
+def has_landed(task: Task) -> bool:
+    entry = LandingEntry.of(task.kept) if task.state is TaskState.DONE else None
+    return entry is not None and any(branch.landed for branch in entry.branches)
+
+
+def _check_approval(hive: Parts, task_id: str) -> None:
     _, entry = get_queued(hive, task_id)
     if entry.parent is not None and not entry.asks:
         raise UserError(f"lands in the branch of {entry.parent}, by the agent of that", location=task_id)
@@ -145,12 +167,6 @@ def approve(hive: Parts, task_id: str) -> None:
         raise UserError(f"is a candidate: {entry.candidate_of} lands once one is chosen", location=task_id)
     if not entry.branches:
         raise UserError("waits for its candidates", location=task_id, remedy=f"see: hivemind task show {task_id}")
-
-    def change(entry: LandingEntry) -> LandingEntry:
-        is_waiting = entry.state == "waits"
-        return replace(entry, approved=True, state="queued" if is_waiting else entry.state, reason="")
-
-    change_entry(hive, task_id, change)
 
 
 def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], LandingEntry]) -> None:

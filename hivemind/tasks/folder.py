@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,7 +26,7 @@ from hivemind.pattern import pattern
 from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
 from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load, load_sound
-from hivemind.tasks.task import Task, TaskProblem, TaskState
+from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskSummary
 
 ATTEMPTS = "attempts"
 LOG = "messages.jsonl"
@@ -37,6 +38,7 @@ _LAST_S = 2.0**37  # file systems can store times beyond the calendar
 _ERROR_PART = pattern(r"\* (where|what|how to mend it): (.*)")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
+_MAX_REVERTED = 52  # characters of a task's id in the id of the task that undoes it
 _EDITED = (
     "{name} was changed after the task was claimed, and the change has no effect: hivemind task say {id} TEXT adds to it, "
     "a retry uses the text at that time"
@@ -196,6 +198,35 @@ def task_of(
         parked=record.parked, said=record.said, kept=record.kept,
         traceparent=None if record.trace is None else record.trace.traceparent,
     )  # fmt: skip
+
+
+def landing_state(task: Task | TaskSummary) -> str | None:
+    """Say how a finished task stands with the lander: it `lands`, waits for a reason, or was undone. None for any other task."""
+    if task.state is TaskState.DONE:
+        revert_id = _revert_of(task.path)
+        return None if revert_id is None else f"undone by {revert_id}"
+    if task.owner != LANDING or task.state is not TaskState.ACTIVE:
+        return None
+    return "lands" if task.parked is None or task.parked.until is not None else task.parked.reason
+
+
+def revert_ids(task_id: str) -> Iterator[str]:
+    """Yield the ids for tasks that undo what a task has landed: `ID.revert`, `ID.revert.2` …"""
+    start = f"{task_id[:_MAX_REVERTED].rstrip('.-_')}.revert"
+    return (start if number == 1 else f"{start}.{number}" for number in itertools.count(1))
+
+
+def _revert_of(folder: Path) -> str | None:
+    """Return the task that has undone what a task in done/ has landed."""
+    for revert_id in revert_ids(folder.name):
+        places = [folder.parents[1] / state / revert_id for state in (TaskState.DONE, TaskState.FAILED)]
+        if not any(map(os.path.lexists, places)):
+            return None
+        entries = [record.kept.get(LANDING, {}) for place in (folder, places[0]) if (record := load_sound(place))]
+        commits = [branch["commit"] for branch in entries[0].get("branches", ())] if len(entries) == 2 else []
+        if commits and entries[1].get("reverts") in commits:
+            return revert_id
+    raise AssertionError
 
 
 def _worker(agent: str, state: TaskState, kept: Mapping[str, Any]) -> str:
