@@ -80,6 +80,20 @@ def test_what_is_red_is_returned_with_status_1_and_listed_with_the_reason(harbou
     assert row["why"].startswith("Not landed: `! test -e mast` fails")
 
 
+def test_a_return_names_the_last_line_and_the_log_and_task_show_keeps_the_lines(harbour, run):
+    check = "cat log; test ! -e mast"
+    harbour.repo.commit(log="Traceback\n  File boat.py\n\nMastError\n")
+    ask(harbour, check=check)
+    reason = run("land", "mast").out
+    assert reason.count(check) == 1
+    assert reason.endswith("into main: MastError; its whole output is in landing.log in the task's folder.\n")
+    assert (harbour.root / "tasks/inbox/mast/landing.log").read_text().count("MastError") == 2
+    shown = run("task", "show", "mast").out
+    indent = " " * 10
+    assert shown.count("Traceback") == 1
+    assert f"\n{indent}Traceback\n{indent}  File boat.py\n\n{indent}MastError\n" in shown
+
+
 def test_what_waits_for_something_else_says_so_with_status_3(harbour, run):
     ask(harbour)
     assert run("land", "--hold", "app", "--reason", "a release").out == f"{harbour.repo.path}: is held: a release\n"
