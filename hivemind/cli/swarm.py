@@ -35,7 +35,7 @@ _FREE_MINDS = ("extractive", "mcp")
 """Minds that use none of the hive's tokens."""
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
 _COST_COLUMNS = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
-_SHOW_COMMANDS = {"letter": "mail read human", "failed": "task show"}  # `status` shows other needs under other headings
+_SHOW_COMMANDS = {"letter": "hivemind mail read human ", "failed": "hivemind task show "}  # the messages of others name theirs
 _MAX_LINES = 20  # lines per heading
 
 
@@ -402,7 +402,7 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
 
     snapshot, server = take_snapshot(hive), _memory_server(hive)
     overview = snapshot.overview
-    needs = [need for need in snapshot.needs if need.kind in _SHOW_COMMANDS]
+    needs = snapshot.needs
     extra_fields = {
         "waiting": _reason_records(overview.waiting),
         "parked": _reason_records(overview.parked),
@@ -487,9 +487,12 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
         (lease.step_id, f"{lease.holder_agent_id}; freed by: {how_freed(lease, runs=lease.holder_agent_id in running)}")
         for lease in leases
     ]
+    reasons = dict(overview.parked)  # of a question: with the command that answers it
+    needs_rows = [
+        (f"{_SHOW_COMMANDS.get(need.kind, '')}{need.about}", reasons.pop(need.about, need.message)) for need in needs
+    ]
     for title, rows, full_command in (
-        ("Needs you", [(f"hivemind {_SHOW_COMMANDS[need.kind]} {need.about}", need.message) for need in needs], "top"),
-        ("Stuck", [(agent.name, agent.problem) for agent in overview.agents if agent.problem], "status --json"),
+        ("Needs you", needs_rows, "top"),
         ("Mail waits", overview.mail_waits, "status --json"),
         ("Left", overview.left, "status --json"),
         (
@@ -498,7 +501,7 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
             "status --json",
         ),
         ("Leased", leased, "lease list"),
-        ("Parked", overview.parked, "task list"),
+        ("Parked", [*reasons.items()], "task list"),
         ("Waiting", overview.waiting, "task list"),
     ):
         yield from _titled_lines(title, rows, full_command)

@@ -13,6 +13,7 @@ import pytest
 from hivemind import Hive
 from hivemind.cli.land import _landing_output
 from hivemind.landing.queue import approve
+from hivemind.web.snapshot import take_snapshot
 from tests import program
 from tests.cli.conftest import Ended
 from tests.cli.test_terminal import shown as on_terminal
@@ -331,7 +332,10 @@ def test_a_task_that_lands_is_nobodys_in_hand_wherever_it_is_shown(harbour, run)
     harbour.land()
     assert "waits for you: hivemind land mast" in run("task", "list").out
     assert "Landing    1 waits" in run("status").out
-    assert "mast: waits for you: hivemind land mast" in run("status").out.partition("Parked:")[2]
+    assert "mast: waits for you: hivemind land mast" in run("status").out.partition("Needs you:")[2]
+    needs = take_snapshot(Hive.look(harbour.root)).needs
+    assert [row["id"] for row in run("status", "--json").json["needs_you"]] == [need.about for need in needs] == ["mast"]
+    assert "Parked:" not in run("status").out
     top = run("top", "--once").out
     assert "landing" in top
     assert " landing " not in "".join(line for line in top.splitlines() if line.startswith("  task"))
