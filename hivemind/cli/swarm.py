@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 
 _FREE_MINDS = ("extractive", "mcp")
 """Minds that use none of the hive's tokens."""
-_COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
+_COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens_since_start", "last_action")
 _COST_COLUMNS = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
-_SHOW_COMMANDS = {"letter": "hivemind mail read human ", "failed": "hivemind task show "}  # the messages of others name theirs
+_SHOW_COMMANDS = {
+    "letter": "hivemind mail read human ",
+    "failed": "hivemind task show ",
+}  # the messages of others name theirs
 _MAX_LINES = 20  # lines per heading
 
 
@@ -530,6 +533,6 @@ def _agent_row(agent: AgentOverview) -> dict[str, Any]:
     """Return an agent's table row. Its cost is `?` if no price is known, `0.0123+?` if some prices are unknown."""
     known_cost = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
     cost = known_cost + (("+?" if known_cost else "?") if agent.unpriced else "")
-    tokens = f"{agent.tokens:,}" + (f" of {agent.budget:,}" if agent.budget is not None else "")
+    tokens = f"{agent.tokens:,}" + (f" ({agent.budget:,} a day)" if agent.budget is not None else "")
     tokens += f" ({agent.cached:,} cached)" if agent.cached else ""
-    return {**asdict(agent), "agent": agent.name, "tokens": tokens, "cost": cost}
+    return {**asdict(agent), "agent": agent.name, "tokens_since_start": tokens, "cost": cost}

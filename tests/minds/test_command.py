@@ -52,7 +52,10 @@ def test_what_is_no_answer_says_so():
         CommandMind(["printf", r'{"text": "\\ud800"}']).think(turn(), [])
     with pytest.raises(MindError, match="64 deep"):
         CommandMind(["echo", '{"text": ' + "[" * 100 + "]" * 100 + "}"]).think(turn(), [])
-    for usage, reason in (('{"in": 10}', "unknown key 'in'; its keys are tokens_in,"), ('{"money": "1"}', "money is '1'")):
+    for usage, reason in (
+        ('{"in": 10}', "unknown key 'in'; its keys are tokens_in,"),
+        ('{"money": "1"}', "money is '1'"),
+    ):
         with pytest.raises(MindError, match=reason):
             CommandMind(["echo", f'{{"text": "", "usage": {usage}}}']).think(turn(), [])
     usage = CommandMind(["echo", '{"usage": {"tokens_in": 9, "cached": 5, "money": 1}}']).think(turn(), []).usage
