@@ -38,7 +38,7 @@ _COST_COLUMNS = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
 _SHOW_COMMANDS = {
     "letter": "hivemind mail read human ",
     "failed": "hivemind task show ",
-}  # the messages of others name theirs
+}  # of needs whose messages name none
 _MAX_LINES = 20  # lines per heading
 
 

@@ -18,7 +18,6 @@ from hivemind.taskrun.landing_entry import LOG, LandingBranch, MarkedMerge
 
 _MAX_NAMES = 20
 _MAX_CHARS = 160
-_STATUS = "[exit status "  # begins the line of a check's output that says how it ended
 
 
 class Returns:
@@ -151,8 +150,8 @@ class Returns:
 def _details(command: str, verdict: Verdict) -> str:
     """Return why a check is red, unless only the command is known, and the last line of its output."""
     reason = "" if verdict.reason == f"{command} failed" else f" ({verdict.reason})"
-    lines = [line.strip() for line in verdict.output_tail.splitlines() if line.strip() and not line.startswith(_STATUS)]
-    return f"{reason}: {lines[-1][:_MAX_CHARS]}" if lines else reason
+    lines = [line for line in verdict.output_tail.splitlines() if line.strip() and not line.startswith("[exit status ")]
+    return f"{reason}: {lines[-1].strip()[:_MAX_CHARS]}" if lines else reason
 
 
 def _names(paths: Sequence[str]) -> list[str]:

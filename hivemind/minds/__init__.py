@@ -16,7 +16,7 @@ from hivemind.minds.mind import (
     Turn,
     Usage,
 )
-from hivemind.minds.open import check_start, open_mind, warm_mind
+from hivemind.minds.open import open_mind, warm_mind
 from hivemind.minds.patience import Patience
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "ToolSchema",
     "Turn",
     "Usage",
-    "check_start",
     "open_mind",
     "warm_mind",
 ]

@@ -66,7 +66,7 @@ def check_start(name: str | Mapping[str, Any], root: Path) -> None:
     """Raise UserError if a mind cannot start here because its program, key or login is missing. Imports less than `open_mind`."""
     kind, argument = _split_name(name)
     if kind in _PROGRAM_KINDS and argument is not None:
-        from hivemind.minds.agents import check_program
+        from hivemind.minds.agents.profile import check_program
 
         check_program(argument, root)
     elif kind in _PROVIDERS:

@@ -13,7 +13,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, LANDING, Layout
-from hivemind.minds import check_start
+from hivemind.minds.open import check_start
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
@@ -143,21 +143,17 @@ def claim_obstacle(
     checked. `problems` say why agents do not run."""
     if task.assignee is not None and (aside := hive.agent_files.problem_of(task.assignee)) is not None:
         return f"its assignee {task.assignee} is set aside: {aside}"
-    reason = None
     if task.assignee is not None and task.assignee not in names:
         reason = f"its assignee {task.assignee} is not running"
     elif task.role is not None and task.role not in {hive.agents[name].role for name in names}:
         reason = f"no running agent has the role {task.role}"
     elif problems and not names:
         reason = "no agent is running"
-    if reason is None:
+    else:
         return None
-    notes = (
-        f": {name} {problem}"
-        for name, problem in (problems or {}).items()
-        if task.assignee in (None, name) and (task.role is None or hive.agents[name].role == task.role)
-    )
-    return f"{reason}{next(notes, '')}"
+    culprits = [name for name in problems or () if task.assignee in (None, name)]
+    culprits = [name for name in culprits if task.role is None or hive.agents[name].role == task.role]
+    return f"{reason}: {culprits[0]} {problems[culprits[0]]}" if problems and culprits else reason
 
 
 def with_wait_reasons(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind import fs
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import Log, crash_point, fsync_folder, is_durable, make_folder, move, write
 from hivemind.fs.doorbell import ring
@@ -222,10 +223,11 @@ def _revert_of(folder: Path) -> str | None:
         places = [folder.parents[1] / state / revert_id for state in (TaskState.DONE, TaskState.FAILED)]
         if not any(map(os.path.lexists, places)):
             return None
-        entries = [record.kept.get(LANDING, {}) for place in (folder, places[0]) if (record := load_sound(place))]
-        commits = [branch["commit"] for branch in entries[0].get("branches", ())] if len(entries) == 2 else []
-        if commits and entries[1].get("reverts") in commits:
-            return revert_id
+        record, revert = load_sound(folder), load_sound(places[0])
+        with suppress(Unreadable), boundary("task's landing entry"):
+            commits = [branch["commit"] for branch in record.kept[LANDING]["branches"]] if record else []
+            if revert and revert.kept[LANDING]["reverts"] in filter(None, commits):
+                return revert_id
     raise AssertionError
 
 

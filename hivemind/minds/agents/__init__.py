@@ -4,16 +4,7 @@ to the agent's process."""
 from __future__ import annotations
 
 from hivemind.minds.agents.mind import AgentMind, last_line
-from hivemind.minds.agents.profile import SHIPPED, AgentProgram, Profile, check_program, program_config
+from hivemind.minds.agents.profile import SHIPPED, AgentProgram, Profile, program_config
 from hivemind.minds.agents.session import ProgramSession
 
-__all__ = [
-    "SHIPPED",
-    "AgentMind",
-    "AgentProgram",
-    "Profile",
-    "ProgramSession",
-    "check_program",
-    "last_line",
-    "program_config",
-]
+__all__ = ["SHIPPED", "AgentMind", "AgentProgram", "Profile", "ProgramSession", "last_line", "program_config"]
