@@ -86,11 +86,9 @@ def land(
             change_entry(hive, task_id, lambda entry: replace(entry, again=True, state="queued", reason=""))
         lines = [f"{task_id}: its check runs again, when it is its turn" for task_id in names]
         return CommandOutput([{"id": task_id} for task_id in names], lines)
-    from hivemind.landing.queue import approve, has_landed
+    from hivemind.landing.queue import approve
 
-    landed_ids = [task_id for task_id in names if has_landed(hive.tasks.get(task_id))]
-    approve(hive, *names)
-    return _landing_output(hive, names, since, landed_ids)
+    return _landing_output(hive, names, since, approve(hive, *names))
 
 
 def _report_output(hive: Hive) -> CommandOutput:

@@ -132,16 +132,24 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
     task = hive.tasks.get(task_id)
     entry = LandingEntry.of(task.kept)
     if task.owner != LANDING or entry is None:
-        raise UserError("does not wait to land", location=task_id, remedy="see: hivemind land")
+        is_returned = entry is not None and entry.state == "returned"
+        message = "was returned, and is not finished again" if is_returned else "does not wait to land"
+        raise UserError(message, location=task_id, remedy="see: hivemind land")
     return task, entry
 
 
-def approve(hive: Parts, *task_ids: str) -> None:
-    """Let tasks land that wait for a person; one that has landed is left. Raises UserError before any is changed."""
-    waiting_ids = [task_id for task_id in task_ids if not has_landed(hive.tasks.get(task_id))]
+def approve(hive: Parts, *task_ids: str) -> list[str]:
+    """Let tasks land that wait for a person; return those that have landed already. Raises UserError before any is changed."""
+    waiting_ids, landed_ids = [], []
     try:
-        for task_id in waiting_ids:
-            _check_approval(hive, task_id)
+        for task_id in task_ids:
+            task = hive.tasks.get(task_id)
+            entry = LandingEntry.of(task.kept) if task.state is TaskState.DONE else None
+            if entry is not None and any(branch.landed for branch in entry.branches):
+                landed_ids.append(task_id)
+            else:
+                _check_approval(hive, task_id)
+                waiting_ids.append(task_id)
     except UserError as error:
         message = error.message + (", so none of these tasks is changed" if len(task_ids) > 1 else "")
         raise UserError(message, location=error.location, remedy=error.remedy) from None
@@ -152,11 +160,7 @@ def approve(hive: Parts, *task_ids: str) -> None:
 
     for task_id in waiting_ids:
         change_entry(hive, task_id, change)
-
-
-def has_landed(task: Task) -> bool:
-    entry = LandingEntry.of(task.kept) if task.state is TaskState.DONE else None
-    return entry is not None and any(branch.landed for branch in entry.branches)
+    return landed_ids
 
 
 def _check_approval(hive: Parts, task_id: str) -> None:

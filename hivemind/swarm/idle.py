@@ -13,7 +13,6 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, LANDING, Layout
-from hivemind.minds.open import check_start
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
@@ -129,7 +128,9 @@ def start_problems(hive: Parts) -> dict[str, str]:
     problems = {}
     for name, config in hive.agents.items():
         try:
-            if holder_pid(hive.layout, name) is None:
+            if config.mind != "extractive" and holder_pid(hive.layout, name) is None:
+                from hivemind.minds.open import check_start  # late: few commands need it
+
                 check_start(config.mind, hive.layout.root)
         except UserError as error:
             problems[name] = f"cannot start here: {error}"

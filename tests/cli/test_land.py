@@ -79,6 +79,7 @@ def test_what_is_red_is_returned_with_status_1_and_listed_with_the_reason(harbou
     [row] = run("land", "--json").json["returned"]
     assert (row["id"], row["state"], row["tries"]) == ("mast", "returned", 1)
     assert row["why"].startswith("Not landed: `! test -e mast` fails")
+    assert "mast: was returned, and is not finished again" in run("land", "mast").err
 
 
 def test_a_return_names_the_last_line_and_the_log_and_task_show_keeps_the_lines(harbour, run):
