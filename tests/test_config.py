@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -60,6 +61,35 @@ def test_a_command_that_only_reads_settings_does_not_import_pydantic(tmp_path: P
     layout = Hive.init(tmp_path / "hive").layout
     process = without_pydantic(layout, f"from hivemind.cli import main; sys.exit(main({command}))")
     assert (process.returncode, process.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("mind", ["agent: claude", "acp: claude", "claude, with a login", "a model"])
+@pytest.mark.parametrize("command", [["status"], ["task", "list"], ["agent", "list"]])
+def test_an_agent_without_its_key_or_login_is_named_while_the_swarm_is_down(
+    tmp_path: Path, command: list[str], mind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin/claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (program.parent / "claude-agent-acp").symlink_to(program)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    value, reason = {
+        "claude, with a login": ("{agent: claude, login: true}", "nobody is logged in to claude"),
+        "a model": ("anthropic:small", "ANTHROPIC_API_KEY"),
+    }.get(mind, (f"{{{mind}}}", " has no key; set ANTHROPIC_API_KEY"))
+    layout = Hive.init(tmp_path / "hive", {"agents/pilot.yaml": f"mind: {value}\nrole: pilot\n"}).layout
+    Hive.open(layout.root).tasks.add("Sail.", role="pilot")
+    code = f"from hivemind.cli import main; sys.exit(main({command}))"
+    if mind == "a model" or command[0] == "task":  # a lacking model, and a task's front matter, may import it
+        code = f"del sys.modules['pydantic']; {code}"
+    ended = without_pydantic(layout, code)
+    lines = [line for line in ended.stdout.splitlines() if "pilot" in line and "cannot start here: " in line]
+    assert lines, ended.stdout + ended.stderr
+    assert all(reason in line for line in lines)
 
 
 def test_a_changed_file_is_checked_again(layout: Layout) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -25,6 +25,7 @@ _COLUMNS = ("task", "state", "for", "into", "agent", "why")
 _LOOK_S = 1.0
 _WAITS = 3  # the exit status, as of `up --until-idle`
 _Mode = Annotated[bool, Arg(exclusive_group="mode")]
+_ADDED = "somebody has added to it."
 _State = Literal["landed", "returned", "waits", "cancelled", "queued"]
 
 
@@ -42,8 +43,9 @@ def land(
     """List what is to land, or let tasks land that wait for a person.
 
     Without arguments it lists what waits and why, what is checked, what was returned to its agent, held roots, and what has
-    landed last. With ids it lets these tasks land, and waits until they have landed, are returned or wait: exit status 0,
-    1 if any was returned or cancelled, 3 if any waits. If the swarm is not up, it does the landing itself.
+    landed last. With ids it lets these tasks land, and waits until they have landed, are returned or wait. The exit status is
+    2 if one of them cannot land, and then none is changed; else 1 if any was returned or cancelled, else 3 if any waits,
+    else 0. If the swarm is not up, it does the landing itself.
     `land revert TASK` undoes a landed task by a commit that lands in the same way.
 
     arguments:
@@ -70,12 +72,13 @@ def land(
     hive = open_hive(str(layout.root))
     if hold or resume:
         return _hold_output(hive, names, (reason or "a person has stopped it") if hold else None)
+    since = hive.journal.seq
     if names[0] == "revert":
         from hivemind.landing.reverts import request_revert
 
         if len(names) == 1:
             raise UserError("land revert names no task", remedy="hivemind land revert TASK")
-        return _landing_output(hive, [request_revert(hive, task_id) for task_id in names[1:]])
+        return _landing_output(hive, [request_revert(hive, task_id) for task_id in names[1:]], since)
     if again:
         from hivemind.landing.queue import change_entry
 
@@ -85,9 +88,7 @@ def land(
         return CommandOutput([{"id": task_id} for task_id in names], lines)
     from hivemind.landing.queue import approve
 
-    for task_id in names:
-        approve(hive, task_id)
-    return _landing_output(hive, names)
+    return _landing_output(hive, names, since, approve(hive, *names))
 
 
 def _report_output(hive: Hive) -> CommandOutput:
@@ -147,13 +148,18 @@ def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
     yield f"  check: {'; '.join(rehearsal.check) or 'none'}"
 
 
-def _landing_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
-    """Wait until the tasks have landed, are returned or wait. Lands them in this process if no other one does."""
+def _landing_output(hive: Hive, ids: Sequence[str], since: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
+    """Wait until the tasks have landed, are returned or wait. Lands them in this process if no other one does. A return after the
+    event `since` counts also if the task has been finished again."""
     from hivemind.landing.process import run_landing
     from hivemind.presence.identity import holder_pid
 
+    returns: dict[str, str] = {}
+
     def is_done(*_: object) -> bool:
-        return all(_outcome(hive, task_id)[0] != "queued" for task_id in ids)
+        events = (event for event in hive.journal.read(since) if event.kind == "landing.returned")
+        returns.update((event.payload["task_id"], event.payload.get("reason") or _ADDED) for event in events)
+        return all(_outcome(hive, task_id, returns)[0] != "queued" for task_id in ids)
 
     with progress() as report:
         report(f"landing {', '.join(ids)}")
@@ -161,29 +167,35 @@ def _landing_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
             run_landing(hive, is_done=is_done)
         else:
             _wait_until(hive, is_done)
-    outcomes = {task_id: _outcome(hive, task_id) for task_id in ids}
+    outcomes = {task_id: _outcome(hive, task_id, returns) for task_id in ids}
     states = {state for state, _ in outcomes.values()}
     lines = [
-        f"{task_id}: {state}{f', {one_line(text)}' if text else ''}" for task_id, (state, text) in outcomes.items()
+        f"{task_id}: {'has landed already' if task_id in landed_ids else state}{f', {one_line(text)}' if text else ''}"
+        for task_id, (state, text) in outcomes.items()
     ]
     record = [{"id": task_id, "state": state, "why": text} for task_id, (state, text) in outcomes.items()]
     status = 1 if states & {"returned", "cancelled"} else _WAITS if states & {"waits", "queued"} else 0
     return CommandOutput(record, lines, status)
 
 
-def _outcome(hive: Hive, task_id: str) -> tuple[_State, str]:
-    """Return what has become of a task, with the commits or the reason. A revert in the inbox is in the queue."""
+def _outcome(hive: Hive, task_id: str, returns: Mapping[str, str]) -> tuple[_State, str]:
+    """Return what has become of a task, with the commits or the reason. A revert in the inbox is in the queue. `returns` are
+    the reasons of returns since the command began."""
     from hivemind.taskrun.landing_entry import LandingEntry
+    from hivemind.tasks import landing_state
 
     task = hive.tasks.get(task_id)
     entry = LandingEntry.of(task.kept)
     if task.state in ("done", "failed") or entry is None:
         branches = () if entry is None else entry.branches
-        commits = ", ".join(f"{branch.target} has {str(branch.commit)[:12]}" for branch in branches if branch.landed)
-        return ("landed", commits) if task.state == "done" else ("cancelled", "")
+        texts = [f"{branch.target} has {str(branch.commit)[:12]}" for branch in branches if branch.landed]
+        texts += filter(None, [landing_state(task)])
+        return ("landed", ", ".join(texts)) if task.state == "done" else ("cancelled", "")
     if entry.state == "returned":
         reasons = [addition.text.partition("\n")[0] for addition in task.said if addition.by == LANDING]
-        return "returned", reasons[-1] if reasons else "somebody has added to it"
+        return "returned", reasons[-1] if reasons else _ADDED
+    if task_id in returns:
+        return "returned", f"{returns[task_id]} It is finished again, and {entry.reason or 'waits to land'}"
     is_claimed = task.owner == LANDING
     if is_claimed and entry.parent is not None:
         return "waits", entry.reason or f"the agent of {entry.parent} lands it"

@@ -112,8 +112,12 @@ def header_line(name: str, value: object) -> str:
 
 
 def headed_text(headers: Iterable[tuple[str, object]], text: str | None) -> Iterator[str]:
-    """Yield a line for each header that has a value, then an empty line and the text, unless it is None."""
-    yield from (header_line(name, value) for name, value in headers if value)
+    """Yield the lines of each header that has a value, then an empty line and the text, unless it is None."""
+    for name, value in headers:
+        first_line, *lines = str(value or "").splitlines() or [""]
+        if value:
+            yield header_line(name, first_line)
+            yield from (strip_controls(f"{'':10}{line}".rstrip()) for line in lines)
     if text is not None:
         yield from ("", type(text)(text.rstrip("\n")))
 

@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 
 _FREE_MINDS = ("extractive", "mcp")
 """Minds that use none of the hive's tokens."""
-_COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
+_COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens_since_start", "last_action")
 _COST_COLUMNS = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
-_SHOW_COMMANDS = {"letter": "mail read human", "failed": "task show"}  # `status` shows other needs under other headings
+_SHOW_COMMANDS = {
+    "letter": "hivemind mail read human ",
+    "failed": "hivemind task show ",
+}  # of needs whose messages name none
 _MAX_LINES = 20  # lines per heading
 
 
@@ -402,7 +405,7 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
 
     snapshot, server = take_snapshot(hive), _memory_server(hive)
     overview = snapshot.overview
-    needs = [need for need in snapshot.needs if need.kind in _SHOW_COMMANDS]
+    needs = snapshot.needs
     extra_fields = {
         "waiting": _reason_records(overview.waiting),
         "parked": _reason_records(overview.parked),
@@ -487,9 +490,12 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
         (lease.step_id, f"{lease.holder_agent_id}; freed by: {how_freed(lease, runs=lease.holder_agent_id in running)}")
         for lease in leases
     ]
+    reasons = dict(overview.parked)  # of a question: with the command that answers it
+    needs_rows = [
+        (f"{_SHOW_COMMANDS.get(need.kind, '')}{need.about}", reasons.pop(need.about, need.message)) for need in needs
+    ]
     for title, rows, full_command in (
-        ("Needs you", [(f"hivemind {_SHOW_COMMANDS[need.kind]} {need.about}", need.message) for need in needs], "top"),
-        ("Stuck", [(agent.name, agent.problem) for agent in overview.agents if agent.problem], "status --json"),
+        ("Needs you", needs_rows, "top"),
         ("Mail waits", overview.mail_waits, "status --json"),
         ("Left", overview.left, "status --json"),
         (
@@ -498,7 +504,7 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
             "status --json",
         ),
         ("Leased", leased, "lease list"),
-        ("Parked", overview.parked, "task list"),
+        ("Parked", [*reasons.items()], "task list"),
         ("Waiting", overview.waiting, "task list"),
     ):
         yield from _titled_lines(title, rows, full_command)
@@ -527,6 +533,6 @@ def _agent_row(agent: AgentOverview) -> dict[str, Any]:
     """Return an agent's table row. Its cost is `?` if no price is known, `0.0123+?` if some prices are unknown."""
     known_cost = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
     cost = known_cost + (("+?" if known_cost else "?") if agent.unpriced else "")
-    tokens = f"{agent.tokens:,}" + (f" of {agent.budget:,}" if agent.budget is not None else "")
+    tokens = f"{agent.tokens:,}" + (f" ({agent.budget:,} a day)" if agent.budget is not None else "")
     tokens += f" ({agent.cached:,} cached)" if agent.cached else ""
-    return {**asdict(agent), "agent": agent.name, "tokens": tokens, "cost": cost}
+    return {**asdict(agent), "agent": agent.name, "tokens_since_start": tokens, "cost": cost}

@@ -277,6 +277,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
             | {"waiting": unread.waiting, "notes": notes}
             | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "agent", "landing"))
         )
+    agent = task.owner if task.owner != LANDING else task.kept.get(LANDING, {}).get("agent")
     return _common_fields(task) | {
         "subtasks": task.subtasks,
         "dependencies": task.dependencies,
@@ -289,7 +290,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "text": task.text,
         "used": _usage(hive, task.id),
         "hive": task.kept.get("hive"),
-        "agent": task.owner if task.owner != LANDING else task.kept.get(LANDING, {}).get("agent"),
+        "agent": agent if agent != LANDING else None,
         "landing": landing_state(task),
     }
 

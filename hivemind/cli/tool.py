@@ -40,18 +40,20 @@ def tools(_: str | None) -> CommandOutput:
 
 
 @command("tool show", without_hive, fixed_format=True, for_agents=True)
-def show(_: str | None, name: str) -> CommandOutput:
-    """Show a tool's name, description and parameters, as JSON.
+def show(_: str | None, names: list[str]) -> CommandOutput:
+    """Show the name, description and parameters of tools, as JSON: an object, or a list for several tools.
 
     arguments:
       TOOL  the tool's name, as shown by `tool list`
 
     examples:
       hivemind tool show reserve
+      hivemind tool show read_file write_file
     """
     from hivemind.tools.registry import find_tool
 
-    return CommandOutput(find_tool(name).schema())
+    schemas = [find_tool(name).schema() for name in names]
+    return CommandOutput(schemas if len(schemas) > 1 else schemas[0])
 
 
 @command("tool call", open_hive, fixed_format=True)

@@ -47,7 +47,7 @@ def check_settings(context: CheckContext) -> Iterator[CheckFinding]:
                 open_mind(config.mind, root=context.layout.root)
         except UserError as error:
             yield _settings_finding(
-                error, "that agent is not started until it is fixed", context.layout.agent_config(name)
+                error, f"the agent {name} is not started until it is fixed", context.layout.agent_config(name)
             )
     for name in hive.minds:
         try:

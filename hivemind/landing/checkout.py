@@ -217,7 +217,8 @@ class _Move:
         """Raise TargetBusy if a path cannot be written, or if a new one is an untracked file, which git overwrites if ignored."""
         file = self.checkout.path / path
         if is_new and (obstacle := self._obstacle(file)):
-            raise TargetBusy(f"{path} is new, and your checkout has an untracked {obstacle.name}", obstacle)
+            untracked_path = obstacle.relative_to(self.checkout.path)
+            raise TargetBusy(f"{path} is new, and your checkout has an untracked {untracked_path}", obstacle)
         folder = next(parent for parent in file.parents if parent.exists())
         if not os.access(folder, os.W_OK):
             raise TargetBusy(f"{folder} is not writable", folder)

@@ -188,7 +188,7 @@ class RunningCheck:
         self._in_setup = False
         self._is_second, self._confirms = False, confirms
         self._is_full = False
-        self._start_time = 0.0
+        self._start_time, self._run_start = 0.0, 0
         self._verdict: Verdict | None = None
 
     def begin(self, *, again: bool = False) -> Verdict | None:
@@ -247,6 +247,7 @@ class RunningCheck:
         if result.outcome == "failed" and self._confirms and not self._is_second:
             self._is_second = True
             self._log.write(f"\n[red: {result.reason}; it is run once more before that counts]\n\n".encode())
+            self._run_start = self._log.tell()
             return self.begin()
         outcomes = {"passed": "green", "failed": "red"}
         outcome = cast(Literal["green", "red", "failed_to_run"], outcomes.get(result.outcome, "failed_to_run"))
@@ -260,10 +261,10 @@ class RunningCheck:
         return self._end(verdict)
 
     def _tail(self) -> str:
-        """Return the end of the output as plain text."""
+        """Return the end of the output of the last run as plain text."""
         self._log.flush()
         size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - 4 * _TAIL_CHARS))
+        self._log.seek(max(self._run_start, size - 4 * _TAIL_CHARS))
         text = _ESCAPE.sub("", self._log.read().decode("utf-8", "replace")).replace("\r\n", "\n").replace("\r", "\n")
         return "\n".join(mask(strip_controls(text)).splitlines()[-_TAIL_LINES:])[-_TAIL_CHARS:]
 

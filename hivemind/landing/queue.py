@@ -15,7 +15,7 @@ from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.landing_entry import LandingEntry
-from hivemind.tasks import AddedText, Task
+from hivemind.tasks import AddedText, Task, TaskState
 from hivemind.tasks.record import HandOverTarget, TaskRecord
 
 
@@ -132,12 +132,38 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
     task = hive.tasks.get(task_id)
     entry = LandingEntry.of(task.kept)
     if task.owner != LANDING or entry is None:
-        raise UserError("does not wait to land", location=task_id, remedy="see: hivemind land")
+        is_returned = entry is not None and entry.state == "returned"
+        message = "was returned, and is not finished again" if is_returned else "does not wait to land"
+        raise UserError(message, location=task_id, remedy="see: hivemind land")
     return task, entry
 
 
-def approve(hive: Parts, task_id: str) -> None:
-    """Let a task land that waits for a person. Raises UserError."""
+def approve(hive: Parts, *task_ids: str) -> list[str]:
+    """Let tasks land that wait for a person; return those that have landed already. Raises UserError before any is changed."""
+    waiting_ids, landed_ids = [], []
+    try:
+        for task_id in task_ids:
+            task = hive.tasks.get(task_id)
+            entry = LandingEntry.of(task.kept) if task.state is TaskState.DONE else None
+            if entry is not None and any(branch.landed for branch in entry.branches):
+                landed_ids.append(task_id)
+            else:
+                _check_approval(hive, task_id)
+                waiting_ids.append(task_id)
+    except UserError as error:
+        message = error.message + (", so none of these tasks is changed" if len(task_ids) > 1 else "")
+        raise UserError(message, location=error.location, remedy=error.remedy) from None
+
+    def change(entry: LandingEntry) -> LandingEntry:
+        is_waiting = entry.state == "waits"
+        return replace(entry, approved=True, state="queued" if is_waiting else entry.state, reason="")
+
+    for task_id in waiting_ids:
+        change_entry(hive, task_id, change)
+    return landed_ids
+
+
+def _check_approval(hive: Parts, task_id: str) -> None:
     _, entry = get_queued(hive, task_id)
     if entry.parent is not None and not entry.asks:
         raise UserError(f"lands in the branch of {entry.parent}, by the agent of that", location=task_id)
@@ -145,12 +171,6 @@ def approve(hive: Parts, task_id: str) -> None:
         raise UserError(f"is a candidate: {entry.candidate_of} lands once one is chosen", location=task_id)
     if not entry.branches:
         raise UserError("waits for its candidates", location=task_id, remedy=f"see: hivemind task show {task_id}")
-
-    def change(entry: LandingEntry) -> LandingEntry:
-        is_waiting = entry.state == "waits"
-        return replace(entry, approved=True, state="queued" if is_waiting else entry.state, reason="")
-
-    change_entry(hive, task_id, change)
 
 
 def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], LandingEntry]) -> None:

@@ -14,9 +14,10 @@ from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Hold, Target
 from hivemind.layout import HUMAN, LANDING, POSTMASTER
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.landing_entry import LandingBranch, MarkedMerge
+from hivemind.taskrun.landing_entry import LOG, LandingBranch, MarkedMerge
 
 _MAX_NAMES = 20
+_MAX_CHARS = 160
 
 
 class Returns:
@@ -36,7 +37,8 @@ class Returns:
         """Send back a task whose check is red on the merged result."""
         command = "; ".join(target.settings.check)
         text = "\n".join([
-            f"Not landed: `{command}` fails on your work merged into {branch.target} ({verdict.reason}).",
+            f"Not landed: `{command}` fails on your work merged into {branch.target}{_details(command, verdict)}; "
+            f"its whole output is in {LOG} in the task's folder.",
             "", "The end of its output:", "", "```", *verdict.output_tail.splitlines(), "```", "",
             f"Merge {branch.target} into your branch if you need the others' work (git merge {branch.target}), mend it, and call "
             "finish_task again.",
@@ -130,8 +132,10 @@ class Returns:
         """Hold a target whose own commit fails the check, and tell a person once."""
         command = "; ".join(target.settings.check)
         reason = f"{target.branch} itself fails: {command}"
+        place = self._hive.layout.relative(target.folder / LOG)
         body = "\n".join([
-            f"{reason} ({verdict.reason}), at {tip} in {target.root}. Nothing lands there until the branch has moved.", "",
+            f"{reason}{_details(command, verdict)}; its whole output is in {place}.",
+            f"It fails at {tip} in {target.root}. Nothing lands there until the branch has moved.", "",
             verdict.output_tail, "",
         ])  # fmt: skip
         message_id = f"landing-held.{target.folder.name}.{tip}"
@@ -141,6 +145,13 @@ class Returns:
         self._hive.journal.append(
             "landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason
         )
+
+
+def _details(command: str, verdict: Verdict) -> str:
+    """Return why a check is red, unless only the command is known, and the last line of its output."""
+    reason = "" if verdict.reason == f"{command} failed" else f" ({verdict.reason})"
+    lines = [line for line in verdict.output_tail.splitlines() if line.strip() and not line.startswith("[exit status ")]
+    return f"{reason}: {lines[-1].strip()[:_MAX_CHARS]}" if lines else reason
 
 
 def _names(paths: Sequence[str]) -> list[str]:

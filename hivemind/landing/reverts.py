@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
 from hivemind.tasks import Task, TaskState
+from hivemind.tasks.folder import revert_ids
 
 REVERT = "Revert: "
 """The title of a revert begins with this."""
 _LANES = (f"{LANDING}/",)
-_MAX_ID = 52
 
 
 def request_revert(hive: Parts, task_id: str) -> str:
@@ -60,7 +59,7 @@ def request_revert(hive: Parts, task_id: str) -> str:
             f"Undo commit {commit} of the task {task_id} in {branch.target} of {target.root}.\n",
             id=revert_id, title=f"{REVERT}{task.title}", assignee=LANDING,
             kept=LandingEntry(
-                entry.agent, entry.role, datetime.now(UTC).isoformat(), 0,
+                LANDING, entry.role, datetime.now(UTC).isoformat(), 0,
                 (LandingBranch(branch.root, name, tip, undone.commit or tip, branch.target),),
                 state="waits" if reason else "queued", reason=reason, asks=bool(reason), approved=not reason, reverts=commit,
             ).save(),
@@ -71,9 +70,7 @@ def request_revert(hive: Parts, task_id: str) -> str:
 
 def _free_id(hive: Parts, target: Target, task_id: str, commit: str) -> str:
     """Return an id for a revert. Raises UserError if the commit is being undone, or is undone."""
-    start = f"{task_id[:_MAX_ID].rstrip('.-_')}.revert"
-    for number in itertools.count(1):
-        name = start if number == 1 else f"{start}.{number}"
+    for name in revert_ids(task_id):
         if hive.tasks.inbox.has_id(name):
             other = hive.tasks.get(name)
             entry = LandingEntry.of(other.kept)

@@ -12,6 +12,12 @@ from hivemind.frozen import frozen
 
 _MAX_COUNT = 2**53  # larger integers are not exact in JSON
 Role = Literal["system", "user", "assistant", "tool"]
+KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+}
+"""The environment variables that may contain a provider's key; the first that is set is used."""
 _RECORD_FIELDS = (
     "id", "role", "text", "parts", "calls", "call_id", "ok", "at", "agent", "provider", "result", "news", "cut", "step",
 )  # fmt: skip

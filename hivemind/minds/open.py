@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.minds.mind import Mind
+from hivemind.minds.mind import KEYS, Mind
 from hivemind.minds.patience import Patience
 from hivemind.sandbox import BoxSettings
 
@@ -59,6 +60,20 @@ def open_mind(
             "the mind mcp is a program outside the hive that joins on its own", remedy="hivemind mcp --agent NAME"
         )
     raise UserError(f"unknown mind {name!r}", remedy=f"known minds: {', '.join(KINDS)}")
+
+
+def check_start(name: str | Mapping[str, Any], root: Path) -> None:
+    """Raise UserError if a mind cannot start here because its program, key or login is missing. Imports less than `open_mind`."""
+    kind, argument = _split_name(name)
+    if kind in _PROGRAM_KINDS and argument is not None:
+        from hivemind.minds.agents.profile import check_program
+
+        check_program(argument, root)
+    elif kind in _PROVIDERS:
+        key_env = argument.get("key_env") if isinstance(argument, Mapping) else None
+        keys = KEYS.get(kind, ()) if key_env is None else (str(key_env),)
+        if keys and not any(map(os.environ.get, keys)):
+            open_mind(name, root=root)
 
 
 def warm_mind(name: str | Mapping[str, Any]) -> None:

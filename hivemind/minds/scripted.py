@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hivemind.errors import UserError
 from hivemind.json_text import fault_of
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolCall, ToolSchema, Turn, Usage
 
+_USAGE_KEYS = tuple(field.name for field in fields(Usage))
 _KEYS = (frozenset({"text", "calls", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
 
 
@@ -110,5 +112,6 @@ def parse_thought(answer: Mapping[str, Any]) -> Thought:
     usage = answer.get("usage") or {}
     if not isinstance(usage, Mapping):
         raise MindError("'usage' is not an object")
-    parsed_usage = Usage(usage.get("tokens_in", 0), usage.get("tokens_out", 0), usage.get("money", 0.0))
-    return Thought(str(answer.get("text", "")), tuple(actions), parsed_usage)
+    if unknown_keys := [key for key in usage if key not in _USAGE_KEYS]:
+        raise MindError(f"'usage' has the unknown key {unknown_keys[0]!r}; its keys are {', '.join(_USAGE_KEYS)}")
+    return Thought(str(answer.get("text", "")), tuple(actions), Usage(**usage))

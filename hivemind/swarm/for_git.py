@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from hivemind.documents.manual import manual_folder
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import Layout, template_folder
@@ -69,7 +70,8 @@ def find_programs() -> list[DetectedProgram]:
         message = f"none of {', '.join(SHIPPED)} is installed (not found on PATH)"
         raise UserError(
             message,
-            remedy=f"install one ({'; '.join(install_hints)}), or make a hive without --for and name other minds",
+            remedy=f"install one ({'; '.join(install_hints)}), or make a hive without --for, with a language model or a "
+            f"program as mind: {manual_folder()}/15-language-models.md begins with its lines",
         )
     return [program for program in programs if program.access_problem is None] or programs
 

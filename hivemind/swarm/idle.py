@@ -16,6 +16,7 @@ from hivemind.layout import EXCHANGE, LANDING, Layout
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
+from hivemind.presence.watching import agent_problems, supervisor_lock
 from hivemind.swarm.absence import absences
 from hivemind.tasks import BEING_WRITTEN, Task, TaskState, TaskSummary
 
@@ -120,29 +121,54 @@ def has_addition(task: Task) -> bool:
         )
 
 
-def claim_obstacle(hive: Parts, task: Task | TaskSummary, names: Collection[str]) -> str | None:
+def start_problems(hive: Parts) -> dict[str, str]:
+    """Return by agent why it does not run: what the supervisor has noted, or without one, what is missing for a start."""
+    if supervisor_lock(hive.layout.locks).holder() is not None:
+        return agent_problems(hive.layout.locks)
+    problems = {}
+    for name, config in hive.agents.items():
+        try:
+            if config.mind != "extractive" and holder_pid(hive.layout, name) is None:
+                from hivemind.minds.open import check_start  # late: few commands need it
+
+                check_start(config.mind, hive.layout.root)
+        except UserError as error:
+            problems[name] = f"cannot start here: {error}"
+    return problems
+
+
+def claim_obstacle(
+    hive: Parts, task: Task | TaskSummary, names: Collection[str], problems: Mapping[str, str] | None = None
+) -> str | None:
     """Return why none of the running agents `names` may claim a waiting task, or None if one may. `max_active` is not
-    checked."""
+    checked. `problems` say why agents do not run."""
     if task.assignee is not None and (aside := hive.agent_files.problem_of(task.assignee)) is not None:
         return f"its assignee {task.assignee} is set aside: {aside}"
     if task.assignee is not None and task.assignee not in names:
-        return f"its assignee {task.assignee} is not running"
-    if task.role is not None and task.role not in {hive.agents[name].role for name in names}:
-        return f"no running agent has the role {task.role}"
-    return None
+        reason = f"its assignee {task.assignee} is not running"
+    elif task.role is not None and task.role not in {hive.agents[name].role for name in names}:
+        reason = f"no running agent has the role {task.role}"
+    elif problems and not names:
+        reason = "no agent is running"
+    else:
+        return None
+    culprits = [name for name in problems or () if task.assignee in (None, name)]
+    culprits = [name for name in culprits if task.role is None or hive.agents[name].role == task.role]
+    return f"{reason}: {culprits[0]} {problems[culprits[0]]}" if problems and culprits else reason
 
 
 def with_wait_reasons(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
     """Return the tasks. Each waiting task that no running agent may claim gets the reason."""
     summaries = list(tasks)
-    if not any(task.assignee or task.role for task in summaries if task.state is TaskState.INBOX):
+    if not any(task.state is TaskState.INBOX for task in summaries):
         return summaries
+    problems = start_problems(hive)
     running = [name for name in hive.agents if holder_pid(hive.layout, name) is not None]
-    if not running:  # the swarm is down: then the check is against all agents
-        running = list(hive.agents)
+    if not running:  # the swarm is down: then the check is against all agents that can start
+        running = [name for name in hive.agents if name not in problems]
     return [
-        replace(task, waiting=claim_obstacle(hive, task, running))
-        if task.state is TaskState.INBOX and task.waiting is None and (task.assignee or task.role)
+        replace(task, waiting=claim_obstacle(hive, task, running, problems))
+        if task.state is TaskState.INBOX and task.waiting is None
         else task
         for task in summaries
     ]

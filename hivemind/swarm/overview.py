@@ -27,7 +27,7 @@ from hivemind.presence.status import State as AgentState
 from hivemind.presence.watching import agent_problems, supervisor_lock, watch_lock
 from hivemind.sandbox import has_sandbox
 from hivemind.swarm.absence import absences
-from hivemind.swarm.idle import is_full, with_wait_reasons
+from hivemind.swarm.idle import is_full, start_problems, with_wait_reasons
 from hivemind.tasks import ScheduledTask, TaskState, TaskSummary, landing_state
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[Ag
         _set_aside_overview(hive, name, str(problem), owned.get(name))
         for name, problem in hive.agent_files.problems.items()
     ]
-    problems = agent_problems(hive.layout.locks)
+    problems = start_problems(hive)
     return (
         *(replace(overview, problem=overview.problem or problems.get(overview.name)) for overview in overviews),
         *set_aside,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.tasks.folder import read_outcome, why_failed
+from hivemind.tasks.folder import landing_state, read_outcome, why_failed
 from hivemind.tasks.outbox import Notice, Telling
 from hivemind.tasks.schedule import ScheduledTask
 from hivemind.tasks.step import parse_duration
@@ -17,7 +17,6 @@ from hivemind.tasks.task import (
     TaskState,
     TaskStep,
     TaskSummary,
-    landing_state,
 )
 from hivemind.tasks.tasks import Tasks
 

@@ -10,6 +10,7 @@ from typing import Literal
 from hivemind.frozen import frozen
 from hivemind.tasks.drop import DropReader, QueuedDrop
 from hivemind.tasks.folder import ended_folder, is_being_claimed
+from hivemind.tasks.record import load_sound
 from hivemind.tasks.settings import Settings
 
 StateName = Literal["inbox", "active", "done", "failed"]
@@ -36,11 +37,15 @@ _REASONS = {
 class Dependencies:
     """Checks the dependencies of the tasks in the inbox. Looks up the state of each task only once."""
 
-    def __init__(self, settings: Settings, reader: DropReader, queued_drops: Collection[QueuedDrop]) -> None:
+    def __init__(
+        self, settings: Settings, reader: DropReader, queued_drops: Collection[QueuedDrop], *, explains: bool = False
+    ) -> None:
+        """With `explains`, the record of an active dependency is read for the reason why that is parked."""
         self._settings = settings
         self._layout = settings.layout
         self._reader = reader
         self._queued_drops = queued_drops
+        self._explains = explains
         self._states: dict[str, StateName | None] = {}
 
     @cached_property
@@ -61,8 +66,14 @@ class Dependencies:
         if unknown and self._had_grace(queued):
             reason = f"it depends on {', '.join(map(repr, unknown))}, which does not exist"
             return DependencyStatus("fails", reason)
-        reason = "; ".join(f"its dependency {name!r} {_REASONS[self.state_of(name)]}" for name in unmet)
-        return DependencyStatus("waits", reason)
+        return DependencyStatus("waits", "; ".join(f"its dependency {name!r} {self._reason(name)}" for name in unmet))
+
+    def _reason(self, name: str) -> str:
+        state = self.state_of(name)
+        record = load_sound(self._layout.active / name) if state == "active" and self._explains else None
+        if record is None or record.parked is None:
+            return _REASONS[state]
+        return f"{'' if record.parked.reason.startswith('waits') else 'is parked: '}{record.parked.reason}"
 
     def state_of(self, name: str) -> StateName | None:
         """Return the state of a task, or None if it does not exist."""

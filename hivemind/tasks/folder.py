@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind import fs
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import Log, crash_point, fsync_folder, is_durable, make_folder, move, write
 from hivemind.fs.doorbell import ring
@@ -24,7 +26,7 @@ from hivemind.pattern import pattern
 from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
 from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load, load_sound
-from hivemind.tasks.task import Task, TaskProblem, TaskState
+from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskSummary
 
 ATTEMPTS = "attempts"
 LOG = "messages.jsonl"
@@ -36,6 +38,7 @@ _LAST_S = 2.0**37  # file systems can store times beyond the calendar
 _ERROR_PART = pattern(r"\* (where|what|how to mend it): (.*)")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
+_MAX_REVERTED = 52  # characters of a task's id in the id of the task that undoes it
 _EDITED = (
     "{name} was changed after the task was claimed, and the change has no effect: hivemind task say {id} TEXT adds to it, "
     "a retry uses the text at that time"
@@ -200,6 +203,36 @@ def task_of(
         parked=record.parked, said=record.said, kept=record.kept,
         traceparent=None if record.trace is None else record.trace.traceparent,
     )  # fmt: skip
+
+
+def landing_state(task: Task | TaskSummary) -> str | None:
+    """Say how a finished task stands with the lander: it `lands`, waits for a reason, or was undone. None for any other task."""
+    if task.state is TaskState.DONE:
+        revert_id = _revert_of(task.path)
+        return None if revert_id is None else f"undone by {revert_id}"
+    if task.owner != LANDING or task.state is not TaskState.ACTIVE:
+        return None
+    return "lands" if task.parked is None or task.parked.until is not None else task.parked.reason
+
+
+def revert_ids(task_id: str) -> Iterator[str]:
+    """Yield the ids for tasks that undo what a task has landed: `ID.revert`, `ID.revert.2` …"""
+    start = f"{task_id[:_MAX_REVERTED].rstrip('.-_')}.revert"
+    return (start if number == 1 else f"{start}.{number}" for number in itertools.count(1))
+
+
+def _revert_of(folder: Path) -> str | None:
+    """Return the task that has undone what a task in done/ has landed."""
+    for revert_id in revert_ids(folder.name):
+        places = [folder.parents[1] / state / revert_id for state in (TaskState.DONE, TaskState.FAILED)]
+        if not any(map(os.path.lexists, places)):
+            return None
+        record, revert = load_sound(folder), load_sound(places[0])
+        with suppress(Unreadable), boundary("task's landing entry"):
+            commits = [branch["commit"] for branch in record.kept[LANDING]["branches"]] if record else []
+            if revert and revert.kept[LANDING]["reverts"] in filter(None, commits):
+                return revert_id
+    raise AssertionError
 
 
 def _worker(agent: str, state: TaskState, kept: Mapping[str, Any]) -> str:

@@ -263,7 +263,8 @@ class Listing:
         return list(self._reader.drops(self._read_queue())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
-        return Dependencies(self._settings, self._reader, [drop.queued for drop in drops if drop.queued is not None])
+        queued_drops = [drop.queued for drop in drops if drop.queued is not None]
+        return Dependencies(self._settings, self._reader, queued_drops, explains=True)
 
     def _obstacle(self, queued: QueuedDrop, verdict: DependencyStatus) -> str | None:
         if queued.problem or verdict.kind == "fails":

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.layout import LANDING
 from hivemind.outcome import Outcome
 
 StepKind = Literal["run", "ask", "write", "mail", "wait"]
@@ -199,10 +198,3 @@ class TaskSummary:
     problem: str | None = None
     error: str | None = None
     hive: str | None = None
-
-
-def landing_state(task: Task | TaskSummary) -> str | None:
-    """Say how a finished task stands that the lander has: it `lands`, or waits for a reason. Return None for any other task."""
-    if task.owner != LANDING:
-        return None
-    return "lands" if task.parked is None or task.parked.until is not None else task.parked.reason

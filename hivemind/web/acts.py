@@ -104,7 +104,8 @@ def add_note(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 def land_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     task = form["task"]
-    approve(hive, task)
+    if approve(hive, task):
+        return ActionOutcome(f"{task} has landed already.", "/landing", {"act": "land", "task_id": task})
     is_running = holder_pid(hive.layout, LANDING) is not None
     message = f"{task} lands when it is its turn{'' if is_running else ', once the swarm is up'}."
     return ActionOutcome(message, f"/landing?open={task}", {"act": "land", "task_id": task})

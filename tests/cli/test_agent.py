@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -85,7 +86,10 @@ def test_a_hive_for_a_repository_has_a_lead_two_coders_and_a_reviewer_by_the_pro
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("OPENAI_API_KEY", "k")  # of Codex and OpenCode, and not of Gemini CLI
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    assert "is installed (not found on PATH)" in run("init", "--for", "git", os.fspath(repository)).err
+    refused = run("init", "--for", "git", os.fspath(repository)).err
+    assert "is installed (not found on PATH)" in refused
+    [page] = re.findall(r"a program as mind: (\S+) begins with its lines", refused)
+    assert "roots: [{path: ../app, worktree: true}]" in Path(page).read_text()
     monkeypatch.setenv("PATH", os.fspath(programs))
     assert "cannot have worktrees" in run("init", "--for", "git", os.fspath(repository)).err
     subprocess.run(["git", "init", "-q", repository], check=True)

@@ -11,6 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from hivemind import Hive
+from hivemind.cli.land import _landing_output
+from hivemind.landing.queue import approve
+from hivemind.web.snapshot import take_snapshot
 from tests import program
 from tests.cli.conftest import Ended
 from tests.cli.test_terminal import shown as on_terminal
@@ -59,6 +62,15 @@ def test_what_waits_for_a_person_is_listed_and_lands_when_it_is_named(harbour, r
     assert f"{commit[:12]} app/main: mast" in run("land").out
 
 
+def test_a_task_that_depends_on_one_that_waits_for_a_person_says_how_to_land_that(harbour, run):
+    ask(harbour)
+    harbour.crew.drop("---\ndependencies: mast\n---\nSail.\n", "sail.md")
+    assert "its dependency 'mast' waits for you: hivemind land mast" in run("task", "list").out
+    run("land", "--hold", "app", "--reason", "a release")
+    run("land", "mast")
+    assert "its dependency 'mast' is parked: a release" in run("task", "show", "sail").out
+
+
 def test_what_is_red_is_returned_with_status_1_and_listed_with_the_reason(harbour, run):
     ask(harbour, check="! test -e mast")
     returned = run("land", "mast")
@@ -67,6 +79,21 @@ def test_what_is_red_is_returned_with_status_1_and_listed_with_the_reason(harbou
     [row] = run("land", "--json").json["returned"]
     assert (row["id"], row["state"], row["tries"]) == ("mast", "returned", 1)
     assert row["why"].startswith("Not landed: `! test -e mast` fails")
+    assert "mast: was returned, and is not finished again" in run("land", "mast").err
+
+
+def test_a_return_names_the_last_line_and_the_log_and_task_show_keeps_the_lines(harbour, run):
+    check = "cat log; test ! -e mast"
+    harbour.repo.commit(log="Traceback\n  File boat.py\n\nMastError\n")
+    ask(harbour, check=check)
+    reason = run("land", "mast").out
+    assert reason.count(check) == 1
+    assert reason.endswith("into main: MastError; its whole output is in landing.log in the task's folder.\n")
+    assert (harbour.root / "tasks/inbox/mast/landing.log").read_text().count("MastError") == 2
+    shown = run("task", "show", "mast").out
+    indent = " " * 10
+    assert shown.count("Traceback") == 1
+    assert f"\n{indent}Traceback\n{indent}  File boat.py\n\n{indent}MastError\n" in shown
 
 
 def test_what_waits_for_something_else_says_so_with_status_3(harbour, run):
@@ -110,8 +137,14 @@ def test_what_is_not_in_the_queue_and_roots_that_there_are_not_are_refused(harbo
     assert run("land", "--again").status == 2
     assert run("land", "revert").status == 2
     assert "has not landed" in run("land", "revert", "mast").err
-    run("land", "mast")
-    assert "does not wait to land" in run("land", "mast").err
+    assert run("task", "add", "Nothing", "--id", "oar").status == 0
+    refused = run("land", "mast", "oar")
+    assert (refused.status, refused.out) == (2, "")
+    assert "oar: does not wait to land, so none of these tasks is changed" in refused.err
+    assert harbour.entry("mast")["approved"] is False
+    commit = run("land", "mast").out[-13:]
+    landed = run("land", "mast")
+    assert (landed.status, landed.out) == (0, f"mast: has landed already, main has {commit}")
 
 
 def test_a_rehearsal_shows_files_conflicts_protected_files_and_the_check_and_changes_nothing(harbour, run):
@@ -152,6 +185,38 @@ def test_a_landed_task_is_undone_once_by_a_commit_that_lands_like_any_other(harb
     assert harbour.repo.branches() == ["main"]
     again = run("land", "revert", "mast")
     assert (again.status, "was undone by mast.revert" in again.err) == (2, True)
+
+
+def test_a_reverted_task_says_so_and_no_agent_has_done_the_revert(harbour, run):
+    harbour.work("mast", mast="a mast\n")
+    harbour.land()
+    assert run("land", "revert", "mast").status == 0
+    assert "Landing:  undone by mast.revert" in run("task", "show", "mast").out
+    [row, revert] = [line for line in run("task", "list").out.splitlines() if "mast" in line]
+    assert row.endswith("undone by mast.revert")
+    assert "ada" not in revert + run("task", "show", "mast.revert").out
+    assert run("task", "show", "mast.revert", "--json").json["agent"] is None
+    assert run("land", "mast").out.endswith(", undone by mast.revert\n")
+    assert run("land", "revert", "mast.revert").status == 0
+    assert "undone by mast.revert.revert" in run("task", "show", "mast.revert").out
+
+
+def test_a_task_that_was_returned_and_finished_again_meanwhile_was_returned(harbour, run):
+    ask(harbour, check="! test -e mast", land_tries=9)
+    hive = Hive.open(harbour.root)
+    since = hive.journal.seq
+    approve(hive, "mast")
+    harbour.land()
+    harbour.turn(*FINISH)
+    harbour.land()
+    assert harbour.reason("mast") == "waits for you: hivemind land mast"
+    output = _landing_output(hive, ["mast"], since)  # as if the command had not looked before
+    [line] = output.lines
+    assert line.startswith("mast: returned, Not landed: `! test -e mast` fails")
+    assert line.endswith(" It is finished again, and waits for you: hivemind land mast")
+    assert output.status == 1
+    [line] = _landing_output(hive, ["mast"], hive.journal.seq).lines
+    assert line == "mast: waits, waits for you: hivemind land mast"
 
 
 def test_a_revert_is_one_commit_on_the_target(harbour, run):
@@ -268,7 +333,12 @@ def test_a_task_that_lands_is_nobodys_in_hand_wherever_it_is_shown(harbour, run)
     harbour.land()
     assert "waits for you: hivemind land mast" in run("task", "list").out
     assert "Landing    1 waits" in run("status").out
-    assert "mast: waits for you: hivemind land mast" in run("status").out.partition("Parked:")[2]
+    assert "mast: waits for you: hivemind land mast" in run("status").out.partition("Needs you:")[2]
+    needs = take_snapshot(Hive.look(harbour.root)).needs
+    assert (
+        [row["id"] for row in run("status", "--json").json["needs_you"]] == [need.about for need in needs] == ["mast"]
+    )
+    assert "Parked:" not in run("status").out
     top = run("top", "--once").out
     assert "landing" in top
     assert " landing " not in "".join(line for line in top.splitlines() if line.startswith("  task"))

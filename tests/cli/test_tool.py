@@ -17,6 +17,7 @@ def test_the_command_line_shows_the_very_tools_that_minds_have(run: Command, hiv
     }
     assert {one["name"]: one for one in run("tool", "list", "--json").json} == schemas
     assert run("tool", "show", "reserve").json == schemas["reserve"]
+    assert run("tool", "show", "reserve", "read_file").json == [schemas["reserve"], schemas["read_file"]]
     assert run("tool", "list").out.splitlines()[1].startswith("read_file ")
 
 

@@ -416,6 +416,13 @@ def test_a_bad_agent_file_and_bad_settings_are_both_told_with_their_lines(hive: 
     assert [finding.location for finding in visit() if finding.check == "settings"] == [f"{hive.layout.config}:2"]
 
 
+def test_an_agent_without_its_programs_login_is_named(hive: Hive, visit, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hive.layout.agent_config("reviewer").write_text("mind: {agent: claude, login: true, program: /bin/sh}\n")
+    [finding] = [finding for finding in visit() if finding.check == "settings"]
+    assert finding.message == "nobody is logged in to /bin/sh; the agent reviewer is not started until it is fixed"
+
+
 def test_knowledge_that_is_no_utf8_is_told(hive: Hive, visit) -> None:
     (hive.layout.knowledge / "latin.md").write_bytes("Größe".encode("latin-1"))
     (hive.layout.knowledge / "picture.png").write_bytes(b"\x89PNG")

@@ -190,6 +190,10 @@ BUSY = {
     "a changed file that goes": (write("old"), "old is changed in your checkout"),
     "an untracked file": (write("oar"), "untracked oar"),
     "an ignored file": (ignored, "untracked oar"),
+    "an untracked file in a folder": (
+        write("new/deep"),
+        "new/deep is new, and your checkout has an untracked new/deep",
+    ),
     "an ignored file in the place of a folder": (ignored_file_for_folder, "untracked new"),
     "an ignored folder in the place of a file": (ignored_folder_for_file, "untracked oar"),
     "a lock": (write(".git/index.lock", ""), "another git is at work"),

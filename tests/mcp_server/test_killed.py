@@ -219,9 +219,9 @@ def test_status_says_that_mail_waits_for_a_member_and_why_an_agent_is_stuck(hive
     claude._status.update(state="stuck", problem="mail-taken: another version")
     said = hive.run("status")
     assert "Mail waits:\n  codex: 1 unread" in said
-    assert "Stuck:\n  claude: mail-taken: another version" in said
+    assert "Needs you:\n  claude: mail-taken: another version" in said
     claude.close()
-    assert "Stuck" not in hive.run("status")
+    assert "Needs you" not in hive.run("status")
 
 
 def test_an_answer_is_heard_although_a_file_beside_it_is_no_message(hive):

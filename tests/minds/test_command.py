@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.minds import ChatMessage, MindError, MindUnavailable
+from hivemind.minds import ChatMessage, MindError, MindUnavailable, Usage
 from hivemind.minds.command import CommandMind
 from tests.minds.asking import OPENING, TOOL, turn
 from tests.waiting import until
@@ -52,6 +52,14 @@ def test_what_is_no_answer_says_so():
         CommandMind(["printf", r'{"text": "\\ud800"}']).think(turn(), [])
     with pytest.raises(MindError, match="64 deep"):
         CommandMind(["echo", '{"text": ' + "[" * 100 + "]" * 100 + "}"]).think(turn(), [])
+    for usage, reason in (
+        ('{"in": 10}', "unknown key 'in'; its keys are tokens_in,"),
+        ('{"money": "1"}', "money is '1'"),
+    ):
+        with pytest.raises(MindError, match=reason):
+            CommandMind(["echo", f'{{"text": "", "usage": {usage}}}']).think(turn(), [])
+    usage = CommandMind(["echo", '{"usage": {"tokens_in": 9, "cached": 5, "money": 1}}']).think(turn(), []).usage
+    assert usage == Usage(9, money=1, cached=5)
     with pytest.raises(MindUnavailable, match=r"cannot be started: .*no-such-program"):
         CommandMind(["no-such-program"]).think(turn(), [])
     with pytest.raises(MindUnavailable, match="ended with status 3: why"):

@@ -109,16 +109,16 @@ class AcpUsageRule(StrictModel):
     of: Literal["message", "run", "session"] = "message"
 
 
-_STANDARD_USAGE = (
-    AcpUsageRule(
-        usage=UsagePaths(
+_STANDARD_USAGE = (  # not checked: that would import pydantic
+    AcpUsageRule.model_construct(
+        usage=UsagePaths.model_construct(
             tokens_in=[f"answer.usage.{key}" for key in ("inputTokens", "cachedReadTokens", "cachedWriteTokens")],
             tokens_out="answer.usage.outputTokens",
             cached="answer.usage.cachedReadTokens",
             written="answer.usage.cachedWriteTokens",
         )
     ),
-    AcpUsageRule(usage=UsagePaths(money="update.cost.amount"), of="session"),
+    AcpUsageRule.model_construct(usage=UsagePaths.model_construct(money="update.cost.amount"), of="session"),
 )
 
 
@@ -175,7 +175,7 @@ class Profile(StrictModel):
     usage_of: Literal["run", "session"] = "run"
     lines: tuple[LineRule, ...] = ()
     protocol: Literal["lines", "acp"] = "lines"
-    acp: AcpRules = AcpRules()
+    acp: AcpRules = AcpRules.model_construct()
 
     @field_validator("hosts")
     @classmethod
@@ -184,13 +184,13 @@ class Profile(StrictModel):
         return value
 
     @classmethod
-    def of(cls, config: AgentProgram, root: Path | None = None) -> Profile:
+    def of(cls, config: AgentProgram, root: Path | None = None, *, is_checked: bool = True) -> Profile:
         """Return the profile for the value of `mind:`, in the protocol that is used. Raises UserError as `load` does."""
         if isinstance(config.acp, tuple):
             words = [word.replace("$", "$$") for word in config.acp[1:]]
-            profile = cls(program=config.acp[0], acp=AcpRules(words=(*words, "$args")))
+            profile = cls.model_construct(program=config.acp[0], acp=AcpRules.model_construct(words=(*words, "$args")))
         else:
-            profile = cls.load(config.name, root)
+            profile = cls.load(config.name, root, is_checked=is_checked)
         changes: dict[str, Any] = {"protocol": profile.protocol if config.acp is None else "acp"}
         if changes["protocol"] == "acp":
             acp = profile.acp
@@ -208,10 +208,10 @@ class Profile(StrictModel):
         return profile.model_copy(update=changes)
 
     @classmethod
-    def load(cls, name: str, root: Path | None = None) -> Profile:
+    def load(cls, name: str, root: Path | None = None, *, is_checked: bool = True) -> Profile:
         """Load a profile by name: the hive's (agents/profiles/NAME.yaml, or a path from its root), else a shipped one.
 
-        Raises UserError if it does not exist or cannot be read.
+        Raises UserError if it does not exist or cannot be read. A shipped one that is not checked is good for `check_access`.
         """
         hive_profile = (root or Path()) / (name if name.endswith((".yaml", ".yml")) else f"agents/profiles/{name}.yaml")
         if hive_profile.is_file():
@@ -221,7 +221,10 @@ class Profile(StrictModel):
             remedy = f"known: {', '.join(SHIPPED)}, and those in agents/profiles/"
             raise UserError(f"no profile of a coding agent is called {name!r}", remedy=remedy)
         text = (resources.files("hivemind.minds.agents") / "programs" / f"{name}.yaml").read_text("utf-8")
-        return validate(cls, parse(text, f"{name}.yaml"))
+        parsed = parse(text, f"{name}.yaml")
+        if is_checked:
+            return validate(cls, parsed)
+        return cls.model_construct(**parsed.values | {"acp": AcpRules.model_construct(**parsed.values.get("acp", {}))})
 
     def find(self, root: Path | None = None) -> str:
         """Return the path of the program. A name with a slash is relative to the hive's `root`.
@@ -313,6 +316,17 @@ class Profile(StrictModel):
 def program_config(argument: object) -> AgentProgram:
     """Validate the value of `mind:` in an agent's file. Raises UserError."""
     return validate(AgentProgram, ParsedText(dict(argument) if isinstance(argument, Mapping) else {}, {}, "mind"))
+
+
+def check_program(argument: Mapping[str, Any], root: Path) -> None:
+    """Raise UserError if a program, its key or its login is missing. Other settings are not checked, so pydantic is not
+    imported: `status` calls this."""
+    with boundary("mind"):
+        acp = argument.get("acp")
+        config = AgentProgram.model_construct(**{**argument, "acp": tuple(acp) if isinstance(acp, list) else acp})
+        profile = Profile.of(config, root, is_checked=False)
+        profile.find(root)
+        profile.check_access(config)
 
 
 def write_below(base: Path, name: str, text: str) -> None:

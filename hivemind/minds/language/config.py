@@ -13,13 +13,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import problem_of
 from hivemind.masking import keep_secret
-
-KEYS = {
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "openai": ("OPENAI_API_KEY",),
-    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-}
-"""The environment variables that may contain a provider's key; the first that is set is used."""
+from hivemind.minds.mind import KEYS
 
 ADDRESSES = {
     "anthropic": "ANTHROPIC_BASE_URL",

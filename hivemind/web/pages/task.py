@@ -92,8 +92,9 @@ def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
         link=lambda node_id: graph_link(task.id, [*sorted(open_ids), node_id]))  # fmt: skip
     spans = spans_of(transcript)
     landing = landing_state(task)
+    agent = task.owner if task.owner != LANDING else task.kept.get(LANDING, {}).get("agent")
     return {
-        "agent": task.owner if landing is None else task.kept.get(LANDING, {}).get("agent"),
+        "agent": agent if agent != LANDING else None,
         "landing": landing,
         "outcome": read_outcome(task.path) or "",
         "stale_sources": [*stale_sources(hive, task)] if task.state is TaskState.DONE else [],
