@@ -146,7 +146,10 @@ class MeteredMind:
             talk.note(_request_line(key, turn.cause, getattr(self.mind, "name", "mind"), counted_tokens, 0.0, talk))
             usage = Usage(counted_tokens)  # a lost answer has cost what was sent
             thought = self.mind.think(turn, tools)
-            usage = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted_tokens)
+            tokens_out = thought.usage.tokens_out or self._count(
+                json.dumps([thought.text, *(call.as_record() for call in thought.actions)])
+            )
+            usage = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted_tokens, tokens_out=tokens_out)
         except MindError as error:
             if isinstance(error, MindUnavailable) and not error.lost:
                 usage = Usage()

@@ -15,6 +15,7 @@ from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema,
 from hivemind.minds.scripted import parse_thought
 
 _POLL_S = 0.1
+_QUOTED_CHARS = 40
 _VERSION = 2  # of the request
 _NOT_STARTED = (126, 127)  # a shell's exit statuses for a program that is not executable or does not exist
 
@@ -51,11 +52,14 @@ class CommandMind:
         output = self._run({"version": _VERSION, "turn": turn.as_record(), "messages": messages, "tools": list(tools)})
         try:
             with boundary("JSON answer"):
-                answer = json.loads(output)
+                answer, problem = json.loads(output), ""
         except Unreadable as error:
-            raise MindError(f"{self.program[0]} did not print JSON ({error.__cause__}): {output[:200]!r}") from None
+            answer, problem = None, f" ({error.__cause__})"
         if not isinstance(answer, Mapping):
-            raise MindError(f"{self.program[0]} did not print a JSON object: {output[:200]!r}")
+            raise MindError(
+                f"{self.program[0]} did not print JSON but {output[:_QUOTED_CHARS]!r}{problem}: standard output is for one "
+                "object, standard error for all else"
+            )
         return parse_thought(answer)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:

@@ -240,3 +240,11 @@ def test_the_time_that_is_told_is_that_of_the_turns_with_their_commands_and_with
     [command] = [one for one in turns if one.calls[0]["tool"] == "run_command"]
     assert command.seconds is not None
     assert command.seconds >= 1
+
+
+def test_what_a_mind_does_not_report_of_its_answer_is_counted(crew: Crew) -> None:
+    crew.drop("x\n")
+    agent = crew.start(lambda turn: Thought("Saw the keel.", (ToolCall("finish_task"),), Usage(tokens_in=7)))
+    until_idle(agent)
+    assert agent.metered_mind.total.tokens_in == 7
+    assert agent.metered_mind.total.tokens_out > 5
