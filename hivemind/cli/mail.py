@@ -68,6 +68,8 @@ def messages(
     lines = table_lines(
         rows, _SENT_COLUMNS if folder == "sent" else _INBOX_COLUMNS, empty=f"No mail in {name}/{folder}."
     )
+    if folder == "inbox" and (dead_count := sum(1 for _ in hive.mail.mailboxes.get(name, "dead").mail_files())):
+        lines = [*lines, f"Set aside: {dead_count} that could not be read or answered: hivemind mail list {name} --folder dead"]
     return CommandOutput([message.as_record() for message in letters], lines)
 
 
