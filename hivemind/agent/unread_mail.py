@@ -34,8 +34,8 @@ class _OpenLetter:
 class UnreadMail:
     """One agent's letters, in the order of their turns.
 
-    A letter is open until it was answered, or until the mind made no more calls. Its sender is told, and it is moved to
-    `.Dead` with the reason in a file next to it, after three problems, twenty turns, or five processes that died in a turn about it.
+    A letter is open until it was answered, or until the mind made no more calls. After three problems, twenty turns, or
+    five processes that died in a turn about it, its sender is told, and it is moved to `.Dead` with a file that says why.
     """
 
     def __init__(self, hive: Parts, name: str) -> None:

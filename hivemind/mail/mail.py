@@ -201,17 +201,12 @@ class Mail:
         reason = reason or f"this hive does not know the address {message.sender}"
         if not message.automatic:
             is_local = self.is_known_sender(message.sender) and "@" not in message.sender
+            name = message.sender if is_local else HUMAN
             stranger = self._addressing.recipient_for_stranger(message.sender)
             original = LetterDraft(
-                message_id=message.id,
-                sender=(self._addressing.address(message.sender) if is_local else stranger.address) or "",
-                to=(),
-                subject=message.subject,
-                body=message.body,
-                date=message.date,
-                references=message.references,
-            )
-            name = message.sender if is_local else HUMAN
+                message_id=message.id, sender=(self._addressing.address(name) if is_local else stranger.address) or "", to=(),
+                subject=message.subject, body=message.body, date=message.date, references=message.references,
+            )  # fmt: skip
             self._sender.bounce(original, message.box, reason, name, f"{message.key}.bounce", outcome)
         return reason
 

@@ -309,7 +309,9 @@ class Sender:
         _discard(os.path.join(mailbox.tmp, base))
         staged_path = mailbox.stage(
             base,
-            self.seal.seal_message(*compose(bounce_draft(original, recipient, reason, message_id, sender, now, outcome))),
+            self.seal.seal_message(
+                *compose(bounce_draft(original, recipient, reason, message_id, sender, now, outcome))
+            ),
             self.durable,
         )
         try:

@@ -15,7 +15,6 @@ from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema,
 from hivemind.minds.scripted import parse_thought
 
 _POLL_S = 0.1
-_QUOTED_CHARS = 40
 _VERSION = 2  # of the request
 _NOT_STARTED = (126, 127)  # a shell's exit statuses for a program that is not executable or does not exist
 
@@ -57,7 +56,7 @@ class CommandMind:
             answer, problem = None, f" ({error.__cause__})"
         if not isinstance(answer, Mapping):
             raise MindError(
-                f"{self.program[0]} did not print JSON but {output[:_QUOTED_CHARS]!r}{problem}: standard output is for one "
+                f"{self.program[0]} did not print JSON but {output[:40]!r}{problem}: standard output is for one "
                 "object, standard error for all else"
             )
         return parse_thought(answer)

@@ -123,11 +123,9 @@ def overview(hive: Parts) -> Overview:
             (task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands"
         ),
         needs_you=tuple(
-            (
-                letter.id,
-                (letter.sender == POSTMASTER and letter.subject)
-                or f"a letter from the unknown address {letter.sender}: {letter.subject or letter.preview}",
-            )
+            (letter.id, letter.subject)
+            if letter.sender == POSTMASTER
+            else (letter.id, f"a letter from the unknown address {letter.sender}: {letter.subject or letter.preview}")
             for letter in hive.mail.unread_from_strangers(HUMAN)
         ),
         mail_waits=tuple(

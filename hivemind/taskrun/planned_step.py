@@ -25,8 +25,8 @@ class PlannedStep:
         index = step.meta.get("given")
         if isinstance(index, int) and index < len(task.steps):
             return cls(step, task.steps[index], task.maker == HUMAN)
-        meta = step.meta
-        return cls(step, TaskStep(step.title, meta.get("kind"), meta.get("argument"), step.success_criteria, step.tests))
+        kind, argument = step.meta.get("kind"), step.meta.get("argument")
+        return cls(step, TaskStep(step.title, kind, argument, step.success_criteria, step.tests))
 
     @property
     def id(self) -> str:

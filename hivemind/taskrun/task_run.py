@@ -17,7 +17,6 @@ from hivemind.coordination import Receipt, Step, StepLease, StepLeaseHeld
 from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs.paths import names_in
-from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.masking import mask, mask_values
 from hivemind.minds import ToolResult
@@ -289,8 +288,8 @@ class TaskRun:
         planned_steps = [step for step in self.steps() if not step.is_implicit]
         if planned_steps:  # a power cut may have lost the graph's nodes but not the journal's steps
             self.trail.add_steps(planned_steps)
-            for step in planned_steps:
-                self._check_interruption(step)
+            for planned_step in planned_steps:
+                self._check_interruption(planned_step)
         elif self.task.steps and not self.steps():
             self.plan(self.task.steps)
 
@@ -347,15 +346,16 @@ class TaskRun:
 
         If it was interrupted earlier, its effect is unknown: then fails the task, and raises UserError.
         """
-        if not step.todo.once or step.last_run is not None:
-            return step.last_run if step.todo.once else None
-        try:
-            self._check_interruption(step)
-        except UserError as error:
-            self.fail(str(error))
-            raise
-        self.keep("once", [*(self._record.get("once") or []), step.id])
-        return None
+        if not step.todo.once:
+            return None
+        if step.last_run is None:
+            try:
+                self._check_interruption(step)
+            except UserError as error:
+                self.fail(str(error))
+                raise
+            self.keep("once", [*(self._record.get("once") or []), step.id])
+        return step.last_run
 
     def _check_interruption(self, step: PlannedStep) -> None:
         """Raise UserError if the command of a `once: true` step was begun, and nobody knows whether it ran to its end."""

@@ -77,7 +77,8 @@ def _continuation(path: str) -> ContinuationCall:
 @tool(text=_result_text, continuation=lambda result: as_call("read_file", path=result["output_path"]))
 def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     """Run a program that you are allowed to run, or (without `command`) the command of the step in focus. Returns exit status
-    and output, also after a failure. The output is kept in a file (of a very long one the middle is left out), the receipt with the step."""
+    and output, also after a failure. The output is kept in a file (without the middle of a very long one), the receipt with
+    the step."""
     work = session.work
     step = session.step(arguments.step) if arguments.step or session.focus.step else None
     command, timeout_s, author = _permitted_command(session, step, arguments)

@@ -23,7 +23,6 @@ from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskStep
 
-_LAST_TASKS = 100
 _MAKING_S = 600.0  # to fill a worktree; its set-up has the limits of a command
 
 
@@ -94,10 +93,10 @@ class Session:
         """Return how a member's last task ended, for a client that lost the answer of finish_task, or ""."""
         if self.member_tasks is None:
             return ""
-        tasks = (task for state in ENDED for task in self.hive.tasks.list(state, limit=_LAST_TASKS))
+        tasks = (task for state in ENDED for task in self.hive.tasks.list(state, limit=100))
         last = max((task for task in tasks if task.owner == self.agent), key=lambda task: task.since, default=None)
-        path = "" if last is None else self.hive.layout.relative(last.path)
-        return "" if last is None else f"; your last task, {last.id}, is {last.state} ({path})"
+        relative = self.hive.layout.relative
+        return "" if last is None else f"; your last task, {last.id}, is {last.state} ({relative(last.path)})"
 
     @property
     def traceparent(self) -> str | None:
@@ -164,7 +163,9 @@ class Session:
         if lease is None or lease.holder_agent_id != self.agent:
             scope = "that you have leased" if self.focus.work is None else f"of task {self.focus.work.task.id}"
             message = (
-                f"no step is named, and none is in focus{self._last_end()}" if target_id is None else f"{target_id!r} is no step {scope}"
+                f"no step is named, and none is in focus{self._last_end()}"
+                if target_id is None
+                else f"{target_id!r} is no step {scope}"
             )
             raise UserError(message, remedy="claim_step leases a step of another task")
         leased_step = self.hive.steps.get(lease.step_id)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-
-import pytest
 
 from hivemind import Hive
 from hivemind.tools.registry import use_by_hand
@@ -38,7 +35,9 @@ def test_a_mind_cannot_close_a_persons_run_step_that_did_not_run(crew: Crew) -> 
     assert use("run_command")["result"]["exit_status"] == 1
     assert "ended with status 1" in use("finish_step")["error"]
     assert use("write_file", path="saw", text="")["result"]
-    assert use("run_command", command="echo oak && test -e saw")["result"]["output"] == "oak\n", "the person's words, in a shell"
+    assert use("run_command", command="echo oak && test -e saw")["result"]["output"] == "oak\n", (
+        "the person's words, in a shell"
+    )
     assert use("finish_step")["result"]["status"] == "done"
 
 

@@ -265,4 +265,4 @@ def test_the_list_of_a_mailbox_counts_the_letters_that_were_set_aside(run: Comma
     assert run("mail", "list", "analyst").out == "No mail in analyst/inbox.\n"
     (hive / "mailboxes/analyst/.Dead/cur/1700000000.M1P1.host:2,").write_text("From: human\n\nx\n")
     said = run("mail", "list", "analyst").out
-    assert "1 that could not be read or answered: hivemind mail list analyst --folder dead" in said
+    assert "1 not readable or not answered: hivemind mail list analyst --folder dead" in said

@@ -72,7 +72,7 @@ def test_an_unclosed_socket_in_a_cycle_of_references_ends_without_a_warning(owne
     arguments = (tmp_path, "bob")[: owner.__init__.__code__.co_argcount - 1]
     cycle = [owner(*arguments)]
     cycle.append(cycle)
-    held = cycle[0]._socket  # noqa: SLF001
+    held = cycle[0]._socket
     gc.collect()  # what only the list holds comes after the socket in the collector's order from here on
     descriptor = held.fileno()
     del held, cycle

@@ -66,7 +66,10 @@ def test_what_is_no_answer_says_so():
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ({"usage": {"input": "many"}}, "'usage' has the unknown key 'input'; its keys are tokens_in, tokens_out, money"),
+        (
+            {"usage": {"input": "many"}},
+            "'usage' has the unknown key 'input'; its keys are tokens_in, tokens_out, money",
+        ),
         ({"usage": {"tokens_in": "many"}}, "tokens_in is 'many'"),
         ({"thoughts": "…"}, "the answer has the unknown key 'thoughts'"),
         ({"calls": [{"tool": "note", "args": {}}]}, "a call of note without 'arguments' has the unknown key 'args'"),
