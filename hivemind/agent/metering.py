@@ -51,6 +51,8 @@ from hivemind.tokens import TokenCounter
 
 _log = logging.getLogger(__name__)
 _MARGIN = 1.35  # a provider's tokens for one of ours, as a first estimate
+_ABSURD = 20  # times our count, and _HIDDEN for what a server may add: no request has had more tokens
+_HIDDEN = 200_000
 _PARTS = 1024  # token counts in the cache: requests share all parts but the last
 _MESSAGES = frozenset({"turn", "correction", "continuation", "mail"})
 """The causes of requests whose answers become messages of a conversation."""
@@ -146,7 +148,12 @@ class MeteredMind:
             talk.note(_request_line(key, turn.cause, getattr(self.mind, "name", "mind"), counted_tokens, 0.0, talk))
             usage = Usage(counted_tokens)  # a lost answer has cost what was sent
             thought = self.mind.think(turn, tools)
-            usage = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted_tokens)
+            answer = json.dumps([thought.text, *(call.as_record() for call in thought.actions)])
+            tokens_in, tokens_out = (
+                thought.usage.tokens_in or counted_tokens,
+                thought.usage.tokens_out or self._count(answer),
+            )
+            usage = replace(thought.usage, tokens_in=tokens_in, tokens_out=tokens_out)
         except MindError as error:
             if isinstance(error, MindUnavailable) and not error.lost:
                 usage = Usage()
@@ -203,12 +210,16 @@ class MeteredMind:
                 self._book(request, exchange, usage, talk)
 
     def _usage_of(self, request: MeteredRequest, counted_tokens: int, exchange: MeteredExchange) -> Usage:
-        """Return the usage of a request. If its answer was lost, the tokens that were sent count.
+        """Return the usage of a request. If its answer was lost, or counts more than it can have had, an estimate counts.
 
         If the provider counts more than was reserved, later requests reserve more.
         """
         usage = exchange.usage or Usage()
-        if usage.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
+        most_in, most_out = _ABSURD * counted_tokens + _HIDDEN, _ABSURD * request.max_output + _HIDDEN
+        if is_absurd := usage.tokens_in > most_in or usage.tokens_out > most_out:
+            warning = "%s: the answer to %s counts %d and %d tokens, more than it can have had: estimated instead"
+            _log.warning(warning, request.model, request.id, usage.tokens_in, usage.tokens_out)
+        if is_absurd or (usage.tokens_in == 0 and (exchange.lost or exchange.answer is not None)):
             answer_tokens = 0 if exchange.answer is None else self._count(json.dumps(exchange.answer))
             return with_price(Usage(self._sent_tokens(counted_tokens), answer_tokens), request.prices)
         self._margin = max(self._margin, usage.tokens_in / max(1, counted_tokens))

@@ -94,6 +94,7 @@ def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) 
     if talk.pending_calls or turn.parking is not None:
         return
     if talk.is_repeating:
-        ask_operator(turn, session, talk, _GOING_ROUND)
+        problem = next((f" {result.call.tool}: {result.problem}" for result in turn.results if result.problem), "")
+        ask_operator(turn, session, talk, _GOING_ROUND + problem)
     elif talk.turns >= mind.max_turns(session.config):
         ask_operator(turn, session, talk, _TOO_LONG.format(turns=talk.turns))

@@ -34,8 +34,8 @@ class _OpenLetter:
 class UnreadMail:
     """One agent's letters, in the order of their turns.
 
-    A letter is open until it was answered, or until the mind made no more calls. It is moved to `.Dead`, with the
-    reason in a file next to it, after three problems, twenty turns, or five processes that died in a turn about it.
+    A letter is open until it was answered, or until the mind made no more calls. After three problems, twenty turns, or
+    five processes that died in a turn about it, its sender is told, and it is moved to `.Dead` with a file that says why.
     """
 
     def __init__(self, hive: Parts, name: str) -> None:
@@ -74,7 +74,7 @@ class UnreadMail:
         """Bounce a letter from an unknown sender, or copy it to the operator, as hive.yaml says. No mind sees the letter."""
         try:
             if self._policy == "bounce":
-                self._intake.give_up(message, self._mail.bounce(message))
+                self._intake.give_up(message)
             else:
                 self._mail.copy_to_operator(message)
                 self._intake.mark_taken(message)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,6 +69,8 @@ def messages(
     lines = table_lines(
         rows, _SENT_COLUMNS if folder == "sent" else _INBOX_COLUMNS, empty=f"No mail in {name}/{folder}."
     )
+    if folder == "inbox" and (dead_count := sum(1 for _ in hive.mail.mailboxes.get(name, "dead").mail_files())):
+        lines = chain(lines, [f"{dead_count} not readable or not answered: hivemind mail list {name} --folder dead"])
     return CommandOutput([message.as_record() for message in letters], lines)
 
 

@@ -1,4 +1,4 @@
-"""Add, list, show, compare, retry, cancel and replay tasks, read their conversations, and add to them.
+"""Add, list, show, await, compare, retry, cancel and replay tasks, read their conversations, and add to them.
 
 A task is a file: dropping one into tasks/inbox/ has the same effect as `task add`.
 
@@ -252,6 +252,24 @@ def show(hive: Hive, ids: list[str]) -> CommandOutput:
     records = [_task_record(hive, task_id) for task_id in ids]
     lines = separated(map(_task_lines, records), "=")
     return CommandOutput(records if len(records) > 1 else records[0], lines)
+
+
+@command("task wait", open_read_only)
+def wait(hive: Hive, ids: list[str], *, timeout: Positive | None = None) -> CommandOutput:
+    """Wait until all tasks are done or failed, and print how each ended. The exit status is 1 if one failed.
+
+    arguments:
+      TASK  the task's id
+
+    options:
+      --timeout S  how long to wait for each task, in seconds (default: for ever); then the exit status is 2
+
+    examples:
+      hivemind task wait what-is-a-lease && hivemind task show what-is-a-lease
+    """
+    tasks = [hive.tasks.wait(task_id, timeout, watch=hive.config.watch) for task_id in ids]
+    lines = (f"{task.id} is {task.state}: {hive.layout.relative(task.path)}" for task in tasks)
+    return CommandOutput([*map(_common_fields, tasks)], lines, int(any(task.state == "failed" for task in tasks)))
 
 
 def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:

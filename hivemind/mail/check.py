@@ -67,7 +67,7 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
             yield from _unreadable_messages(mail, layout, name, maildir, folder, aside)
     count = sum(1 for _ in box.subfolder("dead").mail_files())
     if count:
-        message = f"{count} dead letter{'s' if count > 1 else ''}: unreadable, or failed three times"
+        message = f"{count} dead letter{'s' if count > 1 else ''}: unreadable, or not answered by its agent"
         remedy = "the .why files next to them say why; a message moved back to new/ is tried again"
         yield CheckFinding(Path(box.subfolder("dead").path), message, remedy, note=True)
 

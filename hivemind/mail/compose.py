@@ -61,9 +61,9 @@ def compose(draft: LetterDraft) -> tuple[bytes, bytes]:
 
 
 def bounce_draft(
-    original: LetterDraft, recipient: str, reason: str, message_id: str, sender: str, date: datetime
+    original: LetterDraft, recipient: str, reason: str, message_id: str, sender: str, date: datetime, outcome: str
 ) -> LetterDraft:
-    """Draft the automatic message that tells `original.sender` why `recipient` did not receive `original`."""
+    """Draft the automatic message that tells `original.sender` why `recipient` did not receive or answer `original`."""
     text = original.body if len(original.body) <= _MAX_QUOTED_CHARS else original.body[:_MAX_QUOTED_CHARS] + "\n[…]"
     quotation = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
     subject = one_line(original.subject)
@@ -71,8 +71,8 @@ def bounce_draft(
         message_id=message_id,
         sender=sender,
         to=(original.sender,),
-        subject=f"Undelivered: {subject}",
-        body=f"Your message to {recipient} was not delivered: {reason}.\n\nSubject: {subject}\n\n{quotation}",
+        subject=f"Un{outcome}: {subject}",
+        body=f"Your message to {recipient} was not {outcome}: {reason}.\n\nSubject: {subject}\n\n{quotation}",
         date=date,
         in_reply_to=original.message_id,
         references=(*original.references, original.message_id),

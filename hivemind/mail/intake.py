@@ -224,8 +224,9 @@ class Intake:
         self.give_up(message, f"its handler failed {failure_count} times, the last time: {reason}")
         return True
 
-    def give_up(self, message: Message, reason: str) -> None:
-        """Move the message to `.Dead` and record the reason there."""
+    def give_up(self, message: Message, reason: str | None = None) -> None:
+        """Tell the sender, move the message to `.Dead`, and record the reason there, by default that the sender is unknown."""
+        reason = self._mail.bounce(message, reason)
         mail_file = self._backlog.get(message.key) or MailFile(message.base, message.flags, message.path, True)
         self._bury(message.key, mail_file, reason)
 

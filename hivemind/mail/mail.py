@@ -15,7 +15,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import CrashCount, create, make_folder
 from hivemind.fs.doorbell import Ringer
-from hivemind.layout import EXCHANGE, HUMAN, Layout
+from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import LetterDraft
 from hivemind.mail.maildir import SUBFOLDERS, BaseNames, Mailboxes, Maildir, MailFile, bury, is_runtime_name
@@ -192,27 +192,27 @@ class Mail:
         """Deliver a message of another mailbox, unchanged and unread, to the operator as well, once. Raises OSError."""
         self._sender.deliver_file(message.path, message.key, HUMAN)
 
-    def bounce(self, message: Message) -> str:
-        """Bounce a message from an unknown sender, once: put the bounce into the operator's mailbox. Return the reason.
+    def bounce(self, message: Message, reason: str | None = None) -> str:
+        """Tell a message's sender, once, why nobody answers, by default because the sender is unknown. Return the reason.
 
-        Automatic messages are not bounced. Raises OSError.
+        A stranger's bounce is put into the operator's mailbox. Automatic messages are not bounced. Raises OSError.
         """
-        reason = f"this hive does not know the address {message.sender}"
+        outcome = "delivered" if reason is None else "answered"
+        reason = reason or f"this hive does not know the address {message.sender}"
         if not message.automatic:
+            is_local = self.is_known_sender(message.sender) and "@" not in message.sender
+            name = message.sender if is_local else HUMAN
+            stranger = self._addressing.recipient_for_stranger(message.sender)
             original = LetterDraft(
-                message_id=message.id,
-                sender=self._addressing.recipient_for_stranger(message.sender).address or "",
-                to=(),
-                subject=message.subject,
-                body=message.body,
-                date=message.date,
-                references=message.references,
-            )
-            self._sender.bounce(original, message.box, reason, HUMAN, f"{message.key}.bounce")
+                message_id=message.id, sender=(self._addressing.address(name) if is_local else stranger.address) or "", to=(),
+                subject=message.subject, body=message.body, date=message.date, references=message.references,
+            )  # fmt: skip
+            self._sender.bounce(original, message.box, reason, name, f"{message.key}.bounce", outcome)
         return reason
 
     def unread_from_strangers(self, box: str, limit: int = 20) -> builtins.list[MessageSummary]:
-        """Return unread messages from unknown senders, oldest first, among the newest `limit` unread messages.
+        """Return unread messages from unknown senders, and on letters that an agent gave up, oldest first, among the newest
+        `limit` unread messages.
 
         A message with the hive's seal is skipped: its sender was known when it was sent.
         """
@@ -230,8 +230,10 @@ class Mail:
             for mail_file, summary in summaries
             if summary is not None
             and summary.sender != "?"
-            and not self.is_known_sender(summary.sender)
-            and not self.reader.is_sealed(maildir, mail_file)
+            and (
+                (summary.sender == POSTMASTER and summary.subject.startswith("Unanswered:"))  # by `bounce`
+                or not (self.is_known_sender(summary.sender) or self.reader.is_sealed(maildir, mail_file))
+            )
         ]
 
     # -- letters of linked hives

@@ -299,14 +299,19 @@ class Sender:
             bounced_names.add(name)
         return bounced_names
 
-    def bounce(self, original: LetterDraft, recipient: str, reason: str, name: str, base: str) -> None:
-        """Put a bounce into the mailbox `name`: `original` did not reach `recipient`. Raises OSError."""
+    def bounce(
+        self, original: LetterDraft, recipient: str, reason: str, name: str, base: str, outcome: str = "delivered"
+    ) -> None:
+        """Put a bounce into the mailbox `name`: `original` was not delivered to, or not answered by, `recipient`. Raises
+        OSError."""
         sender, message_id, now = self.addressing.address(POSTMASTER), self.addressing.address(base), self.clock()
         mailbox = self.mailboxes.ensure(name)
         _discard(os.path.join(mailbox.tmp, base))
         staged_path = mailbox.stage(
             base,
-            self.seal.seal_message(*compose(bounce_draft(original, recipient, reason, message_id, sender, now))),
+            self.seal.seal_message(
+                *compose(bounce_draft(original, recipient, reason, message_id, sender, now, outcome))
+            ),
             self.durable,
         )
         try:

@@ -83,9 +83,8 @@ def _message(member: Member, id_: str) -> Any:
 
 
 def _capsule(member: Member, _: str) -> Any:
-    return restrict_calls({"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}, member.tools)[
-        "capsule"
-    ]
+    fields = {"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}
+    return restrict_calls(member.hive, fields, member.tools)["capsule"]
 
 
 def _view(member: Member, view: str) -> Any:
@@ -93,7 +92,7 @@ def _view(member: Member, view: str) -> Any:
         view_fields = snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_VIEW_BYTES)
     else:
         view_fields = resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_VIEW_BYTES)
-    return restrict_calls({**view_fields}, member.tools)
+    return restrict_calls(member.hive, {**view_fields}, member.tools)
 
 
 def _task(member: Member, task_id: str) -> Any:

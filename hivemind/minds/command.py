@@ -51,11 +51,14 @@ class CommandMind:
         output = self._run({"version": _VERSION, "turn": turn.as_record(), "messages": messages, "tools": list(tools)})
         try:
             with boundary("JSON answer"):
-                answer = json.loads(output)
+                answer, problem = json.loads(output), ""
         except Unreadable as error:
-            raise MindError(f"{self.program[0]} did not print JSON ({error.__cause__}): {output[:200]!r}") from None
+            answer, problem = None, f" ({error.__cause__})"
         if not isinstance(answer, Mapping):
-            raise MindError(f"{self.program[0]} did not print a JSON object: {output[:200]!r}")
+            raise MindError(
+                f"{self.program[0]} did not print JSON but {output[:40]!r}{problem}: standard output is for one "
+                "object, standard error for all else"
+            )
         return parse_thought(answer)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:

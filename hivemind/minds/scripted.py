@@ -14,7 +14,8 @@ from hivemind.json_text import fault_of
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolCall, ToolSchema, Turn, Usage
 
 _USAGE_KEYS = tuple(field.name for field in fields(Usage))
-_KEYS = (frozenset({"text", "calls", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
+_THOUGHT_KEYS = frozenset({"text", "calls", "usage"})
+_KEYS = (_THOUGHT_KEYS, {"complete"}, {"error", "unavailable"}, {"then"})
 
 
 class ScriptedMind:
@@ -98,6 +99,7 @@ def parse_thought(answer: Mapping[str, Any]) -> Thought:
     """Create a Thought from its JSON form. Raises MindError if it is invalid."""
     if fault := fault_of(answer):
         raise MindError(f"the answer cannot be used: {fault}")
+    _check_keys("the answer", answer, *sorted(_THOUGHT_KEYS))
     requested_calls = answer.get("calls", [])
     if not isinstance(requested_calls, list):
         raise MindError("'calls' is not a list")
@@ -105,6 +107,8 @@ def parse_thought(answer: Mapping[str, Any]) -> Thought:
     for call in requested_calls:
         if not isinstance(call, Mapping) or not isinstance(call.get("tool"), str):
             raise MindError(f"a call without a tool: {json.dumps(call)[:200]}")
+        if "arguments" not in call:  # a model may add keys
+            _check_keys(f"a call of {call['tool']} without 'arguments'", call, "tool", "id")
         arguments = call.get("arguments") or {}
         if not isinstance(arguments, Mapping):
             raise MindError(f"the arguments of {call['tool']} are not an object")
@@ -112,6 +116,10 @@ def parse_thought(answer: Mapping[str, Any]) -> Thought:
     usage = answer.get("usage") or {}
     if not isinstance(usage, Mapping):
         raise MindError("'usage' is not an object")
-    if unknown_keys := [key for key in usage if key not in _USAGE_KEYS]:
-        raise MindError(f"'usage' has the unknown key {unknown_keys[0]!r}; its keys are {', '.join(_USAGE_KEYS)}")
+    _check_keys("'usage'", usage, *_USAGE_KEYS)
     return Thought(str(answer.get("text", "")), tuple(actions), Usage(**usage))
+
+
+def _check_keys(label: str, mapping: Mapping[str, Any], *keys: str) -> None:
+    if unknown_keys := sorted(set(map(str, mapping)) - {*keys}):
+        raise MindError(f"{label} has the unknown key {unknown_keys[0]!r:.50}; its keys are {', '.join(keys)}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.layout import EXCHANGE, HUMAN, LANDING, TELEMETRY, Layout
+from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, TELEMETRY, Layout
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
@@ -123,7 +123,9 @@ def overview(hive: Parts) -> Overview:
             (task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands"
         ),
         needs_you=tuple(
-            (letter.id, f"a letter from the unknown address {letter.sender}: {letter.subject or letter.preview}")
+            (letter.id, letter.subject)
+            if letter.sender == POSTMASTER
+            else (letter.id, f"a letter from the unknown address {letter.sender}: {letter.subject or letter.preview}")
             for letter in hive.mail.unread_from_strangers(HUMAN)
         ),
         mail_waits=tuple(

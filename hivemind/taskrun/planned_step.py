@@ -5,17 +5,28 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from hivemind.coordination import Step
+from hivemind.coordination import Receipt, Step
 from hivemind.frozen import frozen
-from hivemind.tasks import TaskStep
+from hivemind.layout import HUMAN
+from hivemind.tasks import Task, TaskStep
 
 
 @frozen
 class PlannedStep:
-    """A step as the journal has it, with the `todo` that describes the work."""
+    """A step as the journal has it, with the `todo` that describes the work. `is_from_person` means that a person wrote it:
+    only such a step's command runs without permission."""
 
     step: Step
     todo: TaskStep
+    is_from_person: bool = False
+
+    @classmethod
+    def of(cls, step: Step, task: Task) -> PlannedStep:
+        index = step.meta.get("given")
+        if isinstance(index, int) and index < len(task.steps):
+            return cls(step, task.steps[index], task.maker == HUMAN)
+        kind, argument = step.meta.get("kind"), step.meta.get("argument")
+        return cls(step, TaskStep(step.title, kind, argument, step.success_criteria, step.tests))
 
     @property
     def id(self) -> str:
@@ -27,6 +38,11 @@ class PlannedStep:
         if self.todo.kind != "run" or self.todo.argument is None:
             return None
         return self.todo.argument if isinstance(self.todo.argument, str) else shlex.join(self.todo.argument)
+
+    @property
+    def last_run(self) -> Receipt | None:
+        """The receipt of the last run of the step's own command."""
+        return next((receipt for receipt in reversed(self.step.command_receipts) if receipt.text == self.command), None)
 
     @property
     def is_implicit(self) -> bool:

@@ -18,7 +18,6 @@ from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import postponing
 from hivemind.fs.paths import names_in
-from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.masking import mask, mask_values
 from hivemind.minds import ToolResult
@@ -279,7 +278,10 @@ class TaskRun:
             self._hive.steps.plan(self.task.id, [row], agent_id=self.agent)
 
     def begin(self) -> None:
-        """Prepare a task after its claim: delete steps of an earlier attempt, plan the steps in the task's text."""
+        """Prepare a task after its claim: delete steps of an earlier attempt, plan the steps in the task's text.
+
+        Raises UserError if a command that may run only once was interrupted.
+        """
         for step in self._hive.steps.list(self.task.id):
             if not self._is_current(step):
                 self._hive.steps.delete(step.id, agent_id=self.agent)
@@ -287,6 +289,8 @@ class TaskRun:
         planned_steps = [step for step in self.steps() if not step.is_implicit]
         if planned_steps:  # a power cut may have lost the graph's nodes but not the journal's steps
             self.trail.add_steps(planned_steps)
+            for planned_step in planned_steps:
+                self._check_interruption(planned_step)
         elif self.task.steps and not self.steps():
             self.plan(self.task.steps)
 
@@ -311,28 +315,18 @@ class TaskRun:
     def steps(self) -> list[PlannedStep]:
         """Return the steps of this attempt, in order."""
         steps = self._hive.steps.list(self.task.id)
-        return [PlannedStep(step, self._todo(step)) for step in steps if self._is_current(step)]
+        return [PlannedStep.of(step, self.task) for step in steps if self._is_current(step)]
 
     def step(self, step_id: str) -> PlannedStep | None:
         """Return the step of that id, if it belongs to this attempt."""
         step = self._hive.journal.view(lambda state: state.step(step_id))
         if step is None or step.task != self.task.id or not self._is_current(step):
             return None
-        return PlannedStep(step, self._todo(step))
+        return PlannedStep.of(step, self.task)
 
     def _is_current(self, step: Step) -> bool:
         """Check whether a step belongs to this attempt. Steps that a person or another tool added do as well."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
-
-    def _todo(self, step: Step) -> TaskStep:
-        index = step.meta.get("given")
-        if isinstance(index, int) and index < len(self.task.steps):
-            return self.task.steps[index]
-        return TaskStep(step.title, step.meta.get("kind"), step.meta.get("argument"), step.success_criteria, step.tests)
-
-    def trusts_its_commands(self, step: PlannedStep) -> bool:
-        """Return True for a `run:` step that a person wrote: only commands in a person's task run without permission."""
-        return self.task.maker == HUMAN and isinstance(step.step.meta.get("given"), int)
 
     def unblock(self, by: str) -> None:
         """Unblock the steps whose question to a person was answered."""
@@ -351,24 +345,27 @@ class TaskRun:
     def begin_command(self, step: PlannedStep) -> Receipt | None:
         """Record that the command of a `once: true` step is about to run; returns its receipt if it has run already.
 
-        Raises UserError if it was interrupted earlier: then its effect is unknown.
+        If it was interrupted earlier, its effect is unknown: then fails the task, and raises UserError.
         """
         if not step.todo.once:
             return None
-        earlier_receipt = next(
-            (receipt for receipt in reversed(step.step.command_receipts) if receipt.text == step.command), None
-        )
-        if earlier_receipt is not None:
-            return earlier_receipt
-        begun_ids = self._record.get("once") or []
-        if step.id in begun_ids:
+        if step.last_run is None:
+            try:
+                self._check_interruption(step)
+            except UserError as error:
+                self.fail(str(error))
+                raise
+            self.keep("once", [*(self._record.get("once") or []), step.id])
+        return step.last_run
+
+    def _check_interruption(self, step: PlannedStep) -> None:
+        """Raise UserError if the command of a `once: true` step was begun, and nobody knows whether it ran to its end."""
+        if step.todo.once and step.last_run is None and step.id in (self._record.get("once") or []):
             raise UserError(
                 f"the command of step {step.step.position} may run only once, and was interrupted: "
                 "it is unknown whether it took effect",
                 remedy="check it yourself, then retry the task or do the rest by hand",
             )
-        self.keep("once", [*begun_ids, step.id])
-        return None
 
     # Findings
 

@@ -31,7 +31,9 @@ class Tasks:
     """The tasks of one hive. The folder of a task is its state: inbox, active, done or failed.
 
     `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed tasks. `endings` ends tasks.
-    `listing` reads them. `schedule` adds recurring tasks. `outbox` holds notices for people.
+    `listing` reads them. `schedule` adds recurring tasks. `outbox` holds notices for people. The methods `add`, `get`,
+    `list`, `wait`, `say`, `retry`, `cancel`, `claim`, `mine`, `release`, `finish` and `fail` are set on the object: read
+    `help(hive.tasks.add)` and so on.
 
     `agents` returns the roles of the hive's agents by name. `max_bytes` limits a task's text. Where the file system
     cannot tell who has a file open, a drop must be unchanged for `settle_ms` before it is claimed. For `grace_s`

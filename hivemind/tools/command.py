@@ -78,7 +78,8 @@ def _continuation(path: str) -> ContinuationCall:
 @tool(text=_result_text, continuation=lambda result: as_call("read_file", path=result["output_path"]))
 def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     """Run a program that you are allowed to run, or (without `command`) the command of the step in focus. Returns exit status
-    and output, also after a failure. The whole output is kept in a file, the receipt with the step."""
+    and output, also after a failure. The output is kept in a file (without the middle of a very long one), the receipt with
+    the step."""
     work = session.work
     step = session.step(arguments.step) if arguments.step or session.focus.step else None
     command, timeout_s, author = _permitted_command(session, step, arguments)
@@ -96,6 +97,8 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         raise ToolProblem(f"the command was stopped: {result.stop_reason}")
     if result.was_lost and result.stop_reason is None:
         work.count_crash()
+        if step is not None and command_line == step.command:
+            work.begin_command(step)  # fails the task if it may run only once
         remedy = (
             f"check whether the command took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
         )
@@ -213,10 +216,10 @@ def _permitted_command(
     """Return the command to run, its time limit in seconds, and its author. The command of a person's step runs unchanged. Any
     other command must start with a program from the agent's `commands:`, unless the agent's file allows a shell."""
     command, timeout_s = arguments.command, arguments.timeout_s
-    if step is not None and step.todo.kind == "run" and command is None:
+    if step is not None and step.todo.kind == "run" and command in (None, step.command, step.todo.argument):
         command = step.todo.argument
         timeout_s = min((seconds for seconds in (timeout_s, step.todo.timeout) if seconds is not None), default=None)
-        if session.work.trusts_its_commands(step):
+        if step.is_from_person:
             return step.todo.argument, timeout_s, HUMAN
     if command is None:
         raise ToolProblem("there is no command: pass one, or use a step with a command")

@@ -14,6 +14,7 @@ from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.mail import Message
+from hivemind.outcome import ENDED
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
@@ -85,8 +86,17 @@ class Session:
         """The task in focus. Raises UserError if no task is in focus."""
         if self.focus.work is None:
             focus_note = "there is none" if self.focus.message is None else "a message is in focus"
-            raise UserError(f"this needs a task in focus, and {focus_note}")
+            raise UserError(f"this needs a task in focus, and {focus_note}{self._last_end()}")
         return self.focus.work
+
+    def _last_end(self) -> str:
+        """Return how a member's last task ended, for a client that lost the answer of finish_task, or ""."""
+        if self.member_tasks is None:
+            return ""
+        tasks = (task for state in ENDED for task in self.hive.tasks.list(state, limit=100))
+        last = max((task for task in tasks if task.owner == self.agent), key=lambda task: task.since, default=None)
+        relative = self.hive.layout.relative
+        return "" if last is None else f"; your last task, {last.id}, is {last.state} ({relative(last.path)})"
 
     @property
     def traceparent(self) -> str | None:
@@ -153,7 +163,9 @@ class Session:
         if lease is None or lease.holder_agent_id != self.agent:
             scope = "that you have leased" if self.focus.work is None else f"of task {self.focus.work.task.id}"
             message = (
-                "no step is named, and none is in focus" if target_id is None else f"{target_id!r} is no step {scope}"
+                f"no step is named, and none is in focus{self._last_end()}"
+                if target_id is None
+                else f"{target_id!r} is no step {scope}"
             )
             raise UserError(message, remedy="claim_step leases a step of another task")
         leased_step = self.hive.steps.get(lease.step_id)

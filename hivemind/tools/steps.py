@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from hivemind.coordination import Receipt
+from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.presence.identity import lease_step
 from hivemind.taskrun.planned_step import PlannedStep
@@ -142,17 +144,7 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     `evidence`."""
     step = session.step(arguments.step)
     authority = session.step_authority(step)
-    command_receipts = [receipt for receipt in step.step.command_receipts if receipt.text == step.command]
-    if (
-        command_receipts
-        and command_receipts[-1].is_counterevidence
-        and session.owns(step)
-        and session.work.trusts_its_commands(step)
-    ):
-        raise ToolProblem(
-            f"the command of step {step.id} ended with status {command_receipts[-1].exit_status}",
-            remedy="fix the cause and run the command again with run_command, or give up with fail_task",
-        )
+    _check_command(session, step)
     receipts = _receipts(session, step, arguments.evidence)
     updated_step = session.hive.steps.done(
         step.id, evidence=receipts, confirm=step.step.missing_checkpoints(), **authority
@@ -160,6 +152,21 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     if session.owns(step):
         session.work.lease = None  # closing the step has ended it
     return {"step": step.id, "status": updated_step.status, "warnings": list(updated_step.warnings)}
+
+
+def _check_command(session: Session, step: PlannedStep) -> None:
+    """Check that the command of a `run:` step that a person wrote has succeeded, also in another agent's task. Only a person
+    may close the step without."""
+    if not session.owns(step) and session.agent != HUMAN:
+        with suppress(UserError):  # steps need no task
+            step = PlannedStep.of(step.step, session.hive.tasks.get(step.step.task))
+    if not step.is_from_person or step.command is None or (step.last_run and not step.last_run.is_counterevidence):
+        return
+    outcome = f"ended with status {step.last_run.exit_status}" if step.last_run else "has not run to its end"
+    raise ToolProblem(
+        f"the command of step {step.id} {outcome}",
+        remedy=f"run_command with step={step.id} and without a command runs it; or give up with block_step or fail_task",
+    )
 
 
 @tool()

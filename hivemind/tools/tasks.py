@@ -11,6 +11,7 @@ from pydantic import Field
 from hivemind.lessons.choice import choose, count_shown, lesson_line
 from hivemind.masking import mask, mask_values
 from hivemind.outcome import ENDED
+from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskSummary
 from hivemind.tools.excerpt import as_lines
@@ -158,17 +159,17 @@ def resume(session: Session, arguments: Resume) -> dict[str, Any]:
         answer: dict[str, Any] = {"capsule": capsule(hive, session.agent, task, arguments.step)}
     else:
         answer = {**view_of(hive, session.agent, task, arguments.step, view, arguments.max_chars)}
-    return restrict_calls(answer, session.tools)
+    return restrict_calls(hive, answer, session.tools)
 
 
 @tool(is_read_only=True)
 def signals(session: Session, arguments: Signals) -> dict[str, Any]:
     """See remarks about a task: contradictions, weak evidence, stuck work, each with a call that helps."""
     task = arguments.task or (session.focus.work.task.id if session.focus.work is not None else None)
-    return restrict_calls({"signals": signals_of(session.hive, session.agent, task)}, session.tools)
+    return restrict_calls(session.hive, {"signals": signals_of(session.hive, session.agent, task)}, session.tools)
 
 
-def restrict_calls(view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:
+def restrict_calls(hive: Parts, view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:
     """Replace proposed calls of tools that the reader does not have by None, and remove the Python form of all calls."""
     next_calls = view.get("capsule", {}).get("next", {})
     calls = [(next_calls, name) for name in next_calls if next_calls[name] is not None]
@@ -176,7 +177,7 @@ def restrict_calls(view: dict[str, Any], tools: Container[str]) -> dict[str, Any
     for holder, name in calls:
         call = holder[name]
         if call["tool"] == "list_files":  # the view means "begin work": a member claims a task
-            call = {"tool": "claim_task", "arguments": {}}
+            call = {"tool": "claim_task" if hive.tasks.listing.counts()["inbox"] else "check_mailbox", "arguments": {}}
         call.pop("call", None)
         holder[name] = call if call["tool"] in tools else None
     return view

@@ -43,7 +43,7 @@ OTHER_NAMES = {
     "paths": ("path", "patterns"),
     "pattern": ("query", "regex"),
     "query": ("question", "text"),
-    "question": ("text",),
+    "question": ("query", "text"),
     "reason": ("message", "text"),
     "result": ("answer", "text"),
     "step": ("step_id",),

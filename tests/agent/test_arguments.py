@@ -28,6 +28,7 @@ def refusal(tool: str, **arguments: object) -> str:
     [
         ("write_file", {"file_path": "a.md", "content": "x"}, {"path": "a.md", "text": "x"}),
         ("edit_file", {"path": "a", "old_string": "x", "new_string": "y"}, {"path": "a", "old": "x", "new": "y"}),
+        ("recall", {"query": "oak"}, {"question": "oak"}),
         ("remember", {"text": "oak"}, {"content": "oak"}),
         ("search_files", {"regex": "oak"}, {"pattern": "oak"}),
         ("claim_step", {"step_id": "t.s1"}, {"step": "t.s1"}),

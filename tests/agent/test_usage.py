@@ -178,6 +178,30 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize("absurd", ["prompt_tokens", "completion_tokens"])
+def test_a_count_that_no_request_can_have_had_is_replaced_by_an_estimate_and_said(tmp_path, caplog, absurd):
+    pytest.importorskip("openai")
+    pytest.importorskip("pydantic_ai")
+    from hivemind.agent.metering import MeteredMind
+    from hivemind.minds import open_mind
+    from tests.minds.server import model_server
+
+    def answer(request):
+        completion = json.loads(request.completion("well", None))
+        completion["usage"][absurd] = 10**12
+        request.send(200, json.dumps(completion))
+
+    with model_server(answer) as server:
+        mind = open_mind({"openai-compatible": {"url": server.url, "model": "played", "max_output": 100}})
+        usages = MeteredMind(mind, budget_of(tmp_path, day={"tokens": 10_000}), len)
+        try:
+            usages.mind_for(None, None).complete("hello")
+        finally:
+            usages.close()
+    assert 0 < usages.total.tokens < 1_000
+    assert "estimated instead" in caplog.text
+
+
 REQUEST = {"request": "a", "cause": "turn", "reserved": {"tokens": 500, "money": 0.5}}
 USAGE = {"tokens_in": 100, "tokens_out": 20, "money": 0.1, "unpriced": 20}
 ANSWER = {"role": "assistant", "request": "a", "usage": USAGE, "at": "2026-11-22T12:00:00+00:00"}
@@ -240,3 +264,11 @@ def test_the_time_that_is_told_is_that_of_the_turns_with_their_commands_and_with
     [command] = [one for one in turns if one.calls[0]["tool"] == "run_command"]
     assert command.seconds is not None
     assert command.seconds >= 1
+
+
+def test_what_a_mind_does_not_report_of_its_answer_is_counted(crew: Crew) -> None:
+    crew.drop("x\n")
+    agent = crew.start(lambda turn: Thought("Saw the keel.", (ToolCall("finish_task"),), Usage(tokens_in=7)))
+    until_idle(agent)
+    assert agent.metered_mind.total.tokens_in == 7
+    assert agent.metered_mind.total.tokens_out > 5

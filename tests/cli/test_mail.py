@@ -258,3 +258,11 @@ def test_attachments_are_saved_whatever_their_names(run: Command, hive: Path, tm
         [*map(str, range(len(names))), "half"]
     )
     assert all(path.name.isprintable() for path in (tmp_path / "to").iterdir())
+
+
+def test_the_list_of_a_mailbox_counts_the_letters_that_were_set_aside(run: Command, hive: Path) -> None:
+    (hive / "mailboxes/analyst/.Dead/cur").mkdir(parents=True)
+    assert run("mail", "list", "analyst").out == "No mail in analyst/inbox.\n"
+    (hive / "mailboxes/analyst/.Dead/cur/1700000000.M1P1.host:2,").write_text("From: human\n\nx\n")
+    said = run("mail", "list", "analyst").out
+    assert "1 not readable or not answered: hivemind mail list analyst --folder dead" in said

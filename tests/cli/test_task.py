@@ -34,6 +34,24 @@ def test_a_deadline_that_is_over_is_said(run: Command, hive: Path) -> None:
     assert "first: its deadline is over (2020-01-01)" in ended.err
 
 
+def test_waiting_for_tasks_ends_by_how_they_end(run: Command, hive: Path) -> None:
+    for name in ("keel", "mast"):
+        run("task", "add", "--id", name, "Build it")
+    late = run("task", "wait", "keel", "--timeout", "1")
+    assert (late.status, "is not over after 1 s" in late.err) == (2, True)
+    assert run("task", "wait", "yacht").status == 2
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hivemind", "--hive", str(hive), "task", "wait", "keel", "mast"], stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    tasks = Hive.open(hive).tasks
+    tasks.finish(tasks.claims.claim_one("ada", "keel", "analyst", 1), "# Built")
+    run("task", "cancel", "mast")
+    assert process.communicate(timeout=60)[0] == "keel is done: tasks/done/keel\nmast is failed: tasks/failed/mast\n"
+    assert process.returncode == 1
+    assert run("task", "wait", "keel").status == 0
+
+
 def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path) -> None:
     (tmp_path / "figures.csv").write_text("a,b\n")
     run("task", "add", "First", "--id", "first")

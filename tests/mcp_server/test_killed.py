@@ -81,6 +81,19 @@ def test_a_task_goes_on_from_where_the_server_was_killed(hive, point, at):
     assert [kinds.count(kind) for kind in ("task.claimed", "step.added", "step.done", "task.done")] == [1, 1, 2, 1]
 
 
+def test_a_client_that_lost_the_answer_learns_how_its_task_ended_and_that_none_waits(hive):
+    hive.run("task", "add", "--id", "boat", "Build a boat")
+    use(hive, *CALLS)
+    again = member(hive)
+    for tool, arguments in (("finish_task", {}), ("finish_step", {}), ("run_command", {"command": ["true"]})):
+        with pytest.raises(HivemindError, match=r"your last task, boat, is done \(tasks/done/boat\)"):
+            again.call(tool, arguments)
+    assert again.call("resume", {})["capsule"]["next"]["primary"]["tool"] == "check_mailbox"
+    hive.run("task", "add", "Rig it")
+    assert again.call("resume", {})["capsule"]["next"]["primary"]["tool"] == "claim_task"
+    again.close()
+
+
 @pytest.mark.parametrize("harm", [os.unlink, lambda path: os.truncate(path, 0)], ids=["no log", "an empty log"])
 def test_steps_whose_nodes_a_power_cut_took_are_in_the_graph_again(hive, harm):
     """Found by tests/faults: the journal had the plan, the graph's log was not synced yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,8 @@ def test_what_is_no_answer_says_so():
         CommandMind(["echo", "hello"]).think(turn(), [])
     with pytest.raises(MindError, match="did not print JSON"):
         CommandMind([sys.executable, "-c", "print('[' * 100_000)"]).think(turn(), [])
+    with pytest.raises(MindError, match=r"JSON but 'thinking x{31}' .*: standard output is for one object"):
+        CommandMind(["echo", "thinking " + "x" * 200]).think(turn(), [])
     with pytest.raises(MindError, match="half a character"):
         CommandMind(["printf", r'{"text": "\\ud800"}']).think(turn(), [])
     with pytest.raises(MindError, match="64 deep"):
@@ -66,6 +69,23 @@ def test_what_is_no_answer_says_so():
         CommandMind(["sh", "-c", "echo why >&2; exit 3"]).think(turn(), [])
     with pytest.raises(MindUnavailable, match="did not answer"):
         CommandMind(["sleep", "1000"], timeout_s=0.2).think(turn(), [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (
+            {"usage": {"input": "many"}},
+            "'usage' has the unknown key 'input'; its keys are tokens_in, tokens_out, money",
+        ),
+        ({"usage": {"tokens_in": "many"}}, "tokens_in is 'many'"),
+        ({"thoughts": "…"}, "the answer has the unknown key 'thoughts'"),
+        ({"calls": [{"tool": "note", "args": {}}]}, "a call of note without 'arguments' has the unknown key 'args'"),
+    ],
+)
+def test_a_key_that_is_not_of_the_format_is_named(answer: dict[str, object], problem: str):
+    with pytest.raises(MindError, match=re.escape(problem)):
+        CommandMind(["echo", json.dumps(answer)]).think(turn(), [])
 
 
 def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp_path: Path):
