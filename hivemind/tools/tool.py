@@ -155,7 +155,7 @@ class Tool:
         name = ".".join(map(str, detail["loc"])) or "arguments"
         if detail["type"] == "extra_forbidden":
             return f"{name}: {key_hint(detail['loc'], self.arguments, 'arguments')}"
-        return f"{name}: {problem_of(detail)}"
+        return f"{name}{'' if detail['type'] == 'missing' else ':'} {problem_of(detail)}"
 
 
 def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
