@@ -24,7 +24,7 @@ class Machine:
     disk: str
 
     @classmethod
-    def this(cls, folder: Path) -> Machine:
+    def detect(cls, folder: Path) -> Machine:
         """The machine that runs this; `folder` is where the measuring writes."""
         return cls(
             name=re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-") or "machine",
@@ -51,11 +51,11 @@ def _processor() -> str:
 
 def _file_system(folder: Path) -> str:
     """The type of the file system that `folder` lies on."""
-    where = os.path.realpath(folder)
+    real_path = os.path.realpath(folder)
     best = ("", "unknown")
     for line in Path("/proc/self/mounts").read_text().splitlines():
         point, kind = line.split()[1:3]
-        inside = where == point or where.startswith(point.rstrip("/") + "/")
+        inside = real_path == point or real_path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best[0]):
             best = (point, kind)
     return best[1]

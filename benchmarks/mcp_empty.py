@@ -21,10 +21,10 @@ def empty() -> Server[Any]:
     async def call(_: Any, __: types.CallToolRequestParams) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(type="text", text="{}")])
 
-    async def listed(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool(name="nothing", input_schema={"type": "object"})])
 
-    return Server("empty", on_call_tool=call, on_list_tools=listed)
+    return Server("empty", on_call_tool=call, on_list_tools=list_tools)
 
 
 async def _over_stdio() -> None:

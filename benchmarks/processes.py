@@ -28,24 +28,24 @@ def at_once(prepare: Callable[[int], Callable[[], T]], processes: int = 1) -> li
     """
     start = _fork.Barrier(processes)
 
-    def work(number: int, told: Connection) -> None:
+    def work(number: int, connection: Connection) -> None:
         try:
             prepared = prepare(number)
         except BaseException:
             start.abort()  # the others wait for this one
             raise
         start.wait(300)
-        told.send(prepared())
+        connection.send(prepared())
 
     workers = []
     for number in range(processes):
-        here, there = _fork.Pipe(duplex=False)
-        worker = _fork.Process(target=work, args=(number, there))
+        reader, writer = _fork.Pipe(duplex=False)
+        worker = _fork.Process(target=work, args=(number, writer))
         worker.start()
-        there.close()
-        workers.append((worker, here))
+        writer.close()
+        workers.append((worker, reader))
     try:
-        return [here.recv() for _, here in workers]
+        return [reader.recv() for _, reader in workers]
     except EOFError:
         raise RuntimeError(f"one of {processes} processes failed; what it said is above") from None
     finally:
@@ -55,19 +55,19 @@ def at_once(prepare: Callable[[int], Callable[[], T]], processes: int = 1) -> li
 
 def children(pid: int) -> list[int]:
     """The processes whose parent is `pid`; none if it has ended."""
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):  # it has ended meanwhile
         for thread in (_PROC / str(pid) / "task").iterdir():
-            found += map(int, (thread / "children").read_text().split())
-    return found
+            pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def family(pid: int) -> list[int]:
     """A process, its children, theirs, and so on."""
-    found = [pid]
-    for one in found:
-        found += children(one)
-    return found
+    pids = [pid]
+    for parent in pids:
+        pids += children(parent)
+    return pids
 
 
 def share_mb(pid: int) -> float:

@@ -74,14 +74,14 @@ def run(topic: Topic, *, quick: bool, folder: Path) -> Outcome:
         return Outcome(topic, (), limit, f"not done after {limit:,} seconds, and stopped")
     seconds = time.monotonic() - began
     if done.returncode != 0 or not answer.exists():
-        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        return Outcome(topic, (), seconds, "\n    ".join((f"ended with status {done.returncode}:", "", *said[-40:])))
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        return Outcome(topic, (), seconds, "\n    ".join((f"ended with status {done.returncode}:", "", *lines[-40:])))
     return Outcome(topic, tuple(Row(**fields) for fields in json.loads(answer.read_text())), seconds)
 
 
-def _first(folder: Path, others: str | None) -> str:
+def _first(folder: Path, search_path: str | None) -> str:
     """A search path for modules that begins with `folder`: what is measured is this tree, not what is installed."""
-    return str(folder) if not others else f"{folder}{os.pathsep}{others}"
+    return str(folder) if not search_path else f"{folder}{os.pathsep}{search_path}"
 
 
 def main(arguments: Iterable[str]) -> None:
