@@ -58,7 +58,7 @@ def _measure(topics: Sequence[Topic], quick: bool, folder: Path) -> Report:
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(
         machine.cores if quick else 1
-    ) as several:  # a quick run shows that it runs, and measures nothing
+    ) as several:  # a quick run checks that topics run; its figures are worthless
         for outcome in several.map(lambda topic: run(topic, quick=quick, folder=folder / topic.name), topics):
             outcomes.append(outcome)
             loads.append(load())
@@ -70,7 +70,7 @@ def _measure(topics: Sequence[Topic], quick: bool, folder: Path) -> Report:
 
 
 def _write(report: Report, path: Path) -> None:
-    """Write a report and its picture; say where they are, or why there is no picture."""
+    """Write a report and its picture; print their paths, or why the picture is missing."""
     report.write(path)
     _say(f"{path}.md")
     try:

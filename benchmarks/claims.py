@@ -1,8 +1,8 @@
-"""Claiming tasks: the claim itself, however many wait and however many claim; and a whole empty task.
+"""Claiming tasks: claims by queue length and number of processes, and a whole empty task.
 
 Run as `python -m benchmarks.claims [--quick]`. Floors and rivals are measured in the same run, on the same file system,
 each case in a fresh folder (creating files is ten times slower where thousands were just unlinked). huey is measured
-beside them if it is installed; it is no dependency.
+too if it is installed; it is not a dependency.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _claims(root: Path, count: int, durable: bool, rounds: int) -> list[Row]:
     rows = []
     for processes in (1, 4, 8):
         best = dict.fromkeys(rivals, (0.0, 0.0))
-        for at in range(rounds):  # interleaved, so that another's load falls on all alike
+        for at in range(rounds):  # interleaved: another program's load falls on all alike
             for name, (make, claimant) in rivals.items():
                 folder = make(root / f"{kind}-{name}-{processes}-{at}", count)
                 best[name] = max(best[name], _race(folder, claimant, processes, count))
@@ -210,7 +210,7 @@ def run(quick: bool = False) -> list[Row]:
     """The rows; about four minutes, with `quick` about half a minute."""
     root = Path(tempfile.mkdtemp(prefix="hivemind-claims-"))
     try:
-        # Relaxed, 2,000 are claimed in a tenth of a second: a few slices of the system's, which say nothing of shares.
+        # Relaxed, 2,000 are claimed in a tenth of a second: a few slices of the scheduler, too few to compare shares.
         count, rounds = (10_000, 1) if quick else (20_000, 2)
         rows = _claims(root, count, durable=False, rounds=rounds)
         rows += _claims(root, count // 10, durable=True, rounds=rounds)

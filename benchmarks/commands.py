@@ -1,7 +1,7 @@
-"""What a person waits for at the command line, and a client at the door: start times, the first answer, a full inbox.
+"""Waiting times at the command line and of an MCP client: start times, the first answer, a full inbox.
 
-Run as `python -m benchmarks.commands [--quick]`. Every command is a process of its own, as a person starts it, in turn with
-one that only imports what any such program needs.
+Run as `python -m benchmarks.commands [--quick]`. Every command is a separate process, as a person starts it, in turn with
+a process that only imports what any program of this kind needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _new(agent: str = "role: worker\n") -> Layout:
 
 
 def _python(root: Path, *arguments: str) -> tuple[float, float]:
-    """(seconds until it has ended, those of its processor) of a Python."""
+    """Run a Python; return its seconds on the clock and of the processor."""
     before, began = os.times(), time.perf_counter()
     command = [sys.executable, *arguments]
     subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
@@ -112,7 +112,7 @@ def _door(rounds: int) -> Iterator[Row]:
 
 
 def _first_answers(*words: str) -> tuple[float, float]:
-    """Seconds from the start of a server until it has answered `initialize`, and until it has told its tools."""
+    """Return the seconds from the start of a server to its answers to `initialize` and `tools/list`."""
     began, took = time.perf_counter(), []
     with subprocess.Popen(
         [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -1,6 +1,6 @@
 """Document memory: `python -m benchmarks.documents [--quick] [PART…]`.
 
-Beside each figure stands what plain SQLite takes for the rows alone (same file system, same fsync, same run: no hash, no
+Each baseline is plain SQLite storing the rows alone (same file system, same fsync, same run: no hash, no
 token count, no full text, no history), or what the browser implementation on sql.js published (in memory, no fsync).
 """
 
@@ -38,7 +38,7 @@ def milliseconds(work: Callable[[], object], repeats: int = 5) -> float:
 
 
 def side_by_side(count: int, measured: Callable[[int], object], floor: Callable[[int], object]) -> tuple[float, float]:
-    """How often a second each of the two can be done, taking turns: what else the disk does falls on both."""
+    """Return both rates per second, measured in turns: other load on the disk falls on both."""
     took = [0.0, 0.0]
     for number in range(count):
         for at, work in enumerate((measured, floor)):
@@ -49,7 +49,7 @@ def side_by_side(count: int, measured: Callable[[int], object], floor: Callable[
 
 
 class Plain:
-    """The rows of a tree in SQLite and nothing else."""
+    """The rows of a tree in SQLite, without anything else."""
 
     def __init__(self, path: Path, durable: bool) -> None:
         self.sql = sqlite3.connect(path, isolation_level=None)
@@ -156,7 +156,7 @@ def reading(folder: Path, sections: int) -> list[Row]:
 
 
 def siblings(folder: Path, size: int) -> list[Row]:
-    """The cost of one more beside 10 and beside many siblings."""
+    """The cost of one more node among 10 and among many siblings."""
     docmem = Docmem(folder / "siblings.db", durable=False)
     rates: dict[tuple[str, int], float] = {}
     for count in (10, size):
@@ -295,11 +295,11 @@ OF_A_MILLION = {
     "copy": "docmem.copy_append_child(root, docmem.create_root().id)",
     "delete": "docmem.delete(root)",
 }
-"""What is done with all of it, each in a process of its own, so that its memory can be measured."""
+"""Operations on the whole tree, each in a separate process to measure its memory."""
 
 
 def process_rows(folder: Path, root: str, operation: str, size: str) -> list[Row]:
-    """How long it takes, and the largest size of the process while it does, beyond what it was before, in MB."""
+    """Return the time of an operation, and by how many MB its process grew at most."""
     program = (
         "import sys, time; from hivemind.documents import Docmem\n"
         "def most(): return int(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]) / 1024\n"
@@ -317,7 +317,7 @@ def process_rows(folder: Path, root: str, operation: str, size: str) -> list[Row
 
 
 def first_minute(folder: Path, files: int) -> list[Row]:
-    """Questions asked while nothing is embedded yet, beside the same with all embedded: processor time of the model."""
+    """Compare questions before any passage is embedded with the same after all are: processor time of the model."""
     if not is_installed():
         return []
     layout = Layout.at(folder / "hive")

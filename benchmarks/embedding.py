@@ -1,6 +1,6 @@
 """The index of vectors: `python -m benchmarks.embedding [--quick]`.
 
-`Vectors` over a database, beside a bare matrix product, and sqlite-vec and usearch where they are installed; all are
+`Vectors` over a database, compared with a bare matrix product, and sqlite-vec and usearch where installed; all are
 asked in turns, query by query. Two kinds of vectors: "clustered" lie round 200 centres, far from each other; "loose" have
 a few dozen directions that matter, as embeddings of texts do, and no clusters: there the signs tell rows apart worst.
 """
@@ -78,7 +78,7 @@ def usearch(points: Points) -> Callable[[Any], object] | None:
 
 
 def searching(folder: Path, kind: str, count: int) -> list[Row]:
-    """How long a search takes, and how much of what an exact one finds it finds."""
+    """Measure the time of a search, and its recall of an exact search."""
     points = Points(kind, count)
     sql, index = filled(folder / "index.db", points), VectorTable()
     load = seconds(lambda: index.nearest(sql, MODEL, points.queries[0].tobytes(), TOP))
@@ -95,7 +95,7 @@ def searching(folder: Path, kind: str, count: int) -> list[Row]:
     times: dict[str, list[float]] = {name: [] for name in searches}
     recalled = 0
     for search in searches.values():
-        search(points.queries[0])  # what is opened, mapped and loaded at the first use
+        search(points.queries[0])  # opens, maps and loads at the first use
     for query in points.queries:
         for name, search in searches.items():
             times[name].append(1_000 * seconds(lambda search=search, query=query: search(query)))  # type: ignore[misc]
@@ -114,7 +114,7 @@ def searching(folder: Path, kind: str, count: int) -> list[Row]:
 
 
 def memory(folder: Path, count: int, agents: int) -> list[Row]:
-    """What a process holds that searches, beside so many others that do: its proportional share, over what it had."""
+    """Measure the proportional memory share of one of many searching processes."""
     points = Points("clustered", count)
     filled(folder / "index.db", points).close()
     query, points.vectors = points.queries[0].tobytes(), points.vectors[:0]
@@ -143,7 +143,7 @@ def memory(folder: Path, count: int, agents: int) -> list[Row]:
 
 
 def _search_and_wait(path: Path, query: bytes, ready_writer: int, end_reader: int) -> None:
-    """The life of a forked process: it searches, says so, and stays until it has been looked at."""
+    """Search in a forked process, report it, and wait until its memory was measured."""
     try:
         hits = VectorTable().nearest(sqlite3.connect(path), MODEL, query, TOP)
         os.write(ready_writer, b"1" if len(hits) == TOP else b"0")
@@ -167,7 +167,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
 
 
 def model(texts: int) -> list[Row]:
-    """What making the vectors of so many texts costs, in a process of its own."""
+    """Measure embedding this many texts, in a separate process."""
     if not is_installed():
         return []
     command = [sys.executable, "-c", _MODEL, str(texts)]

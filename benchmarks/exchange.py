@@ -1,9 +1,9 @@
-"""Linked hives: `python -m benchmarks.exchange [--quick]`: what a task, a letter and an event across hives cost.
+"""Linked hives: `python -m benchmarks.exchange [--quick]`: the cost of a task, a letter and an event across hives.
 
-Hives and server are on this machine, the hives relaxed. For the costs they have no agents: what is measured is the carrying.
-Then 1, 2 and 4 swarms say how much gets done in a second here, where they share the processor. Processor
-time is told of both hives together and of the server, so that it can be added up for other numbers of hives.
-Procrastinate's jobs on the same server stand beside it: a queue in
+Hives and server are on this machine, the hives relaxed. The cost rows run without agents and measure the transport alone.
+Then 1, 2 and 4 swarms, which share the processor, show the throughput. Processor
+time is listed for both hives together and for the server, to be added up for other numbers of hives.
+The baseline is procrastinate on the same server: a queue in
 PostgreSQL that carries a row, where a task here is a folder with a record, a journal and a result.
 """
 
@@ -169,7 +169,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
 
 
 def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | None) -> Iterator[Row]:
-    """What so many linked hives do in a second, each a swarm of one agent that `hivemind up` has started: all tasks are dropped
+    """Measure the throughput of linked hives, each a swarm of one agent that `hivemind up` has started: all tasks are dropped
     in the first and may go anywhere, letters go from the first to each of the others in turn (one hive: to itself)."""
     url, home = server.new_database(), folder / f"swarms-{number}"
     roots = [home / f"hive{at}" for at in range(number)]
@@ -206,7 +206,7 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
 
 
 def _procrastinate(server: Server, count: int) -> Cost | None:
-    """Jobs that do nothing, deferred one by one and worked off by one worker; None where it is not installed."""
+    """Empty jobs, deferred one by one and worked off by one worker; None where it is not installed."""
     if find_spec("procrastinate") is None:
         return None
     procrastinate: Any = __import__("procrastinate")

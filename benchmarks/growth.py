@@ -1,7 +1,7 @@
-"""How things grow: the same act where little lies and where ten and a hundred times as much does.
+"""Growth: the same operation on a small hive and on hives ten and a hundred times as large.
 
 Run as `python -m benchmarks.growth [--quick]`, or `python -m benchmarks.growth PART SIZE…` for other sizes: each figure
-stands beside that at the size before, in seconds of the processor, which a loaded machine measures as well.
+is compared with the size before, in seconds of the processor, which a loaded machine measures as well.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _steps(number: int) -> _Figures:
 
 
 def _apart(measure: Callable[[int], _Figures], number: int) -> _Figures:
-    """The figures of a process of its own, for its memory."""
+    """Return the figures of a fresh process, for its memory."""
     return at_once(lambda _: lambda: measure(number))[0]
 
 

@@ -165,7 +165,7 @@ def _single_task_row(files: int, rounds: int, target: float) -> Row:
 
 
 def _side(app: Path, number: int) -> str:
-    """A commit beside main with one file more."""
+    """Create a commit next to main with one file more."""
     blob = subprocess.run(
         ["git", "-C", app, "hash-object", "-w", "--stdin"], input=b"x\n", capture_output=True, check=True
     ).stdout

@@ -100,7 +100,7 @@ def _bare_append(durable: bool) -> Opener:
 
 
 def _appends(folder: str, number: int) -> Pair:
-    """What a durable claim and its release cannot be faster than with one process: two appends, each flushed."""
+    """Two appends, each flushed: the lower bound of a durable claim and release with one process."""
     file = os.open(f"{folder}/log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     line = b"x" * 90 + b"\n"
 
@@ -152,7 +152,7 @@ def _races(openers: Mapping[str, Opener], processes: int, seconds: float) -> dic
 
 
 def _lease_rows(seconds: float) -> Iterator[Row]:
-    """Beside what else people take leases with, each with and without flushing to the disk, and beside the floor."""
+    """Compare leases with other ways to take them, with and without flushing to the disk, and with the floor."""
     for durable, durability in ((False, "relaxed"), (True, "durable")):
         floors = {"2 × append + fdatasync": _appends} if durable else {"filelock": _filelock, "raw flock": _flock}
         with redis_server(durable=durable) as path:

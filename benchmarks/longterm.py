@@ -1,7 +1,7 @@
 """Long-term memory: `python -m benchmarks.longterm [--quick] [PART…]`.
 
-Embedding is apart: every text has a vector made beforehand, from 200 clusters, as real ones cluster. Beside each figure
-stand LangGraph's stores and sqlite-vec where they are installed, and a bare matrix product, in the same run: the searches
+Embedding is apart: every text has a vector made beforehand, from 200 clusters, as real ones cluster. The baselines
+are LangGraph's stores and sqlite-vec where they are installed, and a bare matrix product, in the same run: the searches
 of all take turns, query by query. This Python's sqlite3 may not load extensions; then pysqlite3 does, where it is installed.
 """
 
@@ -125,7 +125,7 @@ def hivemind_store(place: str | Path, texts: Texts, cpu: ProcessTimes = no_proce
 
 
 def _ready(store: MemoryStore, texts: Texts) -> Callable[..., Any]:
-    """Vectors are there already, packed: what is measured is the store."""
+    """Return packed vectors made beforehand, to measure the store alone."""
     from hivemind.longterm.rows import EntryVectors
 
     packed_vectors = dict(zip(texts.texts, (row.tobytes() for row in texts.vectors), strict=True))
@@ -157,7 +157,7 @@ def _loading() -> ModuleType:
 
 
 def _postgres_store(url: str, index: dict[str, Any]) -> Any:
-    """As its documentation makes one: its tables, and its index of vectors (HNSW)."""
+    """Create a store as its documentation does: its tables, and its index of vectors (HNSW)."""
     module = importlib.import_module("langgraph.store.postgres")
     psycopg = importlib.import_module("psycopg")
     rows = importlib.import_module("psycopg.rows").dict_row
@@ -197,7 +197,7 @@ def sqlite_vec(folder: Path, vectors: Any) -> Callable[[str, Any], object] | Non
     return lambda _, vector: sql.execute(nearest_query, (vector.tobytes(), TOP)).fetchall()
 
 
-# what is measured
+# measurements
 
 
 def searching(folder: Path, count: int) -> list[Row]:
@@ -221,8 +221,8 @@ def searching(folder: Path, count: int) -> list[Row]:
 
 
 def on_server(count: int) -> list[Row]:
-    """The same on a PostgreSQL server, beside LangGraph's store on that server; the processor's time is that of both sides.
-    Beyond 10,000 entries both indexes of vectors are made at the end, and how long the upserts take is not told."""
+    """The same on a PostgreSQL server, against LangGraph's store on that server; processor time counts both sides.
+    Beyond 10,000 entries both vector indexes are created at the end, and upserts are not reported."""
     texts, at_the_end = Texts(count), count > _INDEXED_AT_ONCE
     with Server() as server:
         cpu = _of(server)
@@ -328,7 +328,7 @@ def _in_turns(
 ) -> tuple[dict[str, Took], dict[str, list[Any]]]:
     """The median of each, all asked in turns; and what each found."""
     slow = set()
-    for name, search in searches.items():  # what is opened, loaded and imported at the first use
+    for name, search in searches.items():  # opens, loads and imports at the first use
         if seconds(lambda search=search: search(*texts.queries[0])) > _SLOW_S and name not in MODES:  # type: ignore[misc]
             slow.add(name)
     times: dict[str, list[Took]] = {name: [] for name in searches}
@@ -344,7 +344,7 @@ def _in_turns(
 
 
 def single_puts(folder: Path, count: int) -> list[Row]:
-    """One put at a time, each on the disk before the next; beside the row alone in plain SQLite."""
+    """One put at a time, each on the disk before the next; the baseline is the row alone in plain SQLite."""
     texts = Texts(count)
     store = open_store(folder / "single.db", texts)
     sql = sqlite3.connect(folder / "plain.db", isolation_level=None)
@@ -367,7 +367,7 @@ def single_puts(folder: Path, count: int) -> list[Row]:
 
 
 def memory(folder: Path, count: int, agents: int) -> list[Row]:
-    """What an agent that has searched holds of its own, beside the vectors that it would hold by itself."""
+    """Measure the private memory of an agent that has searched, against holding all vectors itself."""
     texts = Texts(count)
     store, _ = hivemind_store(folder / "memory.db", texts)
     store.search(NAMESPACE, texts.queries[0][0], mode="vector")
@@ -394,7 +394,7 @@ def memory(folder: Path, count: int, agents: int) -> list[Row]:
 
 
 def _grown(path: str, texts: Texts, query: str) -> int:
-    """How many KiB of its own this process holds more after it has opened a store and searched it."""
+    """Return by how many private KiB this process grows over opening a store and searching it."""
     before = _private()
     store = open_store(path, texts)
     store.search(NAMESPACE, query, mode="vector")

@@ -1,4 +1,4 @@
-"""What was measured on: a figure without its machine says little, and a loaded machine measures its load."""
+"""The machine of a run: a figure without its machine says little, and a loaded machine measures its load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Machine", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as far as it matters here. `disk` is the file system below the temporary folder."""
+    """The properties of a machine that matter here. `disk` is the file system below the temporary folder."""
 
     name: str
     processor: str
@@ -38,7 +38,7 @@ class Machine:
 
 
 def load() -> float:
-    """How many processes ran or wanted to, on average over the last minute."""
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]
 
 
@@ -50,7 +50,7 @@ def _processor() -> str:
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that `folder` lies on."""
+    """Return the type of the file system of `folder`."""
     real_path = os.path.realpath(folder)
     best = ("", "unknown")
     for line in Path("/proc/self/mounts").read_text().splitlines():

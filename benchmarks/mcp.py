@@ -1,9 +1,9 @@
-"""MCP: how long a call takes over stdio and HTTP, and what of it the server computes, beside the SDK's own empty call.
+"""MCP: the time of a call over stdio and HTTP, and the server's share, compared with the SDK's own empty call.
 
-Run as `python -m benchmarks.mcp [--quick]`. All servers are processes that run side by side, and are called in turn, some
-calls each, by the official SDK's client, so that a loaded machine loads all of them. A mailbox has twenty messages. Where
-HIVEMIND_RIVAL_MAIL names the Python of an environment with `mcp-agent-mail` in it (any virtual environment of its own:
-its requirements do not go with these), its server is measured in the same run, over HTTP, which is what it speaks.
+Run as `python -m benchmarks.mcp [--quick]`. All servers run at once as processes and are called in turn, some
+calls each, by the official SDK's client: a loaded machine loads all of them. A mailbox has twenty messages. Where
+HIVEMIND_RIVAL_MAIL names the Python of an environment with `mcp-agent-mail` in it (a separate virtual environment:
+its requirements conflict with these), its server is measured in the same run, over HTTP, which is what it speaks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _alone(root: Path, times: int) -> Iterator[Row]:
-    """What a member computes for a call, without the SDK: median processor time of the thread that does it."""
+    """Measure a call without the SDK: median processor time of the thread that handles it."""
     member = Member(Hive.open(root), "claude")
     for tool, arguments in (
         ("resume", {}),
@@ -163,7 +163,7 @@ def _hive(root: Path, durability: str) -> Path:
 
 @contextlib.asynccontextmanager
 async def _served(words: list[str], way: str, root: Path | None) -> AsyncIterator[tuple[Client, int]]:
-    """A client of a server of its own process, with the process's id."""
+    """Start a server process; yield a client of it and the process's id."""
     environment = {**os.environ}
     if way == "stdio":
         more = ["stdio"] if root is None else []
@@ -199,7 +199,7 @@ async def _over_http(address: str, token: str, mode: Any = "auto") -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def _rival(folder: Path) -> AsyncIterator[list[_Call]]:
-    """mcp_agent_mail with its own defaults, in a folder of its own; without a model, which it would ask of the network."""
+    """Serve mcp_agent_mail with its defaults, in a fresh folder; without a model, which it would ask over the network."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,6 +1,6 @@
 """Messages from one process to another: composed, delivered, woken for, headers read (baselines, *Messages*).
 
-Run it with `python -m benchmarks.messages [--quick]`. Every figure stands beside baselines of the same run: Python on
+Run it with `python -m benchmarks.messages [--quick]`. Every figure is compared with baselines of the same run: Python on
 raw inotify; a C program, where there is a compiler (`cc`); Redis, where its server and its Python client are installed.
 Fresh folders are used for each case, and no tree is removed in between.
 """
@@ -39,7 +39,7 @@ def _mail(root: Path, durable: bool) -> Mail:
 
 @contextmanager
 def _child(target: Callable[..., None], *args: object) -> Iterator[Connection]:
-    """A forked process that has said it is ready; the connection tells what it found."""
+    """Fork a process and wait until it is ready; its figures arrive on the connection."""
     connection, child = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=target, args=(child, *args), daemon=True)
     process.start()
@@ -71,7 +71,7 @@ def _receive_mail(pipe: Connection, root: Path, durable: bool, number: int) -> N
 
 
 def _paced(number: int, send: Callable[[int], object], receive: Callable[..., None], *args: object) -> list[float]:
-    """How long each took to be read, in ms: the next one is sent when the last one was."""
+    """Return the delivery time of each message in ms; each is sent after the last was read."""
     send_times: list[int] = []
     with _child(receive, *args, number) as pipe:
         for at in range(number):
@@ -118,7 +118,7 @@ def _receive_raw(pipe: Connection, folder: Path, number: int) -> None:
 
 
 def _latency_of_raw(root: Path, durable: bool, number: int) -> list[float]:
-    """Python on raw inotify, nothing composed and nothing parsed: create, (fsync,) rename, (fsync)."""
+    """Python on raw inotify without composing or parsing: create, (fsync,) rename, (fsync)."""
     for name in ("tmp", "new", "cur"):
         (root / name).mkdir(parents=True)
     content = _BODY.encode()
@@ -166,7 +166,7 @@ def _send_many(pipe: Connection, root: Path, durable: bool, number: int) -> None
 
 
 def _senders(root: Path, durable: bool, number: int, senders: int) -> list[Connection]:
-    """Processes that stand ready to send so many messages together; each says so when it has."""
+    """Start processes that together send this many messages; each reports when it is ready and when it is done."""
     mail = _mail(root, durable)
     for box in ("alice", "bob"):
         mail.ensure(box)

@@ -1,4 +1,4 @@
-"""What a turn costs beside its model's own time: a server on loopback that answers at once, asked in three ways.
+"""The cost of a turn without its model's own time: a server on loopback that answers at once, asked in three ways.
 
 A bare HTTP client sends the very same body; the mind sends it through its client library, its checks and its meter; a
 whole turn of an agent senses, thinks, acts and keeps its conversation, which grows by a turn a round. Wall-clock
@@ -81,7 +81,7 @@ def _agent(root: Path, server: ModelServer) -> Agent:
 
 
 def _asking(mind: Mind, body: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same request through a mind of its own: with the messages and the tools that the agent sent."""
+    """Send the same request through a separate mind: with the messages and the tools that the agent sent."""
     turn = replace(example_turn(), messages=[_message(message) for message in body["messages"]])
     tools = [tool["function"] for tool in body["tools"]]
     return lambda: mind.think(turn, tools)

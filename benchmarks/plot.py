@@ -17,7 +17,7 @@ _DPI = 110
 
 
 class NoPlot(Exception):
-    """matplotlib is not there, or there is nothing to draw."""
+    """matplotlib is missing, or no row can be drawn."""
 
 
 def plot(report: Report, path: Path) -> None:
@@ -88,7 +88,7 @@ def _dress(axes: Any, report: Report, lines: float) -> None:
     axes.figure.text(0.02, 1 - 0.28 / axes.figure.get_figheight(), "How many times as good as its target", fontsize=12,
                      fontweight="bold", color=TEXT)  # fmt: skip
     legend = (
-        f"blue: met, orange: missed; in brackets the target, and what stood beside it in the same run.   "
+        f"blue: met, orange: missed; in brackets the target, and the baseline of the same run.   "
         f"{report.began:%Y-%m-%d}, {machine.processor}, {machine.cores} cores, {machine.disk}, "
         f"load {report.loads[0]:.1f}–{max(report.loads):.1f}"
     )

@@ -1,4 +1,4 @@
-"""What the system says of processes, their memory and their time; waiting for them; work of several at once."""
+"""The memory and processor time of processes; waiting for them; running work in several at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ until = partial(waiting.until, limit_s=300, pause_s=0.01)
 
 
 def at_once(prepare: Callable[[int], Callable[[], T]], processes: int = 1) -> list[T]:
-    """What `prepare(number)()` returns in each of so many processes, which begin together once all have prepared.
+    """Return the results of `prepare(number)()` from each process; all begin together once all have prepared.
 
     Raises RuntimeError if one of them fails or is killed.
     """
@@ -47,16 +47,16 @@ def at_once(prepare: Callable[[int], Callable[[], T]], processes: int = 1) -> li
     try:
         return [reader.recv() for _, reader in workers]
     except EOFError:
-        raise RuntimeError(f"one of {processes} processes failed; what it said is above") from None
+        raise RuntimeError(f"one of {processes} processes failed; its error is above") from None
     finally:
         for worker, _ in workers:
             worker.join()
 
 
 def children(pid: int) -> list[int]:
-    """The processes whose parent is `pid`; none if it has ended."""
+    """Return the child processes of `pid`; none after its end."""
     pids: list[int] = []
-    with suppress(OSError):  # it has ended meanwhile
+    with suppress(OSError):  # it ended meanwhile
         for thread in (_PROC / str(pid) / "task").iterdir():
             pids += map(int, (thread / "children").read_text().split())
     return pids
@@ -83,6 +83,6 @@ def processor_s(pids: Iterable[int]) -> float:
     total = 0
     for pid in pids:
         for thread in (_PROC / str(pid) / "task").iterdir():
-            with suppress(FileNotFoundError):  # it has ended meanwhile
+            with suppress(FileNotFoundError):  # it ended meanwhile
                 total += int((thread / "schedstat").read_text().split()[0])
     return total / 1e9

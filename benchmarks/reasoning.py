@@ -182,7 +182,7 @@ def _memorize(episodes: int) -> ReasoningMemory:
 
 
 def _memory_over(graph: ReasoningGraph, turns: int) -> ReasoningMemory:
-    """A memory whose conversation has the turns that the graph speaks of."""
+    """Return a memory with the turns that the graph refers to."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.json"
         messages = [
@@ -243,7 +243,7 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def _long_task(steps: int) -> Row:
-    """A turn at the end of a long task under a budget of 8,000 tokens, beside one in its second quarter.
+    """A turn at the end of a long task under a budget of 8,000 tokens, against one in its second quarter.
 
     Whole turns of a real agent in this process, durability relaxed, by the extractive mind.
     """
@@ -256,7 +256,7 @@ def _long_task(steps: int) -> Row:
 
 
 def _agent_with(root: Path, steps: int) -> Any:
-    """An agent with one task of that many questions before it, in a hive of its own."""
+    """Create an agent with one task of that many questions, in a fresh hive."""
     from hivemind import Hive
     from hivemind.agent.agent import Agent
     from hivemind.presence.identity import record_start

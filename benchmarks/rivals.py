@@ -1,4 +1,4 @@
-"""What else people use, each in its ordinary form: leases in a SQLite table and by Redis' SET NX, huey's and Celery's tasks."""
+"""Rivals, each in its ordinary form: leases in a SQLite table and by Redis' SET NX, huey's and Celery's tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pair = Callable[[], None]
 
 
 def sqlite_table(durable: bool) -> Callable[[str, int], Pair]:
-    """A lease as a row: claimed where there is none or it has run out, then deleted; two transactions in WAL mode."""
+    """A lease as a row: claimed if there is none or the last expired, then deleted; two transactions in WAL mode."""
 
     def open_pair(folder: str, number: int) -> Pair:
         base = sqlite3.connect(f"{folder}/leases.db", timeout=60, isolation_level=None)
@@ -51,7 +51,7 @@ def sqlite_table(durable: bool) -> Callable[[str, int], Pair]:
 
 
 def redis_set_nx(path: str) -> Callable[[str, int], Pair]:
-    """`SET step holder NX PX 60000`, then `DEL`, over a connection of its own to the server's Unix socket."""
+    """`SET step holder NX PX 60000`, then `DEL`, over a separate connection to the server's Unix socket."""
 
     def open_pair(folder: str, number: int) -> Pair:
         server = socket.socket(socket.AF_UNIX)
@@ -75,7 +75,7 @@ def _command(*words: bytes) -> bytes:
 
 @contextlib.contextmanager
 def redis_server(*, durable: bool) -> Iterator[str | None]:
-    """A Redis server of our own on a Unix socket; gives the socket's path, or None where Redis is not installed."""
+    """Start a Redis server on a Unix socket; yield the socket's path, or None if Redis is not installed."""
     program = shutil.which("redis-server")
     if program is None:
         yield None

@@ -44,18 +44,18 @@ def _give(hive: Hive, tasks: Iterable[int], letters: Iterable[int]) -> None:
 
 
 def _resources(swarm: int, hive: Hive) -> Counter[str]:
-    """What a swarm holds just now."""
+    """Count the resources that a swarm holds now."""
     disk = subprocess.run(["du", "-sk", hive.layout.root], capture_output=True, text=True).stdout.split()[0]
     resources = Counter({"disk, MB": int(disk) / 1024})
     for pid in family(swarm):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it ended meanwhile
             descriptors, threads = os.listdir(f"/proc/{pid}/fd"), os.listdir(f"/proc/{pid}/task")
             resources.update({"memory, MB": share_mb(pid), "descriptors": len(descriptors), "threads": len(threads)})
     return resources
 
 
 def _broken(hive: Hive, tasks: int, letters: int) -> Iterator[tuple[str, int]]:
-    """How often each promise was broken: P1 to P4, P13, P16, P41."""
+    """Count how often each promise was broken: P1 to P4, P13, P16, P41."""
     layout, task_ids = hive.layout, {f"t{at}" for at in range(tasks)}
     ran = Counter(_marks(hive).read_text().split()) if tasks else Counter()
     done_events = Counter(event.payload["task_id"] for event in hive.journal.events() if event.kind == "task.done")
@@ -78,7 +78,7 @@ def _broken(hive: Hive, tasks: int, letters: int) -> Iterator[tuple[str, int]]:
 
 
 def soak(agents: int, tasks: int, letters: int, minutes: int = 0) -> list[Row]:
-    """The rows; what it holds is told on the way, too."""
+    """Return the rows; print the held resources on the way."""
     hive = Hive.open(new_hive(f"replicas: {agents}\nrole: worker\n").root)
     parts, load = minutes or 1, f"{agents} agents, {tasks:,} tasks, {letters:,} letters"
     batches = [(range(at, tasks, parts), range(at, letters, parts)) for at in range(parts)]

@@ -1,7 +1,7 @@
 """The swarm: how fast it starts, how much it holds, what it uses when idle, how many whole tasks it does.
 
 Run as `python -m benchmarks.swarm [--quick]`. Real swarms in fresh hives: `hivemind up` as a person starts it, and for
-the start of a warm parent the same supervisor without the command line around it. Beside each figure stands what Python
+the start of a warm parent the same supervisor without the command line around it. The baselines are what Python
 offers for the same without us, measured in the same run.
 """
 
@@ -78,7 +78,7 @@ def _up(layout: Layout, *, warm: bool = False) -> Iterator[_Swarm]:
 
 
 def _be_up(root: str) -> None:
-    """A swarm whose parent is warm notes the time at which it is told to start the agents."""
+    """Run a swarm with a warm parent; record the time of the order to start the agents."""
     from hivemind.swarm.swarm import run_swarm
 
     order_file = Path(root) / "ordered"
@@ -95,7 +95,7 @@ def _be_up(root: str) -> None:
 
 
 def _plain_start(number: int) -> float:
-    """Seconds until so many interpreters have started and imported what any such program needs."""
+    """Seconds until so many interpreters have started and imported what any program of this kind needs."""
     began = time.perf_counter()
     command = [sys.executable, "-c", f"import {_IMPORTS}"]
     processes = [subprocess.Popen(command) for _ in range(number)]
@@ -229,7 +229,7 @@ input()
 
 
 def _remembering(number: int, entries: int) -> Iterator[Row]:
-    """What agents hold that have all searched a memory by meaning, MiniLM served by the user's embedding process."""
+    """Measure agents that have all searched a memory by meaning, MiniLM served by the user's embedding process."""
     if not is_installed():
         return
     layout = _hive(number, "relaxed")
@@ -280,7 +280,7 @@ def _lone_embedder() -> float:
 
 
 def _drop(layout: Layout, texts: Sequence[str]) -> float:
-    """Drop tasks at once, as a person's program does: written beside, moved in. Gives the time before the first."""
+    """Drop tasks at once, as a person's program does: write them elsewhere, move them in. Return the time before the first."""
     staging = layout.root / "beside"
     staging.mkdir(exist_ok=True)
     for number, text in enumerate(texts):
@@ -293,7 +293,7 @@ def _drop(layout: Layout, texts: Sequence[str]) -> float:
 
 
 def _results(layout: Layout) -> dict[str, float]:
-    """When each result was written."""
+    """Return the write time of each result."""
     times = {}
     for entry in os.scandir(layout.done):
         try:
@@ -315,7 +315,7 @@ def _do(layout: Layout, texts: Sequence[str]) -> float:
 
 
 def _bare(number: int, durable: bool) -> float:
-    """Commands a second that a loop runs which keeps what each printed, and does nothing else."""
+    """Return the commands per second of a bare loop that stores each output."""
     folder = tempfile.mkdtemp()
     began = time.perf_counter()
     for at in range(number):
@@ -333,7 +333,7 @@ def _tasks(durability: str, quick: bool) -> Iterator[Row]:
     alone: dict[str, float] = {}
     number, rounds = (
         (10, 1) if quick else (120, 2)
-    )  # the same for one agent as for four, as questions look at what is over
+    )  # the same for one agent as for four: questions search finished tasks
     for agents in (1, 4):
         layout, some = _hive(agents, durability), f"{agents} agent{'s' if agents > 1 else ''}"
         name = f"tasks of one step (%s), {'durable' if durable else 'relaxed'}, {some}"
@@ -345,7 +345,7 @@ def _tasks(durability: str, quick: bool) -> Iterator[Row]:
         best = dict.fromkeys(rivals, 0.0)
         rates = {"run: true": 0.0, "a question": 0.0}
         with _up(layout):
-            _do(layout, [_RUN % 0, _ASK % 0])  # what is loaded at the first use is loaded now
+            _do(layout, [_RUN % 0, _ASK % 0])  # loads what the first use loads
             for _ in range(rounds):  # interleaved
                 for rival, measure in rivals.items():
                     best[rival] = max(best[rival], measure() or 0)

@@ -208,7 +208,7 @@ def read_run(root: Path, task_id: str, before: Sequence[str]) -> Run:
 
 
 def is_same(item: str, lesson: str) -> bool:
-    """Check that an item of an opening is a lesson, whatever the opening leaves out of it or adds."""
+    """Check that an item of an opening is a lesson, even if the opening shortens or extends it."""
     words, lesson_words = (set(re.findall(r"[\w./-]{2,}", text)) for text in (item, lesson))
     return len(words) >= 4 and len(words & lesson_words) >= 0.7 * min(len(words), len(lesson_words))
 

@@ -1,8 +1,8 @@
 """A played coder: a program that serves as the mind of ann, bo or cy (`mind: {command: [python, coder.py]}`).
 
-It knows nothing but the conversation that it gets: it reads the task, tries the first command that comes to mind, looks
-around when that fails, and tries again. An item of the opening changes that only if the command or path that mends it
-stands in it literally. Each request replays the conversation (`Coder.work` is a generator) up to the next answer.
+It knows only the conversation that it gets: it reads the task, tries the first command that comes to mind, looks
+around when that fails, and tries again. An item of the opening changes that only if it contains the command or path that helps,
+literally. Each request replays the conversation (`Coder.work` is a generator) up to the next answer.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ Rows = list[list[tuple[float, ...]]]
 
 
 def build(kind: type[System], conversations: Sequence[Conversation]) -> Built:
-    """Each conversation in a system of its own."""
+    """Index each conversation in a separate system."""
     systems = []
     for conversation in conversations:
         system = kind()
@@ -60,7 +60,7 @@ def build(kind: type[System], conversations: Sequence[Conversation]) -> Built:
 
 
 def ask(built: Built, every: int, weights: Weights | None = None) -> Rows:
-    """What a system finds for all questions."""
+    """Ask a system all questions; return the measures of its rankings."""
     rows = []
     for conversation, system in built:
         system.store._engine.weights = weights or Weights()
@@ -84,7 +84,7 @@ def _mean(rows: Sequence[tuple[float, ...]], at: int) -> float:
 
 
 def parts(conversations: Sequence[Conversation], built: Built, every: int) -> None:
-    """What each part is worth."""
+    """Print the contribution of each part."""
     for kind, name in ((Words, "BM25"), (Meaning, "MiniLM"), (Fusion, "both, by reciprocal rank")):
         show(f'{name}, "Speaker: text"', ask(build(kind, conversations), every))
     show("**search(), texts alone**", ask(build(Plain, conversations), every))
@@ -95,7 +95,7 @@ def parts(conversations: Sequence[Conversation], built: Built, every: int) -> No
 
 
 def weights(built: Built, every: int) -> None:
-    """What other weights are worth, each alone; and what those are worth, on each conversation, that are the best on the
+    """Print the measures of other weights, each alone; then, on each conversation, of the weights that are best on the
     others: for each weight its value with the highest sum of recall@10 and recall in 2,000 tokens there."""
     usual = ask(built, every)
     trials = {
@@ -119,7 +119,7 @@ def weights(built: Built, every: int) -> None:
 
 
 def on_server(conversations: Sequence[Conversation], built: Built, every: int) -> None:
-    """The same search in a file and on a PostgreSQL server of its own: what differs is how each finds words and vectors."""
+    """Compare the search in a file and on a fresh PostgreSQL server: each finds words and vectors its own way."""
     show("in a file", ask(built, every))
     with Server() as server:
         OnServer.url = server.new_database()
@@ -136,8 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval", description=__doc__)
     parser.add_argument("data", help="locomo10.json, or some of its conversations")
     parser.add_argument("--every", type=int, default=1, help="ask only every Nth question")
-    parser.add_argument("--weights", action="store_true", help="other weights, and those that are chosen on the others")
-    parser.add_argument("--postgresql", action="store_true", help="beside the same on a PostgreSQL server")
+    parser.add_argument("--weights", action="store_true", help="other weights, and the ones chosen on the others")
+    parser.add_argument("--postgresql", action="store_true", help="compare with a PostgreSQL server")
     arguments = parser.parse_args()
     conversations = load(arguments.data)
     print(f"| | {' | '.join(MEASURES)} | recall@10/in 2,000 of each |\n|{'---|' * (len(MEASURES) + 2)}")

@@ -1,4 +1,4 @@
-"""What the store is measured against: its own parts, put together as plainly as one would."""
+"""Baselines of the store: its own parts, combined in the plainest way."""
 
 from __future__ import annotations
 

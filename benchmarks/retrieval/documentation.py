@@ -1,5 +1,5 @@
-"""Questions over public documentation (QUESTIONS.md): how often the first, and one of three, answers; the right file; what is
-refused. The trees are given as a folder with a checkout of each repository under its tree's name; nothing of them is here.
+"""Questions over public documentation (QUESTIONS.md): hit rates at 1 and 3, the right file, and
+refusals. The trees are given as a folder with a checkout of each repository under its tree's name; none is shipped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and the fingerprints of what answers it: (file, how many words, their hash); none where nothing does."""
+    """A question, and the fingerprints of its answers: (file, number of words, their hash); none if unanswerable."""
 
     tree: str
     kind: str
@@ -66,7 +66,7 @@ class Question:
         return any(path == file for file, _, _ in self.answers)
 
     def is_answered_by(self, path: str, text: str) -> bool:
-        """Whether a text from a file (relative as in the questions) has the words that answer."""
+        """Check that a text from a file (relative as in the questions) has the words that answer."""
         if self.source == "questions.jsonl":
             words = re.findall(r"[a-z0-9]+", _TARGET.sub("]", text).lower())
         else:
@@ -228,7 +228,7 @@ def _rank(question: Question, ranking: Sequence[tuple[str, str]]) -> int:
 
 
 def show_answers(trees: Mapping[str, Tree], half_questions: Sequence[Question]) -> None:
-    """Print what the product answers: for each tree and for all, what is right, refused and promised."""
+    """Print the product's answers: for each tree and for all, the shares of right, refused and promised ones."""
     print(
         "\n| answers | right first | within three | refused wrongly | refused | refused or weak | AUROC |"
         " sure, right | of the answerable sure | likely, right | likely or better | weak, right |\n" + "|---" * 12 + "|"
@@ -256,7 +256,7 @@ def show_answers(trees: Mapping[str, Tree], half_questions: Sequence[Question]) 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the product answers to a question: the rank of the first right quote, and the first quote's confidence."""
+    """The product's answer to a question: the rank of the first right quote, and the first quote's confidence."""
 
     is_answerable: bool
     rank: int

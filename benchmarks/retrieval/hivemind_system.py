@@ -1,6 +1,6 @@
 """The long-term memory store behind the interface of the LoCoMo measuring program: index, search, select.
 
-`System` is the general store as it is: dialog turns are entries whose metadata says speaker, session and time, and whose
+`System` is the general store unchanged: dialog turns are entries; their metadata says speaker, session and time, their
 links say what came before and after. `Plain` is the same store without any of that; `Remembered` and `UnderLangGraph` come
 through the doors that users have.
 """
@@ -26,7 +26,7 @@ _LOOKED_AT = 400  # of the best, for a context
 
 
 class System:
-    """One conversation in a store of its own. Embeddings are kept in `$HIVEMIND_KEPT_EMBEDDINGS`, if that is set."""
+    """One conversation in a separate store. Embeddings are kept in `$HIVEMIND_KEPT_EMBEDDINGS`, if that is set."""
 
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _numbers = count(1)
@@ -78,7 +78,7 @@ class System:
 
 
 class OnServer(System):
-    """The same in a namespace of its own in the PostgreSQL database `url`."""
+    """The same in a fresh namespace of the PostgreSQL database `url`."""
 
     url = ""
 

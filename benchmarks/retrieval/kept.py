@@ -1,4 +1,4 @@
-"""An embedder that keeps what it gave in a file, so that a benchmark that is run again embeds nothing anew."""
+"""An embedder with a cache file: a second run of a benchmark embeds only new texts."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def measured(ranking: Sequence[str], evidence: frozenset[str], items: dict[str, 
 
 
 def _fitting_keys(ranking: Sequence[str], items: dict[str, Item]) -> set[str]:
-    """What fits into the budget, best first, with a line for each session; a turn that does not fit is passed over."""
+    """Return the turns that fit into the budget, best first, with a line for each session; skip turns that do not fit."""
     used_tokens, selected_keys, sessions = 0, set(), set()
     for key in ranking:
         _, text, speaker, moment = items[key]
