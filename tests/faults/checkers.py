@@ -17,29 +17,29 @@ SECRET = "harbour-4711-ferry"  # what lies outside of the hive, and must never c
 
 def journal_whole(subject: Subject) -> Iterator[str]:
     """Numbers without a gap, and one history for all: what the command says, and what lies in the files."""
-    told = subject.read("log")
-    numbers = [event["seq"] for event in told]
+    events = subject.read("log")
+    numbers = [event["seq"] for event in events]
     if numbers != list(range(1, len(numbers) + 1)):
         yield f"the journal's numbers have a gap or a double: {around_the_gap(numbers)}"
     in_files = list(events_in_files(subject))
     if [event["seq"] for event in in_files] != numbers:
         yield f"the files have {len(in_files)} events, and `hivemind log` shows {len(numbers)}"
-    elif in_files != told:
-        different = next(one["seq"] for one, other in zip(in_files, told, strict=True) if one != other)
+    elif in_files != events:
+        different = next(event["seq"] for event, twin in zip(in_files, events, strict=True) if event != twin)
         yield f"the event {different} is another one in the files than in `hivemind log`"
     for numbers in subject.followed:
         if numbers != list(range(1, len(numbers) + 1)):
             yield f"`log --follow` showed a gap or a double: {around_the_gap(numbers)}"
     for seq, event in subject.seen.items():
-        if seq > len(told) or told[seq - 1] != event:
+        if seq > len(events) or events[seq - 1] != event:
             yield f"the event {seq} was seen, as {event['kind']}, and is not in the journal any more"
 
 
 def events_in_files(subject: Subject) -> Iterator[dict[str, Any]]:
     for path in sorted((subject.root / ".hive" / "journal").glob("*.jsonl")):
         for line in path.read_text("utf-8").splitlines()[1:]:
-            found = json.loads(line)
-            yield from found if isinstance(found, list) else [found]
+            line_events = json.loads(line)
+            yield from line_events if isinstance(line_events, list) else [line_events]
 
 
 def around_the_gap(numbers: list[int]) -> str:
@@ -53,10 +53,10 @@ def one_life_at_a_time(subject: Subject) -> Iterator[str]:
     for event in subject.read("log"):
         name = event.get("agent_id", "")
         if event["kind"] == "agent.started":
-            number, ended = last.get(name, (0, True))
+            number, has_ended = last.get(name, (0, True))
             if event["incarnation"] != number + 1:
                 yield f"{name} was started as number {event['incarnation']} after number {number}"
-            if not ended:
+            if not has_ended:
                 yield f"{name} was started as number {event['incarnation']} before the one before was ended"
             last[name] = (event["incarnation"], False)
         elif event["kind"] == "agent.exited":
@@ -85,17 +85,17 @@ def command_of(pid: int) -> str:
 def doctor_content(subject: Subject) -> Iterator[str]:
     running = subject.run("doctor", "--json")
     try:
-        told = json.loads(running.output())
+        report = json.loads(running.output())
     except ValueError:
         yield f"the doctor said no JSON, and ended with {running.poll()}: {running.errors()[-600:]}"
         return
-    if not told["healthy"] or running.poll() != 0:
-        yield f"after --fix the doctor still finds: {json.dumps(told['findings'])[:1500]}"
+    if not report["healthy"] or running.poll() != 0:
+        yield f"after --fix the doctor still finds: {json.dumps(report['findings'])[:1500]}"
 
 
 def no_traceback(subject: Subject) -> Iterator[str]:
     """What a person can mend is one line; a fault of the program itself is none that we want to see."""
-    for running in subject.started:
+    for running in subject.commands:
         text = running.errors() if running.module == "hivemind" else ""
         if "Traceback (most recent call last)" in text or "a fault of hivemind itself" in text:
             yield f"hivemind {' '.join(running.words)} said: {text[-1500:]}"
@@ -103,7 +103,7 @@ def no_traceback(subject: Subject) -> Iterator[str]:
 
 def stays_inside(subject: Subject) -> Iterator[str]:
     """What lies outside of the hive came in nowhere, and nothing was written there."""
-    outside = subject.beside / "outside"
+    outside = subject.scratch / "outside"
     if outside.is_dir():
         lies = {path.name: path.read_text() for path in outside.iterdir()}
         if lies != {"secret.txt": SECRET}:

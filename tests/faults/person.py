@@ -11,12 +11,12 @@ from random import Random
 
 __all__ = ["Person", "git"]
 
-_WHO = {"user.name": "Person", "user.email": "person@example.org", "commit.gpgsign": "false", "gc.auto": "0"}
+_IDENTITY = {"user.name": "Person", "user.email": "person@example.org", "commit.gpgsign": "false", "gc.auto": "0"}
 _LOCKED = re.compile(
     r"\.lock|stash failed|Unable to write index|unable to write new index|MERGE_HEAD exists|during a merge|cannot lock ref"
 )
 """Git's messages if another git has the index or has moved the branch. They may leave half a merge."""
-_CONFIG = [word for key, value in _WHO.items() for word in ("-c", f"{key}={value}")]
+_CONFIG = [word for key, value in _IDENTITY.items() for word in ("-c", f"{key}={value}")]
 
 
 def git(path: Path, *words: str, check: bool = True) -> str:

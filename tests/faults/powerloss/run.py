@@ -22,19 +22,19 @@ from tests.faults.powerloss.states import choose, without_one
 from tests.faults.subject import Subject, folder
 from tests.program import Warm
 
-__all__ = ["Found", "Outcome", "environment", "power_loss"]
+__all__ = ["Outcome", "StateFault", "environment", "power_loss"]
 
 HOUSE = Path(__file__).parents[3]
 CPU_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StateFault:
     """A violation: in which of the crash states, what was wrong there, and what the disk had been asked for by then."""
 
     number: int
     crash: Crash
-    what: tuple[str, ...]
+    sentences: tuple[str, ...]
     trace: tuple[str, ...]
 
 
@@ -46,11 +46,11 @@ class Outcome:
     durability: str
     seed: int
     operations: int = 0
-    asked: int = 0
+    probed: int = 0
     swarms: int = 0
     alike: int = 0  # looked at, and the same as one that was tried
-    found: list[Found] = field(default_factory=list)
-    checked: set[str] = field(default_factory=set)
+    faults: list[StateFault] = field(default_factory=list)
+    covered: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
     took_s: float = 0.0
 
@@ -75,7 +75,7 @@ class _Run:
         self._log.unlink()
         outcome.operations = len(self.disk.operations)
         self._swarm = Subject(self._hive, base / "beside", Random(outcome.seed), warm)
-        self._swarm.beside.mkdir()
+        self._swarm.scratch.mkdir()
 
     def warm(self) -> None:
         """Have imported and looked up what every child would otherwise."""
@@ -87,7 +87,7 @@ class _Run:
     def ask(self, number: int, crash: Crash) -> None:
         """Ask one state in a process of its own: it may hang, eat memory or die."""
         self.disk.build(crash, self._hive)
-        self._outcome.asked += 1
+        self._outcome.probed += 1
         out, into = os.pipe()
         child = os.fork()
         if child == 0:
@@ -100,9 +100,9 @@ class _Run:
                 os._exit(0)
         os.close(into)
         with open(out, "rb") as reading:
-            said = reading.read()
+            answer = reading.read()
         _, status = os.waitpid(child, 0)
-        self._note(number, crash, json.loads(said) if said else [f"who opened it died: {status}"])
+        self._note(number, crash, json.loads(answer) if answer else [f"who opened it died: {status}"])
 
     def _inspected(self, crash: Crash) -> Iterator[str]:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
@@ -112,7 +112,7 @@ class _Run:
             yield f"{type(error).__name__}: {error}"
 
     def _facts(self, crash: Crash) -> Facts:
-        return Facts.of(self.disk.said(crash.at))
+        return Facts.of(self.disk.replies(crash.at))
 
     def go_on(self, number: int, crash: Crash) -> None:
         """Let a swarm go on with one state."""
@@ -138,7 +138,7 @@ class _Run:
 
     def _note(self, number: int, crash: Crash, wrong: list[str]) -> None:
         if wrong:
-            self._outcome.found.append(Found(number, crash, tuple(wrong), tuple(self.disk.told(crash))))
+            self._outcome.faults.append(StateFault(number, crash, tuple(wrong), tuple(self.disk.trace(crash))))
 
 
 def power_loss(
@@ -152,8 +152,8 @@ def power_loss(
     with folder("power") as base:
         run = _Run(base, outcome, warm)
         if pick is None:
-            chosen = choose(run.disk, states, seed, journaled=durability == "relaxed")
-            crashes, outcome.alike = chosen.crashes, chosen.alike
+            sample = choose(run.disk, states, seed, journaled=durability == "relaxed")
+            crashes, outcome.alike = sample.crashes, sample.alike
         else:
             crashes = without_one(run.disk, pick, states)
         if play != "swarm":
@@ -163,7 +163,7 @@ def power_loss(
                 run.go_on(number, crash)
             else:
                 run.ask(number, crash)
-            if first and outcome.found:
+            if first and outcome.faults:
                 break
     return outcome
 
@@ -171,5 +171,5 @@ def power_loss(
 def environment() -> dict[str, str]:
     """The environment of programs that use this very hivemind, whichever it is."""
     paths = [os.fspath(Path(hivemind.__file__).parents[1]), os.fspath(HOUSE)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HIVEMIND_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("HIVEMIND_")}
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}

@@ -30,9 +30,9 @@ The task letter.
 class Workload:
     """A hive, and what it has answered so far."""
 
-    def __init__(self, root: Path, said: Path) -> None:
+    def __init__(self, root: Path, replies: Path) -> None:
         self.root = root
-        self._said = os.open(said, os.O_WRONLY | os.O_APPEND)
+        self._said = os.open(replies, os.O_WRONLY | os.O_APPEND)
 
     def begin(self, kind: str, key: str, value: Any) -> None:
         self._say("begin", [kind, key, value])
@@ -43,12 +43,12 @@ class Workload:
     def fact(self, kind: str, key: str, value: Any, act: Callable[[], Any]) -> Any:
         """Say that it begins, do it, say that it was acknowledged."""
         self.begin(kind, key, value)
-        found = act()
+        answer = act()
         self.did(kind, key, value)
-        return found
+        return answer
 
-    def _say(self, what: str, fact: list[Any]) -> None:
-        os.write(self._said, json.dumps({what: fact}).encode() + b"\n")
+    def _say(self, event: str, fact: list[Any]) -> None:
+        os.write(self._said, json.dumps({event: fact}).encode() + b"\n")
 
     def make(self, **settings: Any) -> None:
         """What a person has: a folder with its settings, for long enough to be on the disk."""
@@ -125,9 +125,9 @@ def stores(work: Workload) -> None:
     from hivemind.coordination import Reservations
 
     reservations = Reservations(hive.journal)
-    kept = work.fact("reserved", "src/*.py", "ann", lambda: reservations.reserve("ann", "src/*.py"))
+    reservation = work.fact("reserved", "src/*.py", "ann", lambda: reservations.reserve("ann", "src/*.py"))
     work.fact("reserved", "docs/**", "bob", lambda: reservations.reserve("bob", "docs/**"))
-    work.fact("reserved", "src/*.py", None, lambda: reservations.release(kept, "ann"))
+    work.fact("reserved", "src/*.py", None, lambda: reservations.release(reservation, "ann"))
 
     for at in range(3):
         work.fact(
@@ -183,7 +183,7 @@ def swarm(work: Workload) -> None:
 PLAYS = {"stores": stores, "swarm": swarm}
 
 if __name__ == "__main__":
-    play, root, said, durability = sys.argv[1:]
-    work = Workload(Path(root), Path(said))
+    play, root, reply_file, durability = sys.argv[1:]
+    work = Workload(Path(root), Path(reply_file))
     work.make(durability=durability, embedder="none", settle_ms=0, review_timeout_s=20)
     PLAYS[play](work)
