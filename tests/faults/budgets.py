@@ -96,7 +96,7 @@ def daily_tokens(subject: Subject) -> list[int]:
 
 
 def day_kept(subject: Subject) -> Iterator[str]:
-    if subject.clocks_differ:  # whoever is ahead begins the next day, for all
+    if subject.clocks_differ:  # the earliest clock begins the next day, for all
         return
     for tokens in daily_tokens(subject):
         if tokens > DAY:
@@ -110,7 +110,7 @@ def task_kept(subject: Subject) -> Iterator[str]:
     status = subject.run("status").output()
     parked = re.search(r"^ +dear: (the task's budget of 100|the hive's daily budget) ", status, re.MULTILINE)
     if places_of(subject, "dear") != [subject.root / "tasks" / "active" / "dear"] or parked is None:
-        yield f"the task dear lies in {places_of(subject, 'dear')}, and `status` says: {status[-1500:]}"
+        yield f"the task dear is in {places_of(subject, 'dear')}, and `status` says: {status[-1500:]}"
 
 
 def one_place(subject: Subject) -> Iterator[str]:
@@ -142,7 +142,7 @@ def again_hand_over(subject: Subject) -> None:
 
 
 def handed(subject: Subject) -> Iterator[str]:
-    """Who it was handed to did it, under the task's own name, once."""
+    """Check that the receiver did the task, under its own name, once."""
     owners = [event["agent_id"] for event in subject.read("log") if event["kind"] == "task.done"]
     if owners and owners != ["bob"]:
         yield f"the task was handed to bob, and ended by {owners}"
@@ -155,6 +155,6 @@ BUDGETS = Scenario(
     ("fs.", "tasks.", "journal.", "messages."),
 )  # fmt: skip
 HAND_OVER = Scenario(
-    "hand-over", "A task that one agent gives to another.", prepare_hand_over, play_hand_over, again_hand_over,
+    "hand-over", "A task that one agent hands to another.", prepare_hand_over, play_hand_over, again_hand_over,
     (Checker("handed", ("P9",), handed), *TASK_CHECKERS, *GENERAL), ("fs.", "tasks.", "journal.", "messages."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What holds for every scenario: the journal, what the doctor says, what is left behind."""
+"""Checks of every scenario: the journal, the doctor's findings, leftovers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .subject import Subject
 
 __all__ = ["DOCTOR_CONTENT", "GENERAL", "NOTHING_LEFT", "SECRET"]
 
-SECRET = "harbour-4711-ferry"  # what lies outside of the hive, and must never come into it
+SECRET = "harbour-4711-ferry"  # stays outside of the hive, and must never come into it
 
 
 def journal_whole(subject: Subject) -> Iterator[str]:
-    """Numbers without a gap, and one history for all: what the command says, and what lies in the files."""
+    """Numbers without a gap, and one history for all: in the command's output and in the files."""
     events = subject.read("log")
     numbers = [event["seq"] for event in events]
     if numbers != list(range(1, len(numbers) + 1)):
@@ -64,7 +64,7 @@ def one_life_at_a_time(subject: Subject) -> Iterator[str]:
 
 
 def nothing_left(subject: Subject) -> Iterator[str]:
-    """No process, no lock held, no socket, no half-written file, once nothing is up and the doctor has mended."""
+    """No process, no lock held, no socket, no half-written file, once all is down and the doctor has mended."""
     for pid in subject.processes():
         yield f"a process is left: {pid} {command_of(pid)}"
     aside = os.path.join(subject.root, ".hive", "aside")  # what the doctor found in the way
@@ -87,14 +87,14 @@ def doctor_content(subject: Subject) -> Iterator[str]:
     try:
         report = json.loads(running.output())
     except ValueError:
-        yield f"the doctor said no JSON, and ended with {running.poll()}: {running.errors()[-600:]}"
+        yield f"the doctor printed no JSON, and ended with {running.poll()}: {running.errors()[-600:]}"
         return
     if not report["healthy"] or running.poll() != 0:
         yield f"after --fix the doctor still finds: {json.dumps(report['findings'])[:1500]}"
 
 
 def no_traceback(subject: Subject) -> Iterator[str]:
-    """What a person can mend is one line; a fault of the program itself is none that we want to see."""
+    """Check that no command ends with a traceback: an error that a person can mend is one line."""
     for running in subject.commands:
         text = running.errors() if running.module == "hivemind" else ""
         if "Traceback (most recent call last)" in text or "a fault of hivemind itself" in text:
@@ -102,7 +102,7 @@ def no_traceback(subject: Subject) -> Iterator[str]:
 
 
 def stays_inside(subject: Subject) -> Iterator[str]:
-    """What lies outside of the hive came in nowhere, and nothing was written there."""
+    """Check that no text from outside came into the hive, and that no file was written outside."""
     outside = subject.scratch / "outside"
     if outside.is_dir():
         lies = {path.name: path.read_text() for path in outside.iterdir()}
@@ -114,7 +114,7 @@ def stays_inside(subject: Subject) -> Iterator[str]:
                 if os.path.isfile(path) and not os.path.islink(path):
                     with open(path, "rb") as file:
                         if SECRET.encode() in file.read():
-                            yield f"what lies outside of the hive has come into {os.path.relpath(path, subject.root)}"
+                            yield f"the secret from outside of the hive has come into {os.path.relpath(path, subject.root)}"
 
 
 NOTHING_LEFT = Checker("nothing left", ("P40",), nothing_left)

@@ -23,7 +23,7 @@ _IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class Diary:
-    """Where a client writes, one line a write: a killed client leaves whole lines."""
+    """The file of a client, one line a write: a killed client leaves whole lines."""
 
     def __init__(self) -> None:
         self._out = os.dup(1)
@@ -32,7 +32,7 @@ class Diary:
         os.write(self._out, (json.dumps(fields, ensure_ascii=False) + "\n").encode())
 
     def ask(self, kind: str, key: str, call: Callable[[], Any], **asked: Any) -> Any:
-        """Call, between the two lines; what it raises is an answer with status 1, and comes back as it is."""
+        """Call, between the two lines; an exception is an answer with status 1, and is returned."""
         self.say(kind=kind, key=key, asked=asked, begin=time.monotonic_ns())
         try:
             answer = call()
@@ -48,7 +48,7 @@ class Diary:
 
 
 def script(path: str) -> None:
-    """Commands one after the other, in one process. `{generation}` stands for what the last claim of that step gave."""
+    """Commands one after the other, in one process. `{generation}` is replaced by the result of the step's last claim."""
     from hivemind.cli import main as command_line
 
     diary, generations = Diary(), dict[str, str]()
@@ -72,7 +72,7 @@ def script(path: str) -> None:
 
 def holder(path: str) -> None:
     """Leases and notes through `Hive`, by several agents in one process; a note shows one of its agent's generations, also
-    one that has passed."""
+    a past one."""
     from hivemind import Hive
     from hivemind.coordination import CoordinationError
 
@@ -144,7 +144,7 @@ def _output_into_a_file() -> Iterator[Callable[[], str]]:
 
 
 def memory(me: str, seed: str, count: str) -> None:
-    """Entries under keys of its own, and a counter that all clients raise by compare-and-set."""
+    """Entries under the client's own keys, and a counter that all clients raise by compare-and-set."""
     from hivemind import Hive
     from hivemind.longterm import VersionConflict
 

@@ -1,7 +1,7 @@
-"""A program as a mind that does what its task says, and mends what comes back from a landing.
+"""A program as a mind that does what its task says, and mends a landing that comes back.
 
-`coder.py`, started anew for each thought. The task has a line `work: COMMAND`, and `mend: COMMAND` for a check that fails. A
-conflict is solved by keeping both sides. Imports nothing that it could do without.
+`coder.py`, started for each thought. The task has a line `work: COMMAND`, and `mend: COMMAND` for a check that fails. A
+conflict is solved by keeping both sides. Imports only what it needs.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Leases and reservations, asked for by several programs at once: whatever they were answered, one lock explains it."""
+"""Leases and reservations, asked for by several programs at once: one lock explains all answers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def run_scripts(subject: Subject, commands: Any, *more: Running) -> None:
 
 
 def again_leases(subject: Subject) -> None:
-    """Each step can be had again: nothing that died holds it for ever; and who held it before changes nothing."""
+    """Claim each step again: a dead holder does not keep it, and a former holder cannot change it."""
     for step in STEPS:
         subject.ask("lease", step, "lease", "claim", step, "--agent", "human", "--force", "--ttl", "10000", "--json",
                     agent="human", name="force", shown=False)  # fmt: skip
@@ -124,7 +124,7 @@ def again_reservations(subject: Subject) -> None:
                 name="reserve", pattern="knowledge/*", shared=False)  # fmt: skip
 
 
-# what is held against it
+# checks
 
 
 def as_json(answer: str) -> Any:
@@ -135,7 +135,7 @@ def as_json(answer: str) -> Any:
 
 
 def lease_call(request: Request, step: str) -> Call | None:
-    """A request as the model has it; None for one that was refused for a reason of the machine's, without effect or in doubt."""
+    """Return a request for the model; None if the machine refused it, without effect or in doubt."""
     name, answer = request.asked["name"], as_json(request.answer)
     words = request.asked.get("words", [])
     argument = (

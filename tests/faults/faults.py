@@ -1,4 +1,4 @@
-"""What is done to a hive while a scenario is played: plain values, each with what it needs of the machine."""
+"""The faults of a hive while a scenario is played: plain values, each with its requirements of the machine."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Why a fault can't be tried here; `kernel`: nobody's fault, nothing that can be installed."""
+    """Why a fault can't be tried here; `kernel`: no program could be installed to change it."""
 
     reason: str
     kernel: bool
 
 
 def gap_of(fault: Fault) -> Gap | None:
-    """What the machine lacks for a fault, if anything."""
+    """Return the reason why the machine cannot make a fault, if there is one."""
     for program in fault.programs:
         if shutil.which(program) is None:
             return Gap(f"{program} is not installed", kernel=False)
@@ -110,10 +110,10 @@ def _kill_any(subject: Subject) -> Iterator[None]:
 
 
 def _is_a_steps_command(pid: int) -> bool:
-    """Whether it is the program of a task's step, or becomes it: one that is killed has failed, and so may its task."""
+    """Check that it is or becomes the program of a task's step: killed, it fails, and so may its task."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it has just ended
+    except OSError:  # it just ended
         return False
     return b"HIVEMIND_TASK=" in environment or b"PATH=" not in environment  # a guard and what it forks have none
 
@@ -137,7 +137,7 @@ def _kill_all(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kill_guards(subject: Subject) -> Iterator[None]:
-    """The guards of steps' commands, or the host of them, at random moments; an agent that waits for one is told that its
+    """The guards of steps' commands, or the host of them, at random moments; an agent that waits for one reads that its
     command was interrupted."""
     deaths = subject.random.randrange(1, 5)  # five deaths over a task fail it, as its README says
     due = time.monotonic() + subject.random.uniform(0.0, 0.3)
@@ -239,8 +239,8 @@ def _kill_at_call(subject: Subject) -> Iterator[None]:
 
 
 def _sweeping(injection: str) -> Callable[[Subject], AbstractContextManager[None]]:
-    """A command meets this at its first call that changes the disk, is asked again and meets it at the second, and so on,
-    until it has no more of them: each time under the same key."""
+    """Inject this at the first call of a command that changes the disk, ask again and inject it at the second, and so on,
+    until all calls had their turn: each time under the same key."""
 
     @contextlib.contextmanager
     def act(subject: Subject) -> Iterator[None]:
@@ -333,7 +333,7 @@ def _no_inodes(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _read_only(subject: Subject) -> Iterator[None]:
-    """From a random command on the disk can only be read (whoever had it open for writing has died); at the end it can
+    """From a random command on the disk can only be read (processes that had it open for writing have died); at the end it can
     be written again."""
 
     def turn() -> None:
@@ -392,7 +392,7 @@ def _slow(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _pause_any(subject: Subject) -> Iterator[None]:
-    """A process is stopped for longer than it may be silent, its work goes to others, then it goes on."""
+    """A process is stopped for longer than it may be silent, its work goes to others, then it continues."""
     pauses, due, paused_pid = subject.random.randrange(1, 4), time.monotonic() + subject.random.uniform(0.05, 1.0), 0
 
     def tick() -> None:
@@ -415,7 +415,7 @@ def _pause_any(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _pause_at_call(subject: Subject) -> Iterator[None]:
-    """A process is stopped in the middle of a write, a rename or a flush, and goes on seconds later."""
+    """A process is stopped in the middle of a write, a rename or a flush, and continues seconds later."""
     starts: dict[int, float] = {}
 
     def change(command: Command) -> Command:
@@ -550,7 +550,7 @@ _BROKEN_DISK = ("Input/output error", "input/output error", "Read-only file syst
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("none", "nothing is done to it", "none"),
+        Fault("none", "no fault", "none"),
         Fault("kill", "kill -9 of any process at random moments", "kill", _kill_any),
         Fault("kill-all", "kill -9 of all processes at once", "kill", _kill_all),
         Fault("kill-guards", "kill -9 of what guards the commands of steps", "kill", _kill_guards),
@@ -576,9 +576,9 @@ FAULTS = {
               programs=("strace",), kernel=_may_trace),
         Fault("slow-disk", "every flush, rename and write to a database waits", "none", _slow, programs=("strace",),
               kernel=_may_trace),
-        Fault("pause", "a process is stopped for longer than it may be silent, then goes on", "pause", _pause_any,
+        Fault("pause", "a process is stopped for longer than it may be silent, then continues", "pause", _pause_any,
               settings={"hang_after": 1.5}),
-        Fault("pause-at-call", "a process is stopped in the middle of a change to the disk, then goes on", "pause",
+        Fault("pause-at-call", "a process is stopped in the middle of a change to the disk, then continues", "pause",
               _pause_at_call, programs=("strace",), kernel=_may_trace, settings={"hang_after": 1.5}),
         Fault("clock-ahead", "all clocks are a day ahead of the disk's", "clock", _clock(_DAY, None, everyone=True),
               programs=("cc",)),

@@ -37,7 +37,7 @@ def attacks(subject: Subject) -> dict[str, str]:
 
 
 def digests(person: Path) -> dict[str, str]:
-    """What is the person's, but for the tasks' branches, their history, and objects that were added."""
+    """Return digests of the person's files, without the tasks' branches, their history, and added objects."""
     digests: dict[str, str] = {}
     for folder, folders, names in os.walk(person):
         folders[:] = [name for name in folders if name not in ("hive", "hivemind")]
@@ -75,7 +75,7 @@ def retry(subject: Subject) -> None:
 
 
 def untouched(subject: Subject) -> Iterator[str]:
-    """Nothing of the person's is another, and nothing new is there but objects and the tasks' branches."""
+    """Check that no file of the person changed, and that only objects and the tasks' branches are new."""
     person = subject.scratch / "person"
     before, after = json.loads((subject.scratch / "person.json").read_text()), digests(person)
     yield from (f"{path} was changed or is gone" for path in before if after.get(path) != before[path])
@@ -88,7 +88,7 @@ def untouched(subject: Subject) -> Iterator[str]:
 
 
 def work_arrived(subject: Subject) -> Iterator[str]:
-    """What a task that is done has committed stands on its branch."""
+    """Check that the commits of a done task are on its branch."""
     for name in attacks(subject):
         if (subject.root / "tasks" / "done" / name).is_dir():
             words = ["git", "-C", subject.scratch / "person/app", "show", f"hive/{name}:boat"]

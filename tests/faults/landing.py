@@ -24,7 +24,7 @@ COUNT = 7
 
 
 def app_of(subject: Subject) -> Path:
-    """The person's repository. It is not beside the hive: no fault kills the person's own git."""
+    """The person's repository. It is outside of the hive's folder: no fault kills the person's own git."""
     return subject.root.parent / "person" / "app"
 
 
@@ -38,7 +38,7 @@ def add_part(name: str) -> str:
 
 
 def workload() -> dict[str, str]:
-    """Two tasks that conflict, one with a red check, one that changes the file that the person has changed, three clean ones."""
+    """Two tasks that conflict, one with a red check, one with a change to the person's changed file, three clean ones."""
     tasks = {}
     for name in ("pair-1", "pair-2"):
         tasks[name] = task_text(name, [add_part(name), f"grep -q {name} boat || sed -i '1s/.*/{name}/' boat"])
@@ -58,7 +58,7 @@ def coders(names: Sequence[str] = ("ada", "bob", "cyd")) -> dict[str, dict[str, 
 
 
 def fingerprint(app: Path) -> dict[str, str]:
-    """What must stay as it is: the person's settings, hooks, stash, changed and untracked file."""
+    """Return digests of the person's settings, hooks, stash, changed and untracked file, which must not change."""
     paths = [app / "notes", app / "scratch", app / ".git/config", *sorted((app / ".git/hooks").glob("*"))]
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
     return {**digests, "stash": git(app, "stash", "list", "--format=%H")}
@@ -99,7 +99,7 @@ def play(subject: Subject) -> None:
 
 
 def retry(subject: Subject) -> None:
-    """Give what is missing, answer what waits for the person, who has rewritten main; then take the changed file back."""
+    """Give missing tasks, answer tasks that wait for the person, who has rewritten main; then take the changed file back."""
     for key in missing_tasks(subject, workload()):
         give(subject, key)
     subject.work()
@@ -130,7 +130,7 @@ def once_in_target(subject: Subject) -> Iterator[str]:
 
 
 def breaches(app: Path, done: Sequence[str], tips: Sequence[str]) -> Iterator[str]:
-    """Check the target's history: each task has landed once, and is there; no commit of an agent is lost; nothing is left."""
+    """Check the target's history: each task has landed once; no commit of an agent is lost; no lock or worktree is left."""
     for key in done:
         part = f"pieces/{key}"
         commits = git(app, "log", "--first-parent", "-m", "--format=%H", "main", "--", part).split()
@@ -162,7 +162,7 @@ def breaches(app: Path, done: Sequence[str], tips: Sequence[str]) -> Iterator[st
 
 
 def put_away(subject: Subject) -> Iterator[str]:
-    """Once all have landed, no branch and no ref of theirs is left, but to commits that the target does not contain."""
+    """Once all have landed, none of their branches and refs is left, but to commits that the target does not contain."""
     app = app_of(subject)
     if all((subject.root / "tasks/done" / key).is_dir() for key in workload()):
         yield from (

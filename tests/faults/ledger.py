@@ -1,4 +1,4 @@
-"""What was asked of a hive through its public doors, and what it answered: what checkers hold the hive to."""
+"""The requests to a hive through its public doors, and its answers: checkers hold the hive to them."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def again_post(subject: Subject) -> None:
             send(subject, key, letter)
 
 
-# what is held against it
+# checks
 
 
 def files_of(subject: Subject, *boxes: str, folders: tuple[str, ...] = ("", ".Archive")) -> Iterator[Path]:
@@ -158,7 +158,7 @@ def sent_is_there(subject: Subject) -> Iterator[str]:
         for box in fields["to"]:
             count = ids_in(subject, box)[name]
             if count != 1 and key in acknowledged:
-                yield f"the letter {key} was said to be sent, and is in the box of {box} {count} times"
+                yield f"the letter {key} was reported as sent, and is in the box of {box} {count} times"
             elif count > 1:
                 yield f"the letter {key} is in the box of {box} {count} times"
         sender = fields.get("from", "human")
@@ -170,14 +170,14 @@ def sent_is_there(subject: Subject) -> Iterator[str]:
 
 
 def told_falsely(subject: Subject, name: str, answer: str, box_of: list[str]) -> Iterator[str]:
-    """An answer names who has the letter, also one that ended with an error."""
+    """Check that the boxes which an answer names have the letter, also after an error."""
     try:
         report = json.loads(answer)
     except ValueError:
         return
     for box in report.get("delivered", ()) if isinstance(report, dict) else ():
         if box in box_of and ids_in(subject, box)[name] != 1:
-            yield f"{name} was told to be delivered to {box}, and is there {ids_in(subject, box)[name]} times"
+            yield f"{name} was reported as delivered to {box}, and is in the box {ids_in(subject, box)[name]} times"
 
 
 def letters_whole(subject: Subject) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Is there one order of all calls, in keeping with when each began and ended, that one register or lock explains?
+"""Search one order of all calls, in keeping with when each began and ended, that one register or lock explains.
 
 Wing and Gong's search (*Testing and verifying concurrent objects*, 1993), with the dead ends remembered as Lowe does. A
 call that was never answered may have taken effect at any moment after it began, or not at all.
@@ -112,13 +112,13 @@ def reservations(state: Reserved, call: Call) -> Iterator[Reserved]:
             if call.result in (None, "held"):
                 yield state
         elif call.result is None:
-            yield state | {(-call.begin, call.agent, pattern, is_shared)}  # a number that nobody was told
+            yield state | {(-call.begin, call.agent, pattern, is_shared)}  # a number that no answer has
         elif isinstance(call.result, tuple):
             yield state | {(call.result[1], call.agent, pattern, is_shared)}
 
 
 def meet(first: str, second: str) -> bool:
-    """Whether a path could match both, for patterns of letters, `/` and `*` (within a folder's name)."""
+    """Check that a path could match both, for patterns of letters, `/` and `*` (within a folder's name)."""
     parts, rival = first.split("/"), second.split("/")
     return len(parts) == len(rival) and all(_part_meets(*pair) for pair in zip(parts, rival, strict=True))
 

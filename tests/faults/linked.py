@@ -1,10 +1,10 @@
-"""Three linked hives, each in a network of its own, while they are killed and stopped, a network is cut, and the server dies.
+"""Three linked hives, each in its own network, while they are killed and stopped, a network is cut, and the server dies.
 
     python -m tests.faults.linked [--rounds 10] [--tasks 100] [--letters 1000] [--seed 1] [--report]
 
 Each round drops tasks that any hive may work on and sends letters across; meanwhile one hive's swarm is killed, another one's is
 stopped (SIGSTOP) for longer than a lease lasts, the third one's network is cut for as long, and the server is killed and
-started. Afterwards every task has one result, every letter is there once, no event is missing, and whatever a hive did late was
+started. Afterwards every task has one result, every letter arrived once, no event is missing, and late work was
 refused. Networks are Linux namespaces on a bridge, which takes root; without it the network is not cut, which the report says.
 """
 
@@ -42,7 +42,7 @@ _until = partial(waiting.until, limit_s=600, pause_s=0.2)
 
 
 class Machine:
-    """One hive and its swarm, in a network namespace of its own if there can be one."""
+    """One hive and its swarm, in its own network namespace if the machine allows it."""
 
     def __init__(self, root: Path, name: str, network: Network) -> None:
         self.root, self.name, self._within = root, name, network.within(name)
@@ -71,7 +71,7 @@ class Machine:
                 os.kill(pid, number)
 
     def pids(self) -> list[int]:
-        """The processes whose command names the hive: those that were forked carry their parent's words."""
+        """Return the processes with the hive in their command: forked ones carry their parent's words."""
         pids = []
         for name in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError):
@@ -274,7 +274,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.long:
         arguments.rounds, arguments.tasks, arguments.letters = 10, 100, 1000
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that all is taken away
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # to clean up
     folder = Path(tempfile.mkdtemp(prefix="hivemind-linked-"))
     runs, notes = play(
         folder, rounds=arguments.rounds, tasks=arguments.tasks, letters=arguments.letters, seed=arguments.seed

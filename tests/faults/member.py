@@ -84,7 +84,7 @@ def session(subject: Subject, all_calls: list[dict[str, Any]]) -> None:
 
 
 def retry(subject: Subject) -> None:
-    """It joins again and does what it does; what was done is refused, and nothing is there twice."""
+    """Join again and repeat all calls; completed ones are refused, and no effect appears twice."""
     if "boat" not in subject.ledger.acknowledged("task"):
         add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
     subject.run("task", "cancel", "late")
@@ -101,7 +101,7 @@ def member_work(subject: Subject) -> Iterator[str]:
     graph = (folder / "graph.json").read_text("utf-8")
     for key in sorted(cards):
         if f'"{key}"' not in graph:
-            yield f"{key} was said to be in the graph, and is not"
+            yield f"{key} was reported as added to the graph, and is not in it"
     for key, requests in subject.ledger.of("refused").items():
         for request in requests:
             if request.acknowledged:
@@ -116,19 +116,19 @@ def planned_whole(subject: Subject) -> Iterator[str]:
 
 
 def taken_away(subject: Subject) -> Iterator[str]:
-    """A task that was cancelled is over: what is written under the claim afterwards is refused, and stands nowhere."""
+    """Check that a cancelled task is over: later writes under the claim are refused, and leave no trace."""
     cancel = subject.ledger.acknowledged("cancelled").get("raft")
     if cancel is None:
         return
     if [place.parent.name for place in places_of(subject, "raft")] != ["failed"]:
-        yield f"the raft was cancelled, and lies in {places_of(subject, 'raft')}"
+        yield f"the raft was cancelled, and is in {places_of(subject, 'raft')}"
     for key, requests in subject.ledger.of("late").items():
         late = [call for call in requests if call.acknowledged and cancel.end is not None and call.begin > cancel.end]
         if late:
             yield f"{key} was taken after the task was cancelled: {late[0].answer[:200]}"
     for path in (subject.root / "tasks").rglob("*"):
         if path.is_file() and b"It swims." in path.read_bytes():
-            yield f"the result of a task that was cancelled stands in {path.relative_to(subject.root)}"
+            yield f"the result of a cancelled task is in {path.relative_to(subject.root)}"
 
 
 def too_late(subject: Subject) -> Iterator[str]:
@@ -142,7 +142,7 @@ def too_late(subject: Subject) -> Iterator[str]:
 
 
 def given_back(subject: Subject) -> Iterator[str]:
-    """What the member held went with it."""
+    """Check that the member's locks were released."""
     locks = [row for row in subject.read("reserve", "list") if row["agent_id"] == "claude"]
     locks += [row for row in subject.read("lease", "list") if "claude" in row.values()]
     if locks:

@@ -20,7 +20,7 @@ _CONFIG = [word for key, value in _IDENTITY.items() for word in ("-c", f"{key}={
 
 
 def git(path: Path, *words: str, check: bool = True) -> str:
-    """Run the person's git; returns its output, also if it has failed and `check` is False."""
+    """Run the person's git; returns its output, also after a failure if `check` is False."""
     done = subprocess.run(["git", "-C", path, *_CONFIG, *words], capture_output=True, text=True, check=False)
     if check and done.returncode:
         raise AssertionError(f"git {' '.join(words)}: {done.stderr[-600:]}")
@@ -43,7 +43,7 @@ class Person:
         self._is_red = False
 
     def prepare(self) -> None:
-        """Add what must stay as it is: a changed file, an untracked one, a stash, a linked worktree."""
+        """Add files that must not change: a changed file, an untracked one, a stash, a linked worktree."""
         notes = self.app / "notes"
         notes.write_text("stashed\n")
         git(self.app, "stash", "-q")

@@ -1,4 +1,4 @@
-"""Which scenarios run under which faults, with which seeds, for how long; and what is told of it."""
+"""The plan of scenarios, faults, seeds and times; and the report of it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _run(arguments: argparse.Namespace, faults: Sequence[str], end: float) -> It
 
 
 def _plans(scenarios: Sequence[str], faults: Sequence[str], seed: int | None) -> Iterator[tuple[str, str, int]]:
-    """Each pair once, then each again with the next seed. First those that meet most of the program, the turn under every
+    """Each pair once, then each again with the next seed. First the pairs that meet most of the program, the turn under every
     fault; then, whenever the time is up, each other scenario had its turns with every kind of fault."""
     at = 1 if seed is None else seed
     every = _by_turns(faults)

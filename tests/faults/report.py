@@ -48,8 +48,8 @@ BEGIN, END = "<!-- the harness writes from here -->", "<!-- to here -->"
 
 
 def write_part(part: str, runs: Iterable[Mapping[str, Any]], **more: Any) -> None:
-    """Write what one part of the harness has found since this program was started. A long run, and one of some scenarios,
-    has a file of its own, which stays beside those of the next `make faults`."""
+    """Write the finds of one part of the harness since this program was started. A long run, and one of some scenarios,
+    has a separate file, which the next `make faults` keeps."""
     FOLDER.mkdir(exist_ok=True)
     words = [word for word in sys.argv[1:] if word not in ("--report", "--strict")]
     names = [value for option, value in pairwise(words) if option in ("--scenario", "--fault", "--door")]
@@ -75,7 +75,7 @@ def _commit() -> str:
 
 
 def runs_of_this_commit() -> list[dict[str, Any]]:
-    """What the report has of runs of the very program that lies here."""
+    """Return the report's runs of this very program."""
     parts = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
     return [run for part in parts if part["commit"] == _commit() for run in part["runs"]]
 
@@ -158,7 +158,7 @@ def held_after(fault: str) -> set[str]:
 
 
 def _count(run: Mapping[str, Any]) -> int:
-    """How many runs a row stands for: states of a disk, inputs of a fuzz."""
+    """Return the number of runs in a row: states of a disk, inputs of a fuzz."""
     return int(run.get("count", 1))
 
 

@@ -1,4 +1,4 @@
-"""What a scenario and a checker are: plain values, so that each scenario runs under each fault."""
+"""Scenarios and checkers: plain values, to run each scenario under each fault."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Scenario:
     """A small swarm with a known workload.
 
     `prepare` makes the hive, without a fault. `play` is the workload, under the fault: it asks through `Subject.ask`
-    and `Subject.drop` and never insists. `again` is what a person does once the fault is over: whatever was not
-    acknowledged is asked for once more, under the same key. Then the swarm works until it is idle, and checkers look.
+    and `Subject.drop` and never insists. `retry` is what a person does once the fault is over: all requests that were not
+    acknowledged are repeated, under the same key. Then the swarm works until it is idle, and checkers look.
     """
 
     name: str

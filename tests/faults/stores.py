@@ -52,10 +52,10 @@ def memories_there(subject: Subject) -> Iterator[str]:
             if key in own_rows and "fact-0" in subject.ledger.acknowledged("forgotten"):
                 yield "fact-0 was forgotten, and is there again"
         elif key not in own_rows or own_rows[key]["content"] != request.asked["text"]:
-            yield f"{key} was said to be remembered, and is {own_rows.get(key)}"
+            yield f"{key} was reported as remembered, and is {own_rows.get(key)}"
     for key, requests in subject.ledger.of("memory").items():
         answers = [at for at, request in enumerate(requests) if request.acknowledged]
-        if answers:  # one program writes each of these keys: what stands there is its last answered, or a later one
+        if answers:  # one program writes each of these keys: the content is its last answered, or a later one
             good = {request.asked["text"] for request in requests[answers[-1] :]}
             if key not in hive_rows or hive_rows[key]["content"] not in good:
                 yield f"{key} holds {hive_rows.get(key, {}).get('content')!r}, and not {requests[answers[-1]].asked['text']!r}"
@@ -138,7 +138,7 @@ def nodes_there(subject: Subject) -> Iterator[str]:
             if name in by_id and any(request.acknowledged for request in deletions[name]):
                 yield f"the node {name} was deleted, and is there"
         elif name not in by_id:
-            yield f"the node {name} ({text!r}) was said to be made, and is not there"
+            yield f"the node {name} ({text!r}) was reported as made, and is missing"
         else:
             yield from right_text(subject, by_id[name], text)
     for parent in {row["parent"] for row in rows} - {None}:
@@ -161,7 +161,7 @@ def document_counter(subject: Subject) -> Iterator[str]:
 
 
 def imported_whole(subject: Subject) -> Iterator[str]:
-    """An import is whole or not there; the words of what is there are found."""
+    """Check that an import is whole or absent, and that a search finds its words."""
     hits = subject.read("doc", "find", "shoals lie east")
     has_shoals = any("Two shoals lie east" in json.dumps(hit) for hit in hits)
     if subject.ledger.acknowledged("imported") and not has_shoals:

@@ -1,4 +1,4 @@
-"""The hive under test, seen as its users see it: files and the command line. Nothing here knows the inside."""
+"""The hive under test, seen as its users see it: files and the command line, never the inside."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .ledger import Ledger, Request
 
 __all__ = ["REPOSITORY", "Command", "Running", "Subject", "alive", "folder", "parent", "processes_of"]
 
-LIMIT_S = 120.0  # after that a command is taken for one that hangs, and killed; nothing is measured by it
-STILL_S = 6.0  # agents without a supervisor whose journal stands still for so long do nothing more
+LIMIT_S = 120.0  # a command is killed as hanging after that; no figure depends on it
+STILL_S = 6.0  # agents without a supervisor are done once the journal rests that long
 
 
 @contextmanager
@@ -47,12 +47,12 @@ def folder(kind: str) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a process is started: a fault may put another program before it, or variables around it."""
+    """The start of a process: a fault may put another program before it, or variables around it."""
 
     words: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()  # strace …, faketime …
-    cold: bool = False  # started from nothing, as `before` and what is read at import need it
+    cold: bool = False  # started as a fresh interpreter, for `before` and for settings read at import
     module: str = "hivemind"
 
 
@@ -80,7 +80,7 @@ class Running:
 
 @dataclass
 class Subject:
-    """A hive in the folder `root`, and a folder beside it for what the harness itself keeps.
+    """A hive in the folder `root`, and a folder next to it for the harness's own files.
 
     `change` is what the fault at work makes of a command; `ticks` are called again and again while a process is waited
     for, and may kill, stop or jump.
@@ -104,7 +104,7 @@ class Subject:
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # events that a reader was shown, by their number
     followed: list[list[int]] = field(default_factory=list)  # what each `log --follow` showed, in its order
     clocks_differ: bool = False  # by a day
-    jumped: float = float("-inf")  # when the clocks jumped, by the one that no fault touches
+    jumped: float = float("-inf")  # when the clocks jumped, by the monotonic clock, which no fault touches
     excuses: tuple[str, ...] = ()  # what an error.md may say of the machine, after this fault
     _listings: dict[tuple[str, ...], str] | None = None
 
@@ -113,7 +113,7 @@ class Subject:
     def start(
         self, *words: str, root: Path | None = None, stdin: str | None = None, module: str = "hivemind"
     ) -> Running:
-        """Start `hivemind WORDS` (or another program of the harness's), as the fault has it."""
+        """Start `hivemind WORDS` (or another program of the harness's), as the fault demands."""
         return self._start(self.change(Command(words, self._environment(root or self.root), module=module)), stdin)
 
     @staticmethod
@@ -194,7 +194,7 @@ class Subject:
         return running
 
     def read(self, *words: str) -> Any:
-        """What a listing says, as JSON; within `at_rest` it is asked once. Raises AssertionError if it can't be had."""
+        """Return a listing as JSON; within `at_rest` it is asked once. Raises AssertionError if the command fails."""
         if self._listings is not None and words in self._listings:
             return json.loads(self._listings[words])
         running = self.run(*words, "--json")
@@ -205,7 +205,7 @@ class Subject:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Nothing changes in the hive meanwhile."""
+        """Declare that the hive does not change meanwhile."""
         self._listings = {}
         try:
             yield
@@ -214,7 +214,7 @@ class Subject:
 
     @contextmanager
     def follow_log(self) -> Iterator[None]:
-        """Somebody reads along with `log --follow`, whom the fault leaves alone: what is shown there has been seen."""
+        """Somebody reads along with `log --follow`, whom the fault leaves alone: the events shown there have been seen."""
         words = ("log", "--follow", "--json")
         reader = self._start(Command(words, self._environment(self.root)), None)
         try:
@@ -231,7 +231,7 @@ class Subject:
 
     @property
     def marks(self) -> Path:
-        """Where the commands of tasks leave their marks: outside of the hive, and of every fault."""
+        """The folder of the marks of tasks' commands: outside of the hive, and of every fault."""
         return self.scratch / "marks"
 
     def drop(self, kind: str, key: str, target: str, content: bytes, **asked: Any) -> None:
@@ -275,7 +275,7 @@ class Subject:
         return [self.start("agent", "run", name, root=roots[at % len(roots)]) for at, name in enumerate(names)]
 
     def finish_work(self, swarm: list[Running]) -> None:
-        """Let it work until it is idle, or until what the fault left of it has ended."""
+        """Let it work until it is idle, or until its remaining processes end."""
         if not self.alone:
             end = time.monotonic() + self.patience_s
             while swarm[0].poll() is None and time.monotonic() < end:
@@ -324,7 +324,7 @@ class Subject:
         return processes_of([self.root, *self.roots, self.scratch], {running.pid for running in self.commands})
 
     def kill_all(self) -> None:
-        """Nothing of this hive's lives after that, whatever it was."""
+        """Kill all processes of this hive."""
         end = time.monotonic() + 30
         while (pids := self.processes()) and time.monotonic() < end:
             for pid in pids:
@@ -349,7 +349,7 @@ class Subject:
 
 
 def _requests(output: str) -> Iterator[Request]:
-    """What a client wrote down: a line when it asked, a line when it was answered."""
+    """Yield the requests of a client's diary: a line when it asked, a line when it was answered."""
     fields: dict[str, Any] | None = None
     for line in output.splitlines():
         try:
@@ -407,18 +407,18 @@ def _belongs(pid: int, prefixes: tuple[str, ...], sessions: set[int]) -> bool:
         return any(
             os.readlink(f"/proc/{pid}/fd/{number}").startswith(prefixes) for number in os.listdir(f"/proc/{pid}/fd")
         )
-    except (OSError, ValueError):  # it has just ended
+    except (OSError, ValueError):  # it just ended
         return False
 
 
 def parent(pid: int) -> int:
-    """The number of a process' parent. Raises OSError if it has ended."""
+    """The number of a process' parent. Raises OSError after its end."""
     with open(f"/proc/{pid}/stat") as file:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
 def alive(pid: int) -> bool:
-    """Whether a process lives; a dead one that waits for its parent to notice does not."""
+    """Check that a process lives; a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"

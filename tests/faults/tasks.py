@@ -17,9 +17,9 @@ from .subject import Subject
 
 __all__ = ["TASKS", "TASK_CHECKERS", "add_task", "conversation", "drop_task", "missing_tasks", "places_of", "untold"]
 
-KEY = "ghp_k1e2y3o4f5t6h7e8h9a0r1b2o3u4r5"  # what commands may print, and nothing in the hive may keep
+KEY = "ghp_k1e2y3o4f5t6h7e8h9a0r1b2o3u4r5"  # commands may print it, and no file of the hive may keep it
 ENDS = ("finish_task", "fail_task")  # the calls that end a task
-PERSON_FILE = "mine.txt"  # in a folder of a person's, which is no task's
+PERSON_FILE = "mine.txt"  # in a person's folder, not a task's
 QUESTION = "What moves a rowing boat?"
 QUOTE = "A rowing boat is moved with oars by the people who sit in it."
 BROKEN = "---\nprioritty: high\n---\nThis line is kept: \u00e4\u00f6\u00fc.\n"
@@ -31,7 +31,7 @@ def marking(subject: Subject, name: str, more: str = "") -> str:
 
 
 def killing(subject: Subject) -> str:
-    """A command that kills the agent whose command it is, as its lock names it."""
+    """Return a command that kills its own agent, which the lock names."""
     lock = subject.root / ".hive" / "locks" / "agent-$HIVEMIND_AGENT.lock"
     return f"""kill -9 $(sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p' {lock}) || true"""
 
@@ -46,7 +46,7 @@ def with_steps(*steps: dict[str, Any], **keys: Any) -> str:
 
 
 def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
-    """By id: how it is given (`add`, `drop` or `folder`), its text, and what is held against the hive at the end."""
+    """By id: how it is given (`add`, `drop` or `folder`), its text, and the expectations at the end."""
     done = subject.root / "tasks" / "done"
     run, twin = done / "run", done / "twin"
     return {
@@ -128,8 +128,8 @@ def cancel(subject: Subject) -> None:
 
 
 def missing_tasks(subject: Subject, keys: Iterable[str]) -> list[str]:
-    """Those that were not acknowledged and are not there: a person gives them once more. (One that is just being claimed
-    lies in no place where a person would look, and the listing has it.)"""
+    """Return unacknowledged tasks that are absent, for a person to give once more. (A task that is just being claimed
+    is in no place where a person would look, but in the listing.)"""
     ids = {row["id"] for row in subject.read("task", "list")} | set(subject.ledger.acknowledged("task"))
     return [key for key in keys if key not in ids]
 
@@ -151,11 +151,11 @@ def retry(subject: Subject) -> None:
         subject.run("task", "retry", "after")
 
 
-# what is held against it
+# checks
 
 
 def places_of(subject: Subject, key: str) -> list[Path]:
-    """Everywhere where a task of that id, or one that could be its double, lies."""
+    """Return all places of a task of that id, or of its possible double."""
     places = []
     for state in ("inbox", "active", "done", "failed"):
         folder = subject.root / "tasks" / state
@@ -173,7 +173,7 @@ def one_end(subject: Subject) -> Iterator[str]:
         places = places_of(subject, key)
         if len(places) != 1:
             paths = ", ".join(str(place.relative_to(subject.root)) for place in places) or "nowhere"
-            yield f"the task {key} lies {paths}, not in one place"
+            yield f"the task {key} is {paths}, not in one place"
         elif places[0].parent.name not in ("done", "failed"):
             yield f"the task {key} came to no end: {places[0].relative_to(subject.root)}"
 
@@ -221,7 +221,9 @@ def whole_folders(subject: Subject) -> Iterator[str]:
                 yield f"{key} is done and has an error.md"
             yield from unreadable(place)
             text_file = place / (fields.get("kept", "task.md") if state == "failed" else "task.md")
-            if fields["end"] == "cancelled" and not text_file.is_file():  # nobody had it yet: it lies as it was dropped
+            if (
+                fields["end"] == "cancelled" and not text_file.is_file()
+            ):  # nobody had it yet: the dropped file is unchanged
                 text_file = place / f"{key}.md"
             if not text_file.is_file():
                 yield f"{key}: the text that was given is not there as {text_file.name}"
@@ -232,7 +234,7 @@ def whole_folders(subject: Subject) -> Iterator[str]:
 
 
 def body(text: str) -> str:
-    """Without front matter, which `task add` writes anew."""
+    """Return a text without front matter, which `task add` rewrites."""
     return text.rpartition("---\n")[2]
 
 
@@ -247,7 +249,7 @@ def unreadable(place: Path) -> Iterator[str]:
 
 
 def conversation(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
-    """The messages of a task, and what stands behind the last whole line. Raises ValueError if one of the lines is no JSON."""
+    """The messages of a task, and the bytes behind the last whole line. Raises ValueError if a line is not JSON."""
     head, hole, tail = (folder / "messages.jsonl").read_bytes().partition(b"\0")
     *lines, torn = head.split(b"\n")
     records = [json.loads(line) for line in lines]
@@ -257,11 +259,11 @@ def conversation(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
 
 
 def untold(folder: Path) -> Iterator[str]:
-    """What a finished task's conversation lacks. All of it was on the disk before the end, but for what tells of the end: the
-    result of the call that ended it and of those behind it, and of a mind by rule the answer with that call."""
+    """Yield the gaps of a finished task's conversation. All of it was on the disk before the end, except for the records of
+    the end: the result of the call that ended it and of those behind it, and of a mind by rule the answer with that call."""
     messages, torn = conversation(folder)
     if len({message["id"] for message in messages}) != len(messages):
-        yield f"a message stands twice: {[message['id'] for message in messages]}"
+        yield f"a message occurs twice: {[message['id'] for message in messages]}"
     called = [call for message in messages for call in message.get("calls", ())]
     results = [message for message in messages if message["role"] == "tool"]
     names = [call["id"] for call in called]
@@ -274,13 +276,13 @@ def untold(folder: Path) -> Iterator[str]:
         yield f"the call {tail[0]['id']} of {tail[0]['tool']} has no result, and did not end the task"
     has_ended = any(call["tool"] in ENDS and reply["ok"] for call, reply in zip(called, results, strict=False))
     if torn and has_ended:
-        yield f"something torn stands behind its end: {torn[:80]!r}"
+        yield f"something torn follows its end: {torn[:80]!r}"
     for line in torn.split(b"\n"):
         with suppress(ValueError):
             row = json.loads(line)
             tools = [call["tool"] for call in row.get("calls", ())]
             if row.get("call_id") not in [None, *(call["id"] for call in tail)] or (tools and tools[0] not in ENDS):
-                yield f"a hole stands before the message {row['id']}, which does not tell of its end"
+                yield f"a hole precedes the message {row['id']}, which does not tell of its end"
 
 
 def commands_ran(subject: Subject) -> Iterator[str]:
@@ -297,29 +299,29 @@ def commands_ran(subject: Subject) -> Iterator[str]:
 
 
 def stays_cancelled(subject: Subject) -> Iterator[str]:
-    """What was withdrawn before anybody had it is not worked on."""
+    """Check that a task withdrawn before its claim is not worked on."""
     if "never" not in subject.ledger.acknowledged("cancelled"):
         return
     if ran(subject, "never"):
         yield "the task never was cancelled before the swarm was up, and its command ran"
     states = [place.parent.name for place in places_of(subject, "never")]
     if states != ["failed"]:
-        yield f"the task never was cancelled, and lies in {states}"
+        yield f"the task never was cancelled, and is in {states}"
 
 
 def replaces_nothing(subject: Subject) -> Iterator[str]:
-    """A folder that somebody has put where a task ends is kept; the task lies beside it."""
+    """Check that a foreign folder at a task's end place is kept; the task ends next to it."""
     if ran(subject, "twin") and not (subject.root / "tasks" / "done" / "twin" / PERSON_FILE).exists():
         yield "a folder in done/ was replaced by a task that came to its end"
 
 
 def masked(subject: Subject) -> Iterator[str]:
-    """What a command printed that is a secret stands nowhere in the hive."""
+    """Check that no file of the hive contains a secret that a command printed."""
     for folder, _, files in subject.walk():
         for name in files:
             path = Path(folder, name)
             if path.is_file() and not path.is_symlink() and KEY.encode() in path.read_bytes():
-                yield f"a key that a command printed stands in {path.relative_to(subject.root)}"
+                yield f"a key that a command printed is in {path.relative_to(subject.root)}"
 
 
 def ran(subject: Subject, name: str) -> int:
@@ -327,7 +329,7 @@ def ran(subject: Subject, name: str) -> int:
 
 
 def told_ends(subject: Subject) -> Iterator[str]:
-    """What the journal says of a task's end, and the folder, are one thing; and it ended once an attempt."""
+    """Check that the journal and the folder agree on a task's end; and that it ended once an attempt."""
     ends: dict[str, list[str]] = {}
     for event in subject.read("log"):
         if event["kind"] in ("task.done", "task.failed"):
@@ -339,7 +341,7 @@ def told_ends(subject: Subject) -> Iterator[str]:
             yield f"the end of {key} is told {len(events)} times: {events}"
         for place in places_of(subject, key):
             if events and place.parent.name in ("done", "failed") and events[-1] != place.parent.name:
-                yield f"{key} is told to be {events[-1]} and lies in {place.parent.name}"
+                yield f"{key} is logged as {events[-1]} and is in {place.parent.name}"
 
 
 TASK_CHECKERS = (

@@ -166,7 +166,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
 
 def found_in(whole: Subject, scenario: str, folder: Path, break_it: Callable[[Path, Path], object]) -> dict[str, str]:
     """What the checkers say of a copy that was broken: a promise's number -> a sentence."""
-    subject = replace(whole, root=folder / "hive", beside=folder / "beside", started=[])
+    subject = replace(whole, root=folder / "hive", scratch=folder / "beside", commands=[])
     shutil.copytree(whole.root, subject.root, symlinks=True)
     shutil.copytree(whole.scratch, subject.scratch, symlinks=True)
     break_it(subject.root, subject.scratch)

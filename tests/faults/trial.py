@@ -23,7 +23,7 @@ __all__ = ["Trial", "check", "recover", "try_once"]
 
 @dataclass(slots=True)
 class Trial:
-    """What one run found. `violations` are (promises, checker, sentence)."""
+    """The finds of one run. `violations` are (promises, checker, sentence)."""
 
     scenario: str
     fault: str
@@ -32,7 +32,7 @@ class Trial:
     violations: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)
     covered: list[str] = field(default_factory=list)  # the promises that were looked at
     notes: list[str] = field(default_factory=list)
-    trace: str | None = None  # where the trace of a violation lies
+    trace: str | None = None  # path of a violation's trace
     took_s: float = 0.0
 
     @property
@@ -69,7 +69,9 @@ def try_once(
         with fault.place(subject.root):
             try:
                 _play(scenario, fault, subject, trial)
-            except Exception:  # the boundary of a trial: a fault of the harness is told like a find, and the rest go on
+            except (
+                Exception
+            ):  # the boundary of a trial: a fault of the harness is reported like a find, and the rest go on
                 trial.violations.append(((), "harness", traceback.format_exc()))
             subject.alone, subject.change = False, lambda command: command
             subject.kill_all()
@@ -97,7 +99,7 @@ def _play(scenario: Scenario, fault: Fault, subject: Subject, trial: Trial) -> N
 
 
 def _left_running(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Whatever happened to a swarm, its processes end: agents notice that their supervisor is gone."""
+    """Check that a swarm's processes end in any case: agents notice that their supervisor is gone."""
     end = time.monotonic() + 30
     while (pids := subject.processes()) and time.monotonic() < end:
         subject.tick()
@@ -107,13 +109,13 @@ def _left_running(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]
 
 
 def _litter(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """An error, unlike a kill, leaves nothing half-written for the doctor to find."""
+    """Check that an error, unlike a kill, leaves no half-written file for the doctor to find."""
     for path in subject.root.rglob(".tmp-*"):
         yield ("P40",), "no litter", f"an error has left {path.relative_to(subject.root)}"
 
 
 def recover(scenario: Scenario, subject: Subject, trial: Trial) -> None:
-    """The fault is over: people ask again, the swarm works, the doctor mends, and everything must be as it was promised."""
+    """The fault is over: people ask again, the swarm works, the doctor mends, and every promise must hold."""
     if subject.random.random() < 0.5:  # some ask the doctor first, others just go on
         subject.run("doctor", "--fix")
     scenario.retry(subject)
@@ -126,7 +128,7 @@ def recover(scenario: Scenario, subject: Subject, trial: Trial) -> None:
 
 
 def _is_content(stdout: str) -> bool:
-    """Whether the doctor finds a hive healthy, and has changed nothing."""
+    """Check that the doctor finds a hive healthy, and has changed no file."""
     try:
         report = json.loads(stdout)
     except ValueError:

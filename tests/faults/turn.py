@@ -61,7 +61,7 @@ def done_folder(subject: Subject) -> Path | None:
 
 
 def conversation_whole(subject: Subject) -> Iterator[str]:
-    """Each message once, one result for each call, in order; an answer that the model was shown again stands there so."""
+    """Each message once, one result for each call, in order; an answer that the model was shown again is unchanged."""
     if (folder := done_folder(subject)) is None:
         return
     yield from untold(folder)
@@ -69,11 +69,11 @@ def conversation_whole(subject: Subject) -> Iterator[str]:
     replies = [msg for thought in thoughts(subject) for msg in thought["told"] if msg["role"] == "assistant"]
     for answer in replies:
         if any(messages.get(answer["id"], {}).get(key) != value for key, value in answer.items()):
-            yield f"the answer {answer} was shown to the model again, and stands there as {messages.get(answer['id'])}"
+            yield f"the answer {answer} was shown to the model again, and is recorded as {messages.get(answer['id'])}"
 
 
 def work_kept(subject: Subject) -> Iterator[str]:
-    """What the calls of a finished task did: the command's output lies where its receipt says, the letter and file are there."""
+    """Check the effects of a finished task: the command's output is where its receipt says, the letter and file exist."""
     if (folder := done_folder(subject)) is None:
         return
     receipts = [message["result"] for message in conversation(folder)[0] if "exit_status" in message.get("result", ())]

@@ -62,7 +62,7 @@ def _json(value: Any) -> bytes:
 
 @st.composite
 def _exchanged(draw: st.DrawFn, value: Any) -> Any:
-    """A value with something odd in place of one of its parts, at any depth, or beside them."""
+    """A value with something odd in place of one of its parts, at any depth, or next to them."""
     if isinstance(value, Mapping) and value and draw(st.integers(0, 4)):
         key = draw(st.sampled_from(sorted(value)))
         copy = dict(value)

@@ -1,7 +1,7 @@
 """Bytes that find their own way: `python -m tests.faults.fuzz.guided [--door NAME] [--seconds N] [--inputs N] [--report]`.
 
-atheris (libFuzzer) changes what lies in a hive and in the corpus, keeps what reaches code that nothing reached before, and
-goes on from there. What is found is put into corpus/, as by `run.py`. Each door has a process of its own.
+atheris (libFuzzer) changes files of a hive and of the corpus, keeps inputs that reach new code, and
+continues from there. Finds are put into corpus/, as by `run.py`. Each door has a separate process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NAMES = {  # what an input is called, by its first byte
     "knowledge": ("in.md", "in.py", "in.html", "in.toml", "in.eml", "in.rst"),
     "mind": ("",),
     "page": ("text",),
-    "mcp": ("",),  # the server is another process, whose code is not seen: its lines are changed, and led by nothing
+    "mcp": ("",),  # the server is another process, its code is not seen: its lines are changed blindly
 }
 _SECONDS_EACH = 20
 
 
 def fuzz(door: str, seconds: int, inputs: int, report: Path) -> None:
-    """Never returns: libFuzzer ends the process when the time is up, or all inputs are tried. What it has tried and found is in
-    the file `told`."""
+    """Never returns: libFuzzer ends the process when the time is up, or all inputs are tried. The file `report` holds
+    the number of inputs and the finds."""
     import atheris
 
     with atheris.instrument_imports(include=["hivemind"]):
@@ -57,7 +57,7 @@ def fuzz(door: str, seconds: int, inputs: int, report: Path) -> None:
         count, name, body = count + 1, names[(data[:1] or b"\0")[0] % len(names)], data[1:]
         try:
             wrong = list(DOORS[door](doors, name, body))
-        except Exception as error:  # that is what is looked for
+        except Exception as error:  # the fuzzer looks for these
             wrong = [f"{type(error).__name__}: {str(error)[:200]}"]
         for problem in wrong:
             if (cause := problem[:60]) not in causes:

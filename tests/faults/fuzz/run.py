@@ -1,4 +1,4 @@
-"""Fuzz: `python -m tests.faults.fuzz.run [--door NAME] [--inputs N] [--seed N]`. What is found is kept in corpus/."""
+"""Fuzz: `python -m tests.faults.fuzz.run [--door NAME] [--inputs N] [--seed N]`. Finds are kept in corpus/."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOOR_NAMES = ("task", "letter", "file", "journal", "knowledge", "mind", "mcp", "
 
 @dataclass
 class Fuzzed:
-    """What a run over one door has tried and found: what was wrong -> (name of the input, its bytes), the smallest."""
+    """The inputs of a run over one door and its finds: problem -> (name of the input, its bytes), the smallest."""
 
     door: str
     seed: int
@@ -76,7 +76,7 @@ def _fuzz(door: str, count: int, number: int) -> Fuzzed:
 
 
 def _cause(wrong: str) -> str:
-    """What is wrong without what differs from input to input."""
+    """Return a problem without the parts that differ from input to input."""
     return wrong if len(wrong) < 240 else f"{wrong[:140]} … {wrong[-90:]}"
 
 
@@ -100,7 +100,7 @@ def main() -> int:
     parser.add_argument("--door", action="append", choices=DOOR_NAMES)
     parser.add_argument("--inputs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", action="store_true", help="put what is found into the corpus")
+    parser.add_argument("--keep", action="store_true", help="put finds into the corpus")
     parser.add_argument(
         "--report", action="store_true", help="write tests/faults/report/fuzz.json and docs/promises.md"
     )

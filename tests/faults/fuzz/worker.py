@@ -24,14 +24,14 @@ __all__ = ["CPU_S", "GROWN_MB", "Answer", "Worker"]
 CPU_S = 20
 """Processor seconds after which an input has hung; most take a hundredth of one."""
 GROWN_MB = 400
-"""How much the worker's memory may grow over one input."""
+"""The limit of the worker's growth over one input."""
 _SPACE = 6 << 30
 HOUSE = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is wrong, the processor seconds that it took, and the MB that the worker has grown by."""
+    """The problems, the processor seconds that it took, and the MB that the worker has grown by."""
 
     wrong: tuple[str, ...]
     cpu: float = 0.0
@@ -72,7 +72,7 @@ class Worker:
         return Answer(tuple(wrong), answer["cpu"], answer["grown"])
 
     def files(self) -> dict[str, bytes]:
-        """The files of the worker's hive, and what stands in them."""
+        """Return the files of the worker's hive with their content."""
         process = self._worker()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -116,7 +116,7 @@ def _take(doors, request) -> dict[str, object]:
     resource.setrlimit(resource.RLIMIT_CPU, (int(before) + CPU_S + 1, resource.RLIM_INFINITY))
     try:
         wrong = list(DOORS[request["door"]](doors, request["name"], bytes.fromhex(request["data"])))
-    except Exception as error:  # that is what is looked for
+    except Exception as error:  # the fuzzer looks for these
         frame = traceback.extract_tb(error.__traceback__)[-1]
         wrong = [f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(frame.filename)}:{frame.lineno})"]
     now = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,4 +1,4 @@
-"""Mutants: small patches, each of which breaks one promise; the harness must find every one.
+"""Mutants: small patches that each break one promise; the harness must find every one.
 
 They were written by somebody who had not read the checkers. A patch is a unified diff without files' names and line numbers:
 each hunk is found by what it replaces, which must stand in `hivemind/` exactly once. Edits elsewhere and moved files do not
@@ -42,13 +42,13 @@ class Mutant:
             path.write_text(text, "utf-8")
 
     def patch(self, files: Mapping[Path, str]) -> dict[Path, str]:
-        """The files that it changes, as it makes them. Raises AssertionError like `apply`."""
+        """Return the patched files. Raises AssertionError like `apply`."""
         patched: dict[Path, str] = {}
         for before, after in self.changes:
             texts = {**files, **patched}
             hits = [path for path, text in texts.items() for _ in range(text.count(before))]
             assert len(hits) == 1, (
-                f"{self.name}.patch does not fit any more: this stands in hivemind/ {len(hits)} times and not once "
+                f"{self.name}.patch does not fit any more: this occurs in hivemind/ {len(hits)} times and not once "
                 f"({', '.join(map(str, hits))}); let it break the same promise where that is kept now:\n{before}"
             )
             patched[hits[0]] = texts[hits[0]].replace(before, after)
@@ -59,9 +59,7 @@ class Mutant:
         folder.mkdir()
         for path in REPOSITORY.iterdir():
             if path.name == "hivemind":
-                shutil.copytree(
-                    path, folder / path.name
-                )  # what is compiled too: all but the patched modules stay as they are
+                shutil.copytree(path, folder / path.name)  # compiled modules too: all but the patched ones are reused
             elif path.name not in (".git", ".venv", ".hive"):
                 (folder / path.name).symlink_to(path)
         self.apply(folder)

@@ -3,8 +3,8 @@
 A detector is a scenario under a fault (`tasks/kill`), or a power loss in one (`power/letters`; of one operation alone:
 `power/stores lost unlink tasks/inbox/`), with a seed where that matters (`letters/sweep:3`), or a file of tests, and
 words of their names (`pytest/tests/landing/test_kills.py killed`). Each mutant is put under the
-detectors that its patch names, then under all others, until a checker says something that it does not say of the house as it
-is.
+detectors that its patch names, then under all others, until a checker reports a problem that it does not report of the
+house itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TEST = re.compile(r"FAILED \S+::(\w+).*")
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """How a mutant was found: by which detector with which seed, and its first sentence; None: it was not."""
+    """The detector that found a mutant, with the seed and its first sentence; None: the mutant was not found."""
 
     mutant: Mutant
     detector: str | None
@@ -55,7 +55,7 @@ class Detection:
 
 
 def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
-    """What a detector finds in the program that lies at `house`: who says so (a checker, a room) -> its first sentence."""
+    """Run a detector on the program at `house`: return checker or room -> its first sentence."""
     kind, _, part = detector.partition("/")
     if kind == "power":
         name, _, lost = part.partition(" lost ")
@@ -98,7 +98,7 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
 
 @cache
 def baseline(detector: str, seed: int) -> frozenset[str]:
-    """Who says something of the house as it is; nobody, where a run of this commit has said nothing."""
+    """Return the checkers that fail on the house itself; none if a run of this commit was clean."""
     kind, _, part = detector.partition("/")
     scenario, fault = (part.partition(" lost ")[0].partition("-relaxed")[0], kind) if kind == "power" else (kind, part)
     if any(
@@ -107,12 +107,12 @@ def baseline(detector: str, seed: int) -> frozenset[str]:
     ):  # fmt: skip
         return frozenset()
     voices = detect(REPOSITORY, detector, seed)
-    assert not {"harness", "no answer", "no end"} & voices.keys(), f"{detector} says nothing of any house: {voices}"
+    assert not {"harness", "no answer", "no end"} & voices.keys(), f"{detector} cannot judge any house: {voices}"
     return frozenset(voices)
 
 
 def _detectors(first: Sequence[str], extra: bool) -> Iterator[tuple[str, int]]:
-    """Those that are named first, with each seed, then all others."""
+    """Yield the detectors named first, with each seed, then all others."""
     every = [f"power/{name}" for name in NAMES]
     every += [f"{scenario}/{fault}" for fault in FAULTS if not gap_of(FAULTS[fault]) for scenario in SCENARIOS]
     for first_name in first:
@@ -130,7 +130,7 @@ def check_that_it_is_run(house: Path) -> None:
 
 
 def hunt(mutant: Mutant, folder: Path, limit: int | None) -> Detection:
-    """Try detectors until one finds the mutant: `most` at most, or those that its patch names."""
+    """Try detectors until one finds the mutant: at most `limit`, or the ones that its patch names."""
     house = mutant.house(folder / mutant.name)
     check_that_it_is_run(house)
     count, began = 0, time.monotonic()

@@ -1,4 +1,4 @@
-"""What must be there after a power loss, asked through the public doors: `Hive`, `Intake`, the command line, and the files."""
+"""Checks after a power loss, through the public doors: `Hive`, `Intake`, the command line, and the files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_HOLDER: dict[str, Any] = {"agent": None, "generation": 0}
 
 @dataclass
 class Facts:
-    """What was acknowledged before the power went, and what was under way: kind -> key -> value."""
+    """The requests acknowledged before the power went, and those under way: kind -> key -> value."""
 
     acked: dict[str, dict[str, Any]] = field(default_factory=dict)
     under_way: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Facts:
         return sorted({*self.acked.get(kind, {}), *(key for key, new in self.under_way.get(kind, {}).items() if new)})
 
     def may_be(self, kind: str, key: str, default: Any = None) -> list[Any]:
-        """The values that are right: the one that was acknowledged last (`nothing` if none was), and those under way."""
+        """The values that are right: the last acknowledged one (else `default`), and those under way."""
         return [self.acked.get(kind, {}).get(key, default), *self.under_way.get(kind, {}).get(key, [])]
 
     def is_known(self, kind: str, key: str) -> bool:
@@ -53,7 +53,7 @@ class Facts:
 
 
 def inspect(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
-    """What is wrong in a hive after a power loss, one sentence each. Opens it as its next processes would.
+    """Yield the problems of a hive after a power loss, one sentence each. Opens it as its next processes would.
 
     Without durability the latest may be missing or in pieces; then the doctor may have to set a piece aside first, and may
     leave to a person what only a person can know.
@@ -69,7 +69,7 @@ def _inspect_rooms(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
 
     try:
         hive = Hive.open(root)
-    except Exception as error:  # what cannot be opened is what is looked for
+    except Exception as error:  # a hive that cannot be opened is a find
         yield f"hive: {type(error).__name__}: {error}"
         return
     for part in (_journal, _letters, _tasks, _memory, _documents):
@@ -83,7 +83,7 @@ def _inspect_rooms(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
 
 
 def _right(facts: Facts, durable: bool, kind: str, key: str, state: Any, default: Any = None) -> str | None:
-    """A sentence if what was found is not what may be there; without durability whatever was once begun may be."""
+    """A sentence if what was found is not what may be there; without durability any begun value may be there."""
     right = facts.may_be(kind, key, default)
     if durable and state not in right:
         return f"{kind} {key}: {state!r:.120} was found, {right!r:.120} was acknowledged or under way"
@@ -235,7 +235,7 @@ def _command(root: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def _doctor(root: Path) -> Iterator[str]:
-    """The doctor says what is wrong, and what is wrong can be mended: after `--fix` it says that nothing is left."""
+    """Check that the doctor mends all problems: after `--fix` it finds none."""
     status, out, err = _command(root, "doctor", "--json", "--fix")
     if status not in (0, 1) or not out:
         yield f"doctor: ends with {status}: {err.strip()[-300:]}"

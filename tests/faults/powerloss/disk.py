@@ -1,7 +1,7 @@
-"""A disk in memory: what programs asked of it, what of that was made durable, and what a power loss may leave.
+"""A disk in memory: the operations of programs, which of them are durable, and what a power loss may leave.
 
 A strict reading of POSIX, as ALICE (Pillai et al., OSDI 2014) takes it. A rename, a link and an unlink are each atomic. An
-fsync of a file makes its data and its size durable and nothing else; an fsync of a folder makes the entries in it durable.
+fsync of a file makes only its data and its size durable; an fsync of a folder makes the entries in it durable.
 Of the rest any subset may be missing, a write may be there in part or as zeros, and none of it keeps its order.
 """
 
@@ -35,7 +35,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What one call does to folders, all of it or nothing: (folder, name, what it names from now on)."""
+    """The change of folders by one call, atomic: (folder, name, the node that it names from now on)."""
 
     changes: tuple[tuple[int, str, int | None], ...]
     call: str
@@ -50,7 +50,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What got out of the machine: an acknowledgement, or the effect of a command. No power loss takes it back."""
+    """A message that left the machine: an acknowledgement, or the effect of a command. No power loss takes it back."""
 
     text: str
 
@@ -67,8 +67,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The power goes after `at` operations. Of those that were not durable by then `lost` are missing; `torn` are there in
-    part: so many bytes of the write (what is missing of it is zeros if the number is negative)."""
+    """The power goes after `at` operations. Of the operations not durable by then `lost` are missing; `torn` are there in
+    part: so many bytes of the write (the rest is zeros if the number is negative)."""
 
     at: int
     lost: frozenset[int] = frozenset()
@@ -78,7 +78,7 @@ class Crash:
 
 @dataclass(slots=True)
 class Disk:
-    """The operations in their order, and the tree as it stands after all of them. Node 0 is the root."""
+    """The operations in their order, and the tree after all of them. Node 0 is the root."""
 
     operations: list[Operation] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=lambda: [Node("folder", 0o755)])
@@ -153,8 +153,8 @@ class Disk:
     # what a power loss may leave
 
     def open_operations(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """For every number of operations: those among them that are not durable."""
-        syncs: dict[int, set[int]] = {}  # operation -> the nodes whose sync makes it durable
+        """Yield every number of operations with the ones among them that are not durable."""
+        syncs: dict[int, set[int]] = {}  # operation -> the nodes to sync to make it durable
         yield 0, ()
         for at, operation in enumerate(self.operations):
             match operation:
@@ -180,7 +180,7 @@ class Disk:
         return self.times[at] - 1000 if at < len(self.times) else self.times[-1]
 
     def replies(self, at: int) -> list[str]:
-        """What had got out after so many operations."""
+        """Return the acknowledgements and effects after so many operations."""
         return [operation.text for operation in self.operations[:at] if isinstance(operation, Reply)]
 
     def words(self) -> list[str]:
@@ -286,7 +286,7 @@ class Disk:
 
 
 def _put(file: bytearray, offset: int, data: bytes, size: int | None) -> None:
-    """Write, or only a part: the rest stays as it was; with a negative `kept` the size is there and zeros where nothing was."""
+    """Write, or only a part: the rest keeps its content; with a negative `size` the file has its full size, filled with zeros."""
     full_end = offset + len(data)
     if size is not None:
         data = data[: size if size >= 0 else -size - 1]

@@ -60,7 +60,7 @@ def outcomes(
         for run in [pool.submit(_lose, name, states, seed, first, lost) for name in names]:
             try:
                 yield run.result()
-            except Exception as error:  # the boundary of a run: a fault of the harness is told like a find
+            except Exception as error:  # the boundary of a run: a fault of the harness is reported like a find
                 reasons = (f"harness: {type(error).__name__}: {error}",)
                 yield Outcome("harness", "full", seed, faults=[StateFault(0, Crash(0), reasons, ())])
 
@@ -81,7 +81,7 @@ def _lose(name: str, states: int, seed: int, first: bool, lost: str | None = Non
 
 
 def row(outcome: Outcome) -> dict[str, Any]:
-    """What the report has of it. States count as runs."""
+    """Return the report's row of an outcome. States count as runs."""
     words = {"stores": PROBED, "swarm": TAKEN_UP}.get(outcome.play, {})
     covered = outcome.covered | {promise for promises in words.values() for promise in promises}
     broken = outcome.broken | {
@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument(
         "--lost", help="of a play: states that lack one operation alone, which begins so: `unlink tasks/`"
     )
-    parser.add_argument("--first", action="store_true", help="no more of a scenario after its first violation")
+    parser.add_argument("--first", action="store_true", help="stop a scenario after its first violation")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=3 * (os.cpu_count() or 1), help="a swarm waits half of the time")
     parser.add_argument(

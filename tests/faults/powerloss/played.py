@@ -1,7 +1,7 @@
 """The scenarios of the frame under power loss: each is played once under strace; crash states of it are then recovered as after
 every other fault, and its own checkers look, with the ledger of somebody who was cut off at that moment.
 
-`python -m tests.faults.powerloss.played SCENARIO BASE SEED` is what is recorded.
+`python -m tests.faults.powerloss.played SCENARIO BASE SEED` is the recorded command.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["play_and_lose"]
 def play_and_lose(
     name: str, *, states: int, warm: Warm, seed: int = 0, keep: Path | None = None, first: bool = False
 ) -> Outcome:
-    """Record a scenario under `durability: full` and recover `states` crash states of it; what a row has left is
-    kept below `keep`. With `first` no more after a row."""
+    """Record a scenario under `durability: full` and recover `states` crash states of it; violating states are
+    kept below `keep`. With `first` stop after a violation."""
     outcome, scope = Outcome(name, "full", seed), held_after("power")
     with folder("power") as base:
         disks = base / "disks"

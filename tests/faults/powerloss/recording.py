@@ -1,6 +1,6 @@
 """Recording what a workload asks of the disk: strace's log, read into a `Disk`.
 
-Every call is taken in the order in which it ended. strace stops a process at the end of each of its calls, so that what
+Every call is taken in the order in which it ended. strace stops a process at the end of each of its calls: what
 one process does because of another's call (a lock that was given back, a file that appeared) comes after it in the log.
 The recording is checked: the tree that it adds up to must be, byte for byte, the folder that the workload has left.
 """
@@ -27,7 +27,7 @@ _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?)(<[^>]*>)?(.*)")
 _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _FD = re.compile(r"(AT_FDCWD|\d+)<((?:\\x[0-9a-f]{2})*)>(\(deleted\))?")
-_UNSHARED = ("-shm", ".sock")  # SQLite's shared memory (mapped, rebuilt after a crash) and sockets hold nothing
+_UNSHARED = ("-shm", ".sock")  # SQLite's shared memory (mapped, rebuilt after a crash) and sockets are empty
 
 
 def record(
@@ -39,12 +39,12 @@ def record(
     *,
     outside: str | None = None,
 ) -> Disk:
-    """Run a workload that works in the folder `hive` and says on the file `said` what it was answered.
+    """Run a workload that works in the folder `hive` and writes its answers to the file `replies`.
 
     With `outside`, a folder in `hive`, what is written there, and what the workload's own first process writes anywhere, is on
-    the disk at once: that are people, who see to it themselves, and what lies on another machine.
+    the disk at once: people see to it themselves, and another machine keeps its own files.
 
-    Raises CalledProcessError if the workload fails, AssertionError if the recording does not add up to what is there.
+    Raises CalledProcessError if the workload fails, AssertionError if the recording does not match the folder.
     """
     replies.write_bytes(b"")
     traced = [
@@ -114,7 +114,7 @@ class _Reading:
             self.disk.durable.update(done)
 
     def _is_outside(self, pid: int, arguments: str) -> bool:
-        """Whether a call is about the folder that lies on another machine."""
+        """Check that a call is about the folder of another machine."""
         paths = [_text(match[2]) for match in _FD.finditer(arguments) if match[1] != "AT_FDCWD"] + self._paths(
             pid, arguments
         )[:2]
@@ -123,14 +123,14 @@ class _Reading:
     # paths
 
     def _below(self, path: str) -> str | None:
-        """The path below the hive; None for one that is elsewhere."""
+        """Return the path below the hive; None for a path elsewhere."""
         path = os.path.normpath(path)
         if path == self._hive:
             return ""
         return path[len(self._hive) + 1 :] if path.startswith(f"{self._hive}/") else None
 
     def _paths(self, pid: int, arguments: str) -> list[str]:
-        """The paths that a call names, absolute: each text, from the folder that stands right before it."""
+        """The paths that a call names, absolute: each text, from the folder right before it."""
         paths: list[str] = []
         for text in _TEXT.finditer(arguments):
             before = [
@@ -141,7 +141,7 @@ class _Reading:
         return paths
 
     def _file(self, arguments: str) -> tuple[int, str | None, int | None]:
-        """The descriptor that a call begins with: its number, its path below the hive, and its node if it has a name."""
+        """The descriptor that a call begins with: its number, its path below the hive, and its node if the file has a name."""
         match = _FD.match(arguments)
         if match is None or match[1] == "AT_FDCWD":
             return -1, None, None
@@ -285,7 +285,7 @@ def _text(text: str) -> str:
 
 
 def _check(disk: Disk, hive: Path) -> None:
-    """Raise AssertionError unless the recorded tree is the one that is there."""
+    """Raise AssertionError unless the recorded tree equals the folder."""
     tree, files = disk.content(Crash(len(disk.operations)))
     recorded: dict[str, bytes | None] = {}
 
@@ -306,8 +306,8 @@ def _check(disk: Disk, hive: Path) -> None:
     for name in sorted({*recorded, *actual}):
         if name.endswith(_UNSHARED):
             continue
-        assert name in actual, f"{name} was recorded and is not there"
-        assert name in recorded, f"{name} is there and was not recorded"
+        assert name in actual, f"{name} was recorded and does not exist"
+        assert name in recorded, f"{name} exists and was not recorded"
         assert recorded[name] == actual[name], (
             f"{name} was recorded otherwise: {recorded[name]!r:.300} {actual[name]!r:.300}"
         )

@@ -1,4 +1,4 @@
-"""Recording, building, asking: one play under one durability, some crash states of it, what is wrong in each."""
+"""Recording, building, asking: one play under one durability, some crash states of it, the problems of each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StateFault:
 
 @dataclass
 class Outcome:
-    """What a run has tried: states that were asked in a process, and with a whole swarm; what was found."""
+    """The states that a run has tried in a process, and with a whole swarm, and the violations in them."""
 
     play: str
     durability: str
@@ -48,7 +48,7 @@ class Outcome:
     operations: int = 0
     probed: int = 0
     swarms: int = 0
-    alike: int = 0  # looked at, and the same as one that was tried
+    alike: int = 0  # looked at, and the same as a tried one
     faults: list[StateFault] = field(default_factory=list)
     covered: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
@@ -56,7 +56,7 @@ class Outcome:
 
     @property
     def command(self) -> str:
-        """What repeats the plan. A second recording is not the same to the byte: processes race, names are drawn."""
+        """Return the command that repeats the plan. A second recording differs in bytes: processes race, names are drawn."""
         name = self.play if self.durability == "full" else f"{self.play}-{self.durability}"
         return f"python -m tests.faults.powerloss --scenario {name} --seed {self.seed}"
 
@@ -85,7 +85,7 @@ class _Run:
         gc.collect()
 
     def ask(self, number: int, crash: Crash) -> None:
-        """Ask one state in a process of its own: it may hang, eat memory or die."""
+        """Ask one state in a separate process: it may hang, eat memory or die."""
         self.disk.build(crash, self._hive)
         self._outcome.probed += 1
         out, into = os.pipe()
@@ -108,7 +108,7 @@ class _Run:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
         try:
             yield from inspect(self._hive, self._facts(crash), self._durable)
-        except Exception as error:  # whatever it is, it is what was looked for
+        except Exception as error:  # any exception is a find
             yield f"{type(error).__name__}: {error}"
 
     def _facts(self, crash: Crash) -> Facts:
@@ -146,8 +146,8 @@ def power_loss(
     pick: Callable[[str], bool] | None = None,
 ) -> Outcome:  # fmt: skip
     """Record a play and try `states` crash states of it: of the play `swarm` each is taken up by a whole swarm, of others each
-    is asked by a process. With `pick` those in which one operation alone is lost of whose words it says yes; with `first`
-    no more after a violation."""
+    is asked by a process. With `pick` only states that lose one operation, accepted by `pick` in words; with `first`
+    stop after a violation."""
     outcome = Outcome(play, durability, seed)
     with folder("power") as base:
         run = _Run(base, outcome, warm)

@@ -1,6 +1,6 @@
-"""Which crash states of a recording are tried: the telling ones first, then as many by chance as there is time for.
+"""The choice of crash states of a recording: the telling ones first, then as many by chance as there is time for.
 
-First of all: everything was done, and nothing lasts but what was synced.
+First of all: everything was done, and only synced operations last.
 
 At a moment (right after something was acknowledged, right before something is synced, right after it) there is a set of
 operations that are not durable yet. Tried are: all of them lost; none; each alone lost; each alone kept; each write torn in
@@ -26,7 +26,7 @@ from tests.faults.powerloss.disk import Crash, Disk, Entries, Reply, Size, Sync,
 __all__ = ["Sample", "choose", "without_one"]
 
 _PAGE = 4096
-_SINGLES = 40  # single operations that are tried at one moment, of those that are waiting
+_SINGLES = 40  # single operations that are tried at one moment, of the waiting ones
 
 
 @dataclass
@@ -65,7 +65,7 @@ def choose(disk: Disk, count: int, seed: int, journaled: bool = False, replies: 
 
 
 def without_one(disk: Disk, pick: Callable[[str], bool], count: int) -> list[Crash]:
-    """At most `wanted` states in which one operation alone is lost, of those whose words `pick` says yes to."""
+    """At most `wanted` states in which one operation alone is lost, if `pick` accepts its words."""
     words = disk.words()
     crashes = (
         Crash(at, frozenset({key}), reason=f"lost: {words[key]}")
@@ -77,7 +77,7 @@ def without_one(disk: Disk, pick: Callable[[str], bool], count: int) -> list[Cra
 
 
 def _moments(disk: Disk, replies: Collection[int]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-    """(how many operations, those that are not durable, whether something was just said)."""
+    """Yield (number of operations, the not durable ones, whether it follows an acknowledgement)."""
     states = list(disk.open_operations())
     first = disk.operations.index(Sync(None))  # before that is what a person has brought
     for at, operation in list(enumerate(disk.operations))[first + 1 :]:
@@ -92,24 +92,24 @@ def _moments(disk: Disk, replies: Collection[int]) -> Iterator[tuple[int, tuple[
 def _at(
     disk: Disk, at: int, open_keys: tuple[int, ...], chance: random.Random, files: Sequence[str]
 ) -> Iterator[tuple[str, Callable[[], Crash]]]:
-    """What may be left at a moment: (the way, how it is made). Made are few of them. Where one write is torn the way names its
+    """Yield possible states of a moment: (the way, its factory). Few of them are made. Where one write is torn the way names its
     file, too: there are many writes of marks and caches, and few of what counts."""
     writes = frozenset(open_keys)
     names = frozenset(key for key in open_keys if isinstance(disk.operations[key], Entries))
     data = writes - names
-    yield "all", partial(Crash, at, writes, why="all lost")
-    yield "none", partial(Crash, at, why="none lost")
-    yield "data", partial(Crash, at, data, why="data lost")
-    yield "names", partial(Crash, at, names, why="names lost")
+    yield "all", partial(Crash, at, writes, reason="all lost")
+    yield "none", partial(Crash, at, reason="none lost")
+    yield "data", partial(Crash, at, data, reason="data lost")
+    yield "names", partial(Crash, at, names, reason="names lost")
     for key in open_keys if len(open_keys) <= _SINGLES else chance.sample(open_keys, _SINGLES):
-        yield "one", partial(Crash, at, frozenset({key}), why=f"one lost: {key}")
+        yield "one", partial(Crash, at, frozenset({key}), reason=f"one lost: {key}")
         yield "one", partial(_all_but, at, writes, key, (), f"one kept: {key}")
         operation = disk.operations[key]
         if isinstance(operation, Write) and operation.data:
             half = chance.randrange(len(operation.data))
             torn, zeros = ((key, half),), ((key, -half - 1),)
-            yield f"torn: {files[key]}", partial(Crash, at, torn=torn, why=f"torn: {key} at {half}")
-            yield f"zeros: {files[key]}", partial(Crash, at, torn=zeros, why=f"zeros: {key} from {half}")
+            yield f"torn: {files[key]}", partial(Crash, at, torn=torn, reason=f"torn: {key} at {half}")
+            yield f"zeros: {files[key]}", partial(Crash, at, torn=zeros, reason=f"zeros: {key} from {half}")
             yield f"torn {files[key]}", partial(_all_but, at, data, key, torn, f"torn and the last: {key} at {half}")
     for _ in range(4 if open_keys else 0):
         yield "by", partial(_by_chance, disk, at, open_keys, chance)
@@ -158,7 +158,7 @@ def _in_order(disk: Disk, make: Callable[[], Crash], open_keys: tuple[int, ...])
 
 
 def _different(disk: Disk, crashes: Iterable[Crash], count: int, replies: Sequence[int]) -> Sample:
-    """Those that differ in what is on the disk or in what had been acknowledged by then."""
+    """Return the states that differ in the disk's content or in the acknowledgements by then."""
     sample = Sample()
     operations = [key for key, operation in enumerate(disk.operations) if not isinstance(operation, Reply | Sync)]
     seen: set[object] = set()

@@ -1,7 +1,7 @@
 """The workloads that are recorded: `python -m tests.faults.powerloss.workload PLAY HIVE SAID`.
 
-What is begun and what was acknowledged is said on the file SAID, a line of JSON each, at once: strace gives it its place among
-the calls. A fact is [kind, key, value]; the last one acknowledged for a kind and key is what holds.
+Each begin and each acknowledgement is written to the file SAID at once, as a line of JSON: strace records its place among
+the calls. A fact is [kind, key, value]; the last one acknowledged for a kind and key holds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ The task letter.
 
 
 class Workload:
-    """A hive, and what it has answered so far."""
+    """A hive, and its answers so far."""
 
     def __init__(self, root: Path, replies: Path) -> None:
         self.root = root
@@ -41,7 +41,7 @@ class Workload:
         self._say("ack", [kind, key, value])
 
     def fact(self, kind: str, key: str, value: Any, act: Callable[[], Any]) -> Any:
-        """Say that it begins, do it, say that it was acknowledged."""
+        """Write that it begins, do it, write that it was acknowledged."""
         self.begin(kind, key, value)
         answer = act()
         self.did(kind, key, value)
@@ -51,7 +51,7 @@ class Workload:
         os.write(self._said, json.dumps({event: fact}).encode() + b"\n")
 
     def make(self, **settings: Any) -> None:
-        """What a person has: a folder with its settings, for long enough to be on the disk."""
+        """Create a folder with its settings, and sync it."""
         (self.root / "agents").mkdir()
         for name in AGENTS:
             (self.root / "agents" / f"{name}.yaml").write_text(f"role: {'reviewer' if name == 'bob' else 'worker'}\n")
@@ -116,7 +116,7 @@ def stores(work: Workload) -> None:
         assert lease.generation == 1
     work.fact("lease", steps[0].id, {"agent": None, "generation": 1}, lambda: hive.leases.release(steps[0].id, "ann"))
     work.fact("lease", steps[0].id, {"agent": "bob", "generation": 2}, lambda: hive.leases.claim(steps[0].id, "bob"))
-    for _ in range(6):  # so that the log is longer than a page
+    for _ in range(6):  # the log must be longer than a page
         hive.steps.note(steps[1].id, "x" * 1500, agent_id="ann", generation=1)
     hive.steps.verify(steps[1].id, ("criteria", "tests"), agent_id="ann", generation=1)
     work.begin("lease", steps[1].id, {"agent": None, "generation": 1})
