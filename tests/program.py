@@ -118,9 +118,9 @@ class Program(subprocess.Popen[Any]):
         except ProcessLookupError:  # it has ended
             pass
         else:
-            ended = select.poll()
-            ended.register(life, select.POLLIN)
-            waited = ended.poll(None if timeout is None else max(timeout, 0) * 1000)
+            poller = select.poll()
+            poller.register(life, select.POLLIN)
+            waited = poller.poll(None if timeout is None else max(timeout, 0) * 1000)
             os.close(life)
             if not waited:
                 assert timeout is not None
@@ -145,14 +145,14 @@ def run(
     words: Sequence[str | os.PathLike[str]], *, start: Start = Program, check: bool = False, **more: Any
 ) -> subprocess.CompletedProcess[Any]:
     """`subprocess.run` for what `start` starts."""
-    given, limit_s = more.pop("input", None), more.pop("timeout", None)
+    stdin, limit_s = more.pop("input", None), more.pop("timeout", None)
     if more.pop("capture_output", False):
         more |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    if given is not None:
+    if stdin is not None:
         more["stdin"] = subprocess.PIPE
     with start(words, **more) as process:
         try:
-            out, errors = process.communicate(given, limit_s)
+            out, errors = process.communicate(stdin, limit_s)
         except BaseException:
             process.kill()
             raise

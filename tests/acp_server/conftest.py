@@ -191,8 +191,8 @@ def editor() -> Iterator[Callable[[Path], Editor]]:
         return editors[-1]
 
     yield start
-    for each in editors:
-        if each.process.poll() is None:
-            each.kill()
-        for stream in (each.process.stdin, each.process.stdout, each.process.stderr):
+    for editor in editors:
+        if editor.process.poll() is None:
+            editor.kill()
+        for stream in (editor.process.stdin, editor.process.stdout, editor.process.stderr):
             stream.close()

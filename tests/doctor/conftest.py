@@ -39,7 +39,7 @@ def treatment(hive: Hive) -> Treatment:
 
     def mend() -> list[FixReport]:
         patient = CheckContext(hive.layout)
-        return [one for one in apply_fixes(patient, examine(patient)) if not one.finding.note]
+        return [fix for fix in apply_fixes(patient, examine(patient)) if not fix.finding.note]
 
     return mend
 
@@ -47,4 +47,4 @@ def treatment(hive: Hive) -> Treatment:
 @pytest.fixture
 def litter(hive: Hive) -> Visit:
     """What is found that does no harm and can be tidied away."""
-    return lambda: [one for one in examine(CheckContext(hive.layout)) if one.note and one.fix is not None]
+    return lambda: [row for row in examine(CheckContext(hive.layout)) if row.note and row.fix is not None]

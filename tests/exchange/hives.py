@@ -62,8 +62,8 @@ class LinkedHive:
 
     def claimed(self) -> Task:
         """The next task of `coder`, once it is there."""
-        found: Task = until(lambda: self.hive.tasks.claim("coder"))
-        return found
+        task: Task = until(lambda: self.hive.tasks.claim("coder"))
+        return task
 
     def finish(self, task: Task, result: str) -> None:
         """End a task as its agent does: the journal tells of it."""
@@ -79,7 +79,7 @@ class LinkedHive:
         self.start()
 
     def subjects(self, box: str = "human") -> list[str]:
-        return sorted(one.subject for one in self.hive.mail.list(box))
+        return sorted(row.subject for row in self.hive.mail.list(box))
 
 
 if __name__ == "__main__":

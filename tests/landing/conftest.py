@@ -111,15 +111,15 @@ def writes(**files: str) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Crew]:
-    made = Crew(tmp_path / "hive")
-    yield made
-    made.close()
+    crew = Crew(tmp_path / "hive")
+    yield crew
+    crew.close()
 
 
 @pytest.fixture
 def harbour(crew: Crew, tmp_path: Path) -> Iterator[Harbour]:
     repo = Repo(tmp_path / "app")
     repo.commit(boat="a boat\n", src__sail="a sail\n")
-    made = Harbour(crew, repo)
-    yield made
-    made.close()
+    harbour = Harbour(crew, repo)
+    yield harbour
+    harbour.close()

@@ -32,9 +32,9 @@ def turn(*more: ChatMessage) -> Turn:
 
 def exchanged(thought: Thought, *results: str, ok: bool = True) -> list[ChatMessage]:
     """A thought and the results of its calls, as they stand in the conversation afterwards."""
-    answered = zip(thought.actions, results, strict=True)
-    said = ChatMessage("assistant", thought.text, thought.actions, provider=thought.provider)
-    return [said, *(ChatMessage("tool", text, call_id=call.id, ok=ok) for call, text in answered)]
+    pairs = zip(thought.actions, results, strict=True)
+    answer = ChatMessage("assistant", thought.text, thought.actions, provider=thought.provider)
+    return [answer, *(ChatMessage("tool", text, call_id=call.id, ok=ok) for call, text in pairs)]
 
 
 class Clock:
