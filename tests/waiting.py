@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do, where nothing tells of it."""
+"""Waiting for what other threads and processes do, where no event reports it."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class Editor:
 
     @property
     def said(self) -> str:
-        """What the agent has said, as the editor shows it."""
+        """Return the agent's messages, as the editor shows them."""
         return self.texts("agent_message_chunk")
 
     def texts(self, kind: str) -> str:
@@ -172,7 +172,7 @@ class Editor:
         return [(entry["content"], entry["status"]) for entry in plans[-1]]
 
     def close(self) -> None:
-        """Leave. The agent ends by itself."""
+        """Leave. The agent then ends."""
         self.process.stdin.close()
         assert self.process.wait(LIMIT_S) == 0, self.process.stderr.read().decode()
 

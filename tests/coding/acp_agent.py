@@ -1,4 +1,4 @@
-"""A program that speaks the Agent Client Protocol, by orders that stand in its prompts; run by its path, with nothing but Python.
+"""A program that speaks the Agent Client Protocol, by orders in its prompts; run by its path, with nothing but Python.
 
 An order is a line that begins with `!`: `say TEXT`, `update JSON` (any update of a session), `as SESSION JSON` (an update for
 another session), `call TOOL JSON` (a tool of the hive; {ids} as in fake_agent.py), `write PATH TEXT`, `ask JSON` (for

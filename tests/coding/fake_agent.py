@@ -1,4 +1,4 @@
-"""A program that works as coding agents do, by orders that stand in its prompt; run by its path, with nothing but Python.
+"""A program that works as coding agents do, by orders in its prompt; run by its path, with nothing but Python.
 
 An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `sh COMMAND`, `permit COMMAND` (asks for permission),
 `call TOOL JSON` (with {mail}, the id of the letter in the prompt, and {ids}, those of the subtasks that the last call made),

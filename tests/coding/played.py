@@ -18,7 +18,7 @@ __all__ = ["Asked", "Call", "Played", "played"]
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool whose name ends with `tool`."""
+    """A call of a tool with a name that ends with `tool`."""
 
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Asked:
 
     @property
     def turn(self) -> int:
-        """How many results of calls there are."""
+        """Return the number of results of calls."""
         return len(self.results)
 
 
@@ -44,7 +44,7 @@ Script = Callable[[Asked], Answer]
 
 
 class Played:
-    """The server; `requests` are those that it was asked, `root` its address."""
+    """The server; `requests` are its requests so far, `root` its address."""
 
     def __init__(self, script: Script) -> None:
         self.script = script

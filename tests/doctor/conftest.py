@@ -29,13 +29,13 @@ def hive(tmp_path: Path) -> Hive:
 
 @pytest.fixture
 def visit(hive: Hive) -> Visit:
-    """What is found that is to be mended; notes are left out."""
+    """Return the findings to mend, without notes."""
     return lambda: [finding for finding in examine(CheckContext(hive.layout)) if not finding.note]
 
 
 @pytest.fixture
 def treatment(hive: Hive) -> Treatment:
-    """Everything found is mended as far as it can be."""
+    """Mend all findings as far as possible."""
 
     def mend() -> list[FixReport]:
         patient = CheckContext(hive.layout)
@@ -46,5 +46,5 @@ def treatment(hive: Hive) -> Treatment:
 
 @pytest.fixture
 def litter(hive: Hive) -> Visit:
-    """What is found that does no harm and can be tidied away."""
+    """Return the harmless findings that can be tidied away."""
     return lambda: [row for row in examine(CheckContext(hive.layout)) if row.note and row.fix is not None]

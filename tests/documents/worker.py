@@ -1,4 +1,4 @@
-"""A process of its own for tests: `python worker.py DATABASE NAME [ARGUMENT]` does one thing to a database.
+"""A separate process for tests: `python worker.py DATABASE NAME [ARGUMENT]` does one thing to a database.
 
 With `serve` it takes operations from standard input, one JSON list a line, and answers each with a line.
 """
@@ -55,7 +55,7 @@ def import_file(docmem: Docmem, path: str) -> None:
 
 
 def read_endless(docmem: Docmem, path: str) -> None:
-    """Read files that are one piece of markup over and over, whose parts never end or never fit together."""
+    """Read files that are one piece of markup over and over; its parts never end or never fit together."""
     pieces = Path(__file__).with_name("endless.txt").read_text(encoding="utf-8").split()
     around = cycle([("# x", "y"), ("", "\n")])
     for piece, (before, after) in zip(pieces, around, strict=False):

@@ -17,12 +17,12 @@ RIGHTS = """
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hivemind_exchange TO hives;
     GRANT USAGE ON ALL SEQUENCES IN SCHEMA hivemind_exchange TO hives;
 """
-"""What the manual's chapter on several machines has a role given."""
+"""Return the grants of the manual's chapter on several machines."""
 
 
 @pytest.fixture
 def url_of(postgres: Server, database: str) -> Iterator[Callable[[str], str]]:
-    """The URL by which a hive of that name is linked: with a role of its own, which has the rights that the manual says."""
+    """The URL by which a hive of that name is linked: with a separate role that has the rights in the manual."""
     with linked_roles(postgres, database) as url:
         yield url
 

@@ -1,4 +1,4 @@
-"""Hives whose exchange process is run by itself, as the supervisor would."""
+"""Hives with an exchange process that runs alone, as the supervisor would run it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Exchange(Program):
 
 
 class LinkedHive:
-    """A hive of one agent, `coder`, whose exchange process is run by itself."""
+    """A hive of one agent, `coder`, with an exchange process that runs alone."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
@@ -50,7 +50,7 @@ class LinkedHive:
             self.process = None
 
     def idle(self) -> None:
-        """Be its agent `coder`, which has nothing to do; the exchange may claim a task for it."""
+        """Be its agent `coder`, which is idle; the exchange may claim a task for it."""
         lock_name(self.hive.layout, "coder")
         self.says("idle")
 
@@ -61,7 +61,7 @@ class LinkedHive:
         ring(self.hive.layout.doorbells, EXCHANGE)
 
     def claimed(self) -> Task:
-        """The next task of `coder`, once it is there."""
+        """Wait for the next task of `coder`."""
         task: Task = until(lambda: self.hive.tasks.claim("coder"))
         return task
 
@@ -74,7 +74,7 @@ class LinkedHive:
         return self.hive.tasks.add(text, where=where)
 
     def restart(self) -> None:
-        """Start its process anew, which looks at everything then."""
+        """Restart its process, which then looks at everything."""
         self.stop()
         self.start()
 

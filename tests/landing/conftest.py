@@ -58,7 +58,7 @@ class Harbour:
         self.turn(*writes(**files), *FINISH, by=by)
 
     def land(self) -> None:
-        """Run the lander until nothing can land."""
+        """Run the lander until no task can land."""
         with_hive(self.root)
 
     def state(self, task: str) -> str:
@@ -105,7 +105,7 @@ FINISH = (("finish_step", {}), ("finish_task", {"result": "Done."}))
 
 
 def writes(**files: str) -> list[tuple[str, dict[str, Any]]]:
-    """Calls that write files; `__` in a name stands for `/`."""
+    """Calls that write files; `__` in a name means `/`."""
     return [("write_file", {"path": name.replace("__", "/"), "text": text}) for name, text in files.items()]
 
 

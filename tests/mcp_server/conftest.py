@@ -32,7 +32,7 @@ LIMIT_S = 60
 
 
 class Joined:
-    """A client that is an agent of the hive, with what it is told already decoded."""
+    """A client that is an agent of the hive, with decoded answers."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""What the tests of language models ask, and how time and cost are kept for them."""
+"""The requests of the tests of language models, and the record of their time and cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENING = (ChatMessage("system", "Be brief."), ChatMessage("user", "# Note it\n\
 
 
 def turn(*more: ChatMessage) -> Turn:
-    """A turn of a task whose conversation has begun."""
+    """A turn of a task with a conversation."""
     return replace(example_turn(), messages=[*OPENING, *more])
 
 
@@ -52,7 +52,7 @@ class Clock:
 
 
 class Counted:
-    """A meter that keeps what it is told."""
+    """A meter that records its calls."""
 
     def __init__(self) -> None:
         self.asked, self.exchanges = [], []

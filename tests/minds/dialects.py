@@ -211,14 +211,14 @@ class GeminiRequest(Request):
         )
 
     def refuse(self) -> None:
-        """The prompt itself was blocked: there is no candidate."""
+        """The prompt itself was blocked: the candidates are missing."""
         usage = {"promptTokenCount": self.tokens_in, "totalTokenCount": self.tokens_in}
         self.server.charge(self.tokens_in, 0)
         self.send(200, json.dumps({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage}))
 
 
 class OllamaRequest(Request):
-    """OpenAI's protocol, with errors of its own."""
+    """OpenAI's protocol, with its own errors."""
 
     root = "/ollama/v1"
     place: ClassVar[str] = "/ollama/"

@@ -15,10 +15,10 @@ class Request:
     """One request, and the ways to answer it. What follows `# in its own words` differs from provider to provider."""
 
     root: ClassVar[str] = "/v1"
-    """Where below the server's address this protocol's clients are pointed."""
+    """The path below the server's address for this protocol's clients."""
 
     thoughts: ClassVar[str] = "reasoning_content"
-    """Where a message has what the model thought."""
+    """The key of a message's thoughts."""
 
     def __init__(self, web: BaseHTTPRequestHandler, server: ModelServer, body: dict[str, Any]) -> None:
         self.web, self.server, self.body = web, server, body
@@ -39,7 +39,7 @@ class Request:
 
     @property
     def conversation(self) -> list[tuple[Any, ...]]:
-        """What was said after the system message: (user | assistant, text), (call, tool, arguments), (result, id, text)."""
+        """The conversation after the system message: (user | assistant, text), (call, tool, arguments), (result, id, text)."""
         rows: list[tuple[Any, ...]] = []
         for msg in self.messages:
             if msg["role"] == "tool":
@@ -57,7 +57,7 @@ class Request:
 
     @property
     def key(self) -> str:
-        """The key as it was shown."""
+        """The key in the request."""
         return self.headers.get("Authorization", "").removeprefix("Bearer ")
 
     @property

@@ -32,7 +32,7 @@ def tasks(layout: Layout) -> Tasks:
 
 
 def opened(layout: Layout, **options: object) -> Tasks:
-    """A Tasks as another process would have it: nothing remembered."""
+    """A Tasks as another process would open it, without a cache."""
     journal = Journal(layout.journal, durable=False)
     defaults = {
         "agents": lambda: AGENTS,
@@ -46,7 +46,7 @@ def opened(layout: Layout, **options: object) -> Tasks:
 
 
 def in_process(work: Callable[[], object], crash_at: str | None = None) -> int:
-    """Run `work` in a process of its own, which dies at the crash point; the signal that ended it, or 0.
+    """Run `work` in a separate process, which dies at the crash point; the signal that ended it, or 0.
 
     Raises AssertionError if the work failed in any other way.
     """

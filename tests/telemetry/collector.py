@@ -1,4 +1,4 @@
-"""A collector: an HTTP server that decodes OTLP, answers as it is told to, and keeps what it was sent."""
+"""A collector: an HTTP server that decodes OTLP, answers by orders, and keeps what it receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
 class SentSpan:
-    """A span as it was sent."""
+    """A received span."""
 
     def __init__(self, span: Span) -> None:
         self.name, self.kind = span.name, Span.SpanKind.Name(span.kind)
@@ -45,7 +45,7 @@ class Collector(ThreadingHTTPServer):
 
     @property
     def spans(self) -> dict[str, SentSpan]:
-        """The spans by id, the last of those that were sent twice."""
+        """The spans by id, the last one if sent twice."""
         return {span.id: span for span in self.sent}
 
     def named(self, name: str) -> list[SentSpan]:

@@ -27,7 +27,7 @@ class Clock:
 
 
 class Place(SimpleNamespace):
-    """A hive as views see it, with one task `t` whose graph has its task node, and ways to fill it."""
+    """A hive as views see it, with one task `t`, its graph with the task node, and ways to fill it."""
 
     def card(self, kind: str, text: str = "a thought", **fields: Any) -> int:
         agent = fields.pop("agent", "ada")

@@ -1,4 +1,4 @@
-"""A hive with a little of everything, and the page of it, served by a process of its own."""
+"""A hive with a little of everything, and the page of it, served by a separate process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVIL = '<script>alert(1)</script><img src=x onerror="alert(2)">'
 
 @dataclass(frozen=True)
 class Got:
-    """What the page answered."""
+    """The page's answer."""
 
     status: int
     headers: dict[str, str]
@@ -56,7 +56,7 @@ class Site:
         return str(numbers[-1])
 
     def post(self, act: str, **form: str) -> Got:
-        """What a form of the page does."""
+        """Submit a form of the page."""
         return self.send(f"/do/{act}", {"number": self.number(), **form})
 
     def send(self, path: str, form: dict[str, str], **headers: str) -> Got:
@@ -83,7 +83,7 @@ class Site:
         return self.get(address.partition(self.root)[2]).text
 
     def listening(self, *topics: str) -> Iterator[str]:
-        """The names of the changes, as the page is told of them."""
+        """The names of the changes, as the page receives them."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", f"{self.root}/live?of={','.join(topics)}")
         answer = connection.getresponse()
@@ -172,7 +172,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def own_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Another one for those that change something."""
+    """Another page for tests that change something."""
     root = tmp_path_factory.mktemp("web") / "hive"
     filled(root)
     with serving(root) as page:
@@ -180,7 +180,7 @@ def own_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def events(hive: Hive) -> list[dict[str, object]]:
-    """What the journal says that a person did here."""
+    """Return the person's actions in the journal."""
     return [
         json.loads(json.dumps(event.payload))
         for event in Hive.look(hive.layout.root).journal.read()
