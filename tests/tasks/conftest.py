@@ -74,10 +74,10 @@ def killed_at(point: str, work: Callable[[], object]) -> None:
 
 def drop(layout: Layout, name: str, content: str | bytes) -> Path:
     """A file moved into the inbox, as a person's file manager does."""
-    folder = layout.root / f"elsewhere-{name}"
-    folder.write_bytes(content if isinstance(content, bytes) else content.encode())
+    draft = layout.root / f"elsewhere-{name}"
+    draft.write_bytes(content if isinstance(content, bytes) else content.encode())
     target = layout.inbox / name
-    folder.rename(target)
+    draft.rename(target)
     return target
 
 
