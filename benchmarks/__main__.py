@@ -26,17 +26,17 @@ LATEST = "latest"
 def main(argv: Sequence[str] | None = None, *, topics: Sequence[Topic] = TOPICS, results: Path = RESULTS) -> int:
     """Run the benchmarks; 0 if all ran, 1 if a topic failed, 2 for wrong use."""
     arguments = _arguments(argv, topics)
-    chosen = [topic for topic in topics if not arguments.topics or topic.name in arguments.topics]
+    selected_topics = [topic for topic in topics if not arguments.topics or topic.name in arguments.topics]
     folder = Path(tempfile.mkdtemp(prefix="hivemind-benchmarks-"))
     folder.chmod(0o755)  # a PostgreSQL server that root starts is another user's
     try:
-        report = _measure(chosen, arguments.quick, folder)
+        report = _measure(selected_topics, arguments.quick, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # at the very end: creating files is slow where many were unlinked
-    whole = not arguments.quick and len(chosen) == len(topics)
-    for name in [report.name, LATEST] if whole else [report.name]:
+    is_full_run = not arguments.quick and len(selected_topics) == len(topics)
+    for name in [report.name, LATEST] if is_full_run else [report.name]:
         _write(report, results / name)
-    if not whole:
+    if not is_full_run:
         _say(f"(only a full run of every topic becomes {LATEST}.md)")
     return 0 if all(outcome.error is None for outcome in report.outcomes) else 1
 
@@ -54,11 +54,11 @@ def _arguments(argv: Sequence[str] | None, topics: Sequence[Topic]) -> argparse.
 
 
 def _measure(topics: Sequence[Topic], quick: bool, folder: Path) -> Report:
-    began, machine, loads = datetime.now(), Machine.this(folder), [load()]
+    began, machine, loads = datetime.now(), Machine.detect(folder), [load()]
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(
         machine.cores if quick else 1
-    ) as several:  # a quick run shows that it runs, and measures nothing
+    ) as several:  # a quick run checks that topics run; its figures are worthless
         for outcome in several.map(lambda topic: run(topic, quick=quick, folder=folder / topic.name), topics):
             outcomes.append(outcome)
             loads.append(load())
@@ -70,7 +70,7 @@ def _measure(topics: Sequence[Topic], quick: bool, folder: Path) -> Report:
 
 
 def _write(report: Report, path: Path) -> None:
-    """Write a report and its picture; say where they are, or why there is no picture."""
+    """Write a report and its picture; print their paths, or why the picture is missing."""
     report.write(path)
     _say(f"{path}.md")
     try:

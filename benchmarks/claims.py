@@ -1,8 +1,8 @@
-"""Claiming tasks: the claim itself, however many wait and however many claim; and a whole empty task.
+"""Claiming tasks: claims by queue length and number of processes, and a whole empty task.
 
 Run as `python -m benchmarks.claims [--quick]`. Floors and rivals are measured in the same run, on the same file system,
 each case in a fresh folder (creating files is ten times slower where thousands were just unlinked). huey is measured
-beside them if it is installed; it is no dependency.
+too if it is installed; it is not a dependency.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def _take(durable: bool) -> Claimant:
         drops, agent = Tasks(Layout.at(root), durable=durable).claims.drops, f"agent-{number}"
 
         def take() -> object:
-            if (taken := drops.take(agent)) is not None:
+            if (task := drops.take(agent)) is not None:
                 drops.sync(agent)
-            return taken
+            return task
 
         return take
 
@@ -97,11 +97,11 @@ def _sqlite(durable: bool) -> Claimant:
     def open_one(root: Path, number: int) -> Claim:
         db = sqlite3.connect(root / "queue.db", isolation_level=None, timeout=60)
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-        one = (
+        claim_query = (
             "UPDATE task SET owner = ? WHERE id = (SELECT id FROM task WHERE owner IS NULL "
             "ORDER BY priority, id LIMIT 1) RETURNING text"
         )
-        return lambda: db.execute(one, (str(number),)).fetchone()
+        return lambda: db.execute(claim_query, (str(number),)).fetchone()
 
     return open_one
 
@@ -123,18 +123,18 @@ def _huey(root: Path, number: int) -> Claim:
     return SqliteStorage(name="q", filename=str(root / "huey.db"), timeout=120).dequeue
 
 
-def _race(root: Path, claimant: Claimant, processes: int, expected: int) -> tuple[float, float]:
+def _race(root: Path, claimant: Claimant, processes: int, tasks: int) -> tuple[float, float]:
     """(claims a second of all processes together, the smallest share as a part of the fair one)."""
 
     def prepared(number: int) -> Callable[[], tuple[int, float, float]]:
         claim = claimant(root, number)
         return lambda: _emptied(claim)
 
-    found = at_once(prepared, processes)
-    counts = [count for count, _, _ in found]
-    assert sum(counts) == expected, f"{sum(counts)} claims of {expected} tasks"
-    seconds = max(end for _, _, end in found) - min(began for _, began, _ in found)
-    return expected / seconds, min(counts) * processes / expected
+    counts_and_times = at_once(prepared, processes)
+    counts = [count for count, _, _ in counts_and_times]
+    assert sum(counts) == tasks, f"{sum(counts)} claims of {tasks} tasks"
+    seconds = max(end for _, _, end in counts_and_times) - min(began for _, began, _ in counts_and_times)
+    return tasks / seconds, min(counts) * processes / tasks
 
 
 def _emptied(claim: Claim) -> tuple[int, float, float]:
@@ -157,15 +157,15 @@ def _claims(root: Path, count: int, durable: bool, rounds: int) -> list[Row]:
     rows = []
     for processes in (1, 4, 8):
         best = dict.fromkeys(rivals, (0.0, 0.0))
-        for at in range(rounds):  # interleaved, so that another's load falls on all alike
+        for at in range(rounds):  # interleaved: another program's load falls on all alike
             for name, (make, claimant) in rivals.items():
-                where = make(root / f"{kind}-{name}-{processes}-{at}", count)
-                best[name] = max(best[name], _race(where, claimant, processes, count))
-        ours, share = best.pop("claim")
+                folder = make(root / f"{kind}-{name}-{processes}-{at}", count)
+                best[name] = max(best[name], _race(folder, claimant, processes, count))
+        rate, share = best.pop("claim")
         for name, (value, _) in best.items():
             ahead = durable and processes >= 4 and name in ("SQLite", "huey")
             target = value if ahead else 20_000 if not durable and name == "rename and read" else None
-            rows.append(Row(f"claim, {kind}, by {processes}", ours, "claims/s", name, value, "more", target=target))
+            rows.append(Row(f"claim, {kind}, by {processes}", rate, "claims/s", name, value, "more", target=target))
         if processes > 1:
             name = f"smallest share, {kind}, by {processes}"
             target = 0.7 if not durable and processes == 8 else None
@@ -173,25 +173,25 @@ def _claims(root: Path, count: int, durable: bool, rounds: int) -> list[Row]:
     return rows
 
 
-def _waiting(root: Path, sizes: tuple[int, ...]) -> list[Row]:
+def _backlog_rows(root: Path, sizes: tuple[int, ...]) -> list[Row]:
     """The cost of one claim once the board is made, and of making it, by how many tasks wait."""
     rows: list[Row] = []
     for size in sizes:
         tasks = Tasks(Layout.at(_hive(root / f"waiting-{size}", size)), durable=False)
         began = time.perf_counter()
         tasks.claims.drops.take("a")
-        made = time.perf_counter() - began
+        first_look_s = time.perf_counter() - began
         began = time.perf_counter()
         for _ in range(400):
             tasks.claims.drops.take("a")
-        each = (time.perf_counter() - began) / 400 * 1e6
+        claim_us = (time.perf_counter() - began) / 400 * 1e6
         base = rows[0].value if rows else None
-        rows.append(Row(f"one claim, {size:,} waiting", each, "µs", f"{sizes[0]:,} waiting", base))
-        rows.append(Row(f"first look, {size:,} waiting", made / size * 1e6, "µs a file"))
+        rows.append(Row(f"one claim, {size:,} waiting", claim_us, "µs", f"{sizes[0]:,} waiting", base))
+        rows.append(Row(f"first look, {size:,} waiting", first_look_s / size * 1e6, "µs a file"))
     return rows
 
 
-def _whole(root: Path, count: int) -> Row:
+def _empty_task_row(root: Path, count: int) -> Row:
     """A whole empty task: claim, log, journal, result, done/; durable; one process."""
     layout = Layout.at(_hive(root / "whole", count))
     tasks = Tasks(layout)
@@ -210,12 +210,12 @@ def run(quick: bool = False) -> list[Row]:
     """The rows; about four minutes, with `quick` about half a minute."""
     root = Path(tempfile.mkdtemp(prefix="hivemind-claims-"))
     try:
-        # Relaxed, 2,000 are claimed in a tenth of a second: a few slices of the system's, which say nothing of shares.
+        # Relaxed, 2,000 are claimed in a tenth of a second: a few slices of the scheduler, too few to compare shares.
         count, rounds = (10_000, 1) if quick else (20_000, 2)
         rows = _claims(root, count, durable=False, rounds=rounds)
         rows += _claims(root, count // 10, durable=True, rounds=rounds)
-        rows += _waiting(root, (1_000, 10_000) if quick else (1_000, 10_000, 100_000))
-        return [*rows, _whole(root, 100 if quick else 1_000)]
+        rows += _backlog_rows(root, (1_000, 10_000) if quick else (1_000, 10_000, 100_000))
+        return [*rows, _empty_task_row(root, 100 if quick else 1_000)]
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

@@ -1,7 +1,7 @@
-"""What a person waits for at the command line, and a client at the door: start times, the first answer, a full inbox.
+"""Waiting times at the command line and of an MCP client: start times, the first answer, a full inbox.
 
-Run as `python -m benchmarks.commands [--quick]`. Every command is a process of its own, as a person starts it, in turn with
-one that only imports what any such program needs.
+Run as `python -m benchmarks.commands [--quick]`. Every command is a separate process, as a person starts it, in turn with
+a process that only imports what any program of this kind needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _new(agent: str = "role: worker\n") -> Layout:
 
 
 def _python(root: Path, *arguments: str) -> tuple[float, float]:
-    """(seconds until it has ended, those of its processor) of a Python."""
+    """Run a Python; return its seconds on the clock and of the processor."""
     before, began = os.times(), time.perf_counter()
     command = [sys.executable, *arguments]
     subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
@@ -54,12 +54,12 @@ def _starts(rounds: int) -> Iterator[Row]:
         plain.append(_python(layout.root, "-c", _IMPORTS))
         for command, times in took.items():
             times.append(_python(layout.root, "-m", "hivemind", *command))
-    beside = statistics.median(one for one, _ in plain) * 1000
+    floor = statistics.median(wall_s for wall_s, _ in plain) * 1000
     for command, target in _COMMANDS:
         wall, processor = (statistics.median(times) * 1000 for times in zip(*took[command], strict=True))
         name = f"hivemind {' '.join(command[:2])}"
         yield Row(
-            name, wall, "ms", "importing pydantic, yaml", beside, note=f"processor {processor:.0f} ms", target=target
+            name, wall, "ms", "importing pydantic, yaml", floor, note=f"processor {processor:.0f} ms", target=target
         )
 
 
@@ -80,7 +80,7 @@ def _inbox(count: int) -> Iterator[Row]:
     layout = _new()
     for number in range(count):
         (layout.inbox / f"t{number}.md").write_text(f"# Look at pump {number}\n")
-    listed, _ = _python(layout.root, "-c", _AT_A_TERMINAL)
+    listing_s, _ = _python(layout.root, "-c", _AT_A_TERMINAL)
     began = time.perf_counter()
     Tasks(layout).claims.drops.take("w")
     first = time.perf_counter() - began
@@ -91,7 +91,7 @@ def _inbox(count: int) -> Iterator[Row]:
     yield Row(f"first claim, {count:,} files in the inbox", first, "s", "listing and reading them", floor, target=1)
     yield Row(
         f"hivemind task list at a terminal, {count:,} files in the inbox",
-        listed,
+        listing_s,
         "s",
         "listing and reading them",
         floor,
@@ -102,25 +102,25 @@ def _inbox(count: int) -> Iterator[Row]:
 def _door(rounds: int) -> Iterator[Row]:
     """An MCP server's first answers, over stdio."""
     layout = _new("role: worker\nmind: mcp\n")
-    ours, empty = [], []
+    hive_times, empty = [], []
     for _ in range(rounds):  # interleaved
-        ours.append(_first_answers("hivemind", "--hive", str(layout.root), "mcp", "--agent", "w"))
+        hive_times.append(_first_answers("hivemind", "--hive", str(layout.root), "mcp", "--agent", "w"))
         empty.append(_first_answers("benchmarks.mcp_empty", "stdio"))
-    for at, (asked, target) in enumerate((("initialize", 300), ("its tools", 1000))):
-        took, beside = (statistics.median(times[at] for times in both) * 1000 for both in (ours, empty))
-        yield Row(f"MCP server: {asked}, from the command", took, "ms", "the SDK's empty server", beside, target=target)
+    for at, (call, target) in enumerate((("initialize", 300), ("its tools", 1000))):
+        took, floor = (statistics.median(times[at] for times in runs) * 1000 for runs in (hive_times, empty))
+        yield Row(f"MCP server: {call}, from the command", took, "ms", "the SDK's empty server", floor, target=target)
 
 
 def _first_answers(*words: str) -> tuple[float, float]:
-    """Seconds from the start of a server until it has answered `initialize`, and until it has told its tools."""
+    """Return the seconds from the start of a server to its answers to `initialize` and `tools/list`."""
     began, took = time.perf_counter(), []
     with subprocess.Popen(
         [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        for number, (method, given) in enumerate((("initialize", _CLIENT), ("tools/list", {})), 1):
-            server.stdin.write(_line({"id": number, "method": method, "params": given}))
+        for number, (method, parameters) in enumerate((("initialize", _CLIENT), ("tools/list", {})), 1):
+            server.stdin.write(_line({"id": number, "method": method, "params": parameters}))
             server.stdin.flush()
             answer = json.loads(server.stdout.readline())
             assert "result" in answer, answer

@@ -69,15 +69,15 @@ class _Original:
         self.contents: dict[str, str] = {}
 
     def cycle(self, blocks: list[FileMemoryBlock], now: datetime) -> list[dict[str, Any]]:
-        used, context = 0, []
+        used_tokens, context = 0, []
         for priority, share in ((Priority.HIGH, 0.8), (Priority.MEDIUM, 0.9), (Priority.LOW, 0.95)):
-            found = [block for block in blocks if block.priority is priority]
-            found.sort(key=lambda block: (self.scorer.score_memory(block, now), block.timestamp), reverse=True)
-            for block in found:
+            candidates = [block for block in blocks if block.priority is priority]
+            candidates.sort(key=lambda block: (self.scorer.score_memory(block, now), block.timestamp), reverse=True)
+            for block in candidates:
                 tokens = self._estimate(block)
-                if used + tokens < BUDGET * share:
+                if used_tokens + tokens < BUDGET * share:
                     context.append(self._entry(block))
-                    used += tokens
+                    used_tokens += tokens
         return context
 
     def _estimate(self, block: FileMemoryBlock) -> int:
@@ -100,9 +100,9 @@ class _Original:
         }
 
 
-def _timed(what: Callable[[], object]) -> float:
+def _timed(work: Callable[[], object]) -> float:
     begin = time.process_time()
-    what()
+    work()
     return (time.process_time() - begin) * 1000
 
 
@@ -119,9 +119,9 @@ def _size(folder: str, number: int, rounds: int) -> list[Row]:
         took["build"].append(_timed(lambda: builder.build_context(selection[0], BUDGET)))  # noqa: B023
         took["original"].append(_timed(lambda: original.cycle(blocks, now)))  # noqa: B023
     mid = {name: median(times[1:]) for name, times in took.items()}
-    beside, name = ("the original algorithm, counts cached", mid["original"]), f"{number:,} blocks:"
+    baseline, name = ("the original algorithm, counts cached", mid["original"]), f"{number:,} blocks:"
     return [
-        Row(f"{name} score + select", mid["select"], "ms", *beside, target=_SELECT_MS.get(number)),
+        Row(f"{name} score + select", mid["select"], "ms", *baseline, target=_SELECT_MS.get(number)),
         Row(
             f"{name} build", mid["build"], "ms", "score + select", mid["select"], note=f"{len(selection[0].blocks)} in"
         ),

@@ -1,6 +1,6 @@
 """Document memory: `python -m benchmarks.documents [--quick] [PART…]`.
 
-Beside each figure stands what plain SQLite takes for the rows alone (same file system, same fsync, same run: no hash, no
+Each baseline is plain SQLite storing the rows alone (same file system, same fsync, same run: no hash, no
 token count, no full text, no history), or what the browser implementation on sql.js published (in memory, no fsync).
 """
 
@@ -37,11 +37,11 @@ def milliseconds(work: Callable[[], object], repeats: int = 5) -> float:
     return 1000 * min(1 / rate(1, work) for _ in range(repeats))
 
 
-def side_by_side(count: int, ours: Callable[[int], object], floor: Callable[[int], object]) -> tuple[float, float]:
-    """How often a second each of the two can be done, taking turns: what else the disk does falls on both."""
+def side_by_side(count: int, measured: Callable[[int], object], floor: Callable[[int], object]) -> tuple[float, float]:
+    """Return both rates per second, measured in turns: other load on the disk falls on both."""
     took = [0.0, 0.0]
     for number in range(count):
-        for at, work in enumerate((ours, floor)):
+        for at, work in enumerate((measured, floor)):
             start = time.perf_counter()
             work(number)
             took[at] += time.perf_counter() - start
@@ -49,7 +49,7 @@ def side_by_side(count: int, ours: Callable[[int], object], floor: Callable[[int
 
 
 class Plain:
-    """The rows of a tree in SQLite and nothing else."""
+    """The rows of a tree in SQLite, without anything else."""
 
     def __init__(self, path: Path, durable: bool) -> None:
         self.sql = sqlite3.connect(path, isolation_level=None)
@@ -74,8 +74,8 @@ def writing(folder: Path, count: int) -> list[Row]:
 
 
 def writing_once(folder: Path, count: int, durable: bool) -> list[Row]:
-    how = "durable" if durable else "relaxed"
-    plain, docmem = Plain(folder / f"plain-{how}.db", durable), Docmem(folder / f"{how}.db", durable=durable)
+    mode = "durable" if durable else "relaxed"
+    plain, docmem = (Plain(folder / f"plain-{mode}.db", durable), Docmem(folder / f"{mode}.db", durable=durable))
     root = docmem.create_root(text="flat").id
     docmem.append_child(root, *CONTEXT, TEXT)  # the vocabulary is loaded, the file is made
     ids: list[str] = []
@@ -101,10 +101,10 @@ def writing_once(folder: Path, count: int, durable: bool) -> list[Row]:
         (f"insert among {count:,}", count // 4, insert, plain.append, "sql.js 69–78", None),
         ("update", count, update, plain.update, "sql.js 4,749–6,229", 1 / 1.3 if durable else None),
     ):
-        value, beside = side_by_side(number, work, floor)
-        least = None if target is None else beside * target
-        rows.append(Row(f"{name}, {how}", value, "1/s", f"plain SQLite, {how}", beside, "more", note, least))
-    name = f"update, {GROUP} in a transaction, {how}"
+        value, plain_rate = side_by_side(number, work, floor)
+        least = None if target is None else plain_rate * target
+        rows.append(Row(f"{name}, {mode}", value, "1/s", f"plain SQLite, {mode}", plain_rate, "more", note, least))
+    name = f"update, {GROUP} in a transaction, {mode}"
     rows.append(Row(name, rate(count, grouped), "1/s", "sql.js, in memory", 5_489, "more"))
     docmem.close()
     return rows
@@ -126,8 +126,8 @@ def reading(folder: Path, sections: int) -> list[Row]:
     built = rate(sections * 100, lambda: roots.append(tree(docmem, sections)))
     root = roots[0]
     nodes = f"{sections * 100:,} nodes"
-    other = docmem.create_root(text="other").id
-    found = [
+    copy_target = docmem.create_root(text="other").id
+    rows = [
         Row(f"append to a 100×99 tree, one transaction, {nodes}", built, "1/s", "sql.js", 1275, "more"),
         Row(f"serialize {nodes}", milliseconds(lambda: docmem.serialize(root)), "ms", "sql.js", 455),
         Row(f"structure {nodes}", milliseconds(lambda: docmem.structure(root)), "ms", "sql.js", 455),
@@ -139,27 +139,27 @@ def reading(folder: Path, sections: int) -> list[Row]:
             "sql.js",
             255,
         ),
-        Row(f"copy {nodes}", milliseconds(lambda: docmem.copy_append_child(root, other), 1), "ms"),
+        Row(f"copy {nodes}", milliseconds(lambda: docmem.copy_append_child(root, copy_target), 1), "ms"),
     ]
     section = docmem.structure(root)[1]["id"]
-    target = [other, root]
+    target = [copy_target, root]
 
     def move() -> None:
         docmem.move_append_child(section, target[0])
         target.reverse()
 
-    found.append(Row("move a section of 100", milliseconds(move, 9), "ms"))
-    copies = [node["id"] for node in docmem.structure(other) if node["parentId"] == other]
-    found.append(Row(f"delete {nodes}", milliseconds(lambda: docmem.delete(copies[0]), 1), "ms"))
+    rows.append(Row("move a section of 100", milliseconds(move, 9), "ms"))
+    copies = [node["id"] for node in docmem.structure(copy_target) if node["parentId"] == copy_target]
+    rows.append(Row(f"delete {nodes}", milliseconds(lambda: docmem.delete(copies[0]), 1), "ms"))
     docmem.close()
-    return found
+    return rows
 
 
-def siblings(folder: Path, many: int) -> list[Row]:
-    """The cost of one more beside 10 and beside many siblings."""
+def siblings(folder: Path, size: int) -> list[Row]:
+    """The cost of one more node among 10 and among many siblings."""
     docmem = Docmem(folder / "siblings.db", durable=False)
     rates: dict[tuple[str, int], float] = {}
-    for count in (10, many):
+    for count in (10, size):
         root = docmem.create_root(text=str(count)).id
         with docmem.transaction():
             ids = [docmem.append_child(root, *CONTEXT, "x").id for _ in range(count)]
@@ -179,21 +179,21 @@ def siblings(folder: Path, many: int) -> list[Row]:
         rates["insert", count] = rate(100, insert)
     docmem.close()
     return [
-        Row(f"{name} beside {many:,} siblings", rates[name, many], "1/s", "beside 10", rates[name, 10], "more")
+        Row(f"{name} beside {size:,} siblings", rates[name, size], "1/s", "beside 10", rates[name, 10], "more")
         for name in ("append", "insert")
     ]
 
 
 def knowledge(folder: Path, files: int) -> list[Row]:
     layout = Layout.at(folder / "hive")
-    for needed in layout.folders():
-        needed.mkdir(parents=True, exist_ok=True)
+    for subfolder in layout.folders():
+        subfolder.mkdir(parents=True, exist_ok=True)
     for number in range(files):
         body = "\n\n".join(f"## Part {part}\n\n" + TEXT.format(f"{number}-{part}") for part in range(20))
         (layout.knowledge / f"{number}.md").write_text(f"# Document {number}\n\n{body}\n")
     docmem = Docmem(layout.documents_db)
-    known = Knowledge(docmem, layout)
-    imported = rate(files, known.sync)
+    hive_knowledge = Knowledge(docmem, layout)
+    imported = rate(files, hive_knowledge.sync)
     with docmem.transaction() as edit:  # no longer young
         edit.sql.execute("UPDATE files SET seen_ns = seen_ns + 60000000000")
 
@@ -203,7 +203,7 @@ def knowledge(folder: Path, files: int) -> list[Row]:
                 entry.stat(follow_symlinks=False)
 
     (layout.knowledge / "0.md").write_text("# Document 0\n\nOne other text.\n")
-    one = milliseconds(known.sync, 1)
+    changed_file_ms = milliseconds(hive_knowledge.sync, 1)
     with docmem.transaction() as edit:
         edit.sql.execute("UPDATE files SET seen_ns = seen_ns + 60000000000")
     question, match = (
@@ -220,15 +220,15 @@ def knowledge(folder: Path, files: int) -> list[Row]:
         Row(f"import {files} files of 41 nodes", imported, "files/s", better="more"),
         Row(
             f"sync {files} unchanged files",
-            milliseconds(known.sync),
+            milliseconds(hive_knowledge.sync),
             "ms",
             "scandir and stat alone",
             milliseconds(walk),
         ),
-        Row(f"sync with one of {files} files changed", one, "ms"),
+        Row(f"sync with one of {files} files changed", changed_file_ms, "ms"),
         Row(
             f"search {files * 20:,} passages",
-            milliseconds(lambda: known.search(question)),
+            milliseconds(lambda: hive_knowledge.search(question)),
             "ms",
             "FTS5 bm25 alone",
             floor,
@@ -244,11 +244,11 @@ def deep(folder: Path, depth: int) -> list[Row]:
     with docmem.transaction():
         for _ in range(depth):
             at = docmem.append_child(at, *CONTEXT, "x").id
-    other = docmem.create_root().id
+    copy_target = docmem.create_root().id
     rows = [
         Row(f"serialize {depth:,} levels", milliseconds(lambda: docmem.serialize(root), 1), "ms"),
         Row(f"expand {depth:,} levels", milliseconds(lambda: docmem.expand_to_length(root, 10**9), 1), "ms"),
-        Row(f"copy {depth:,} levels", milliseconds(lambda: docmem.copy_append_child(root, other), 1), "ms"),
+        Row(f"copy {depth:,} levels", milliseconds(lambda: docmem.copy_append_child(root, copy_target), 1), "ms"),
         Row(f"delete {depth:,} levels", milliseconds(lambda: docmem.delete(root), 1), "ms"),
     ]
     docmem.close()
@@ -279,7 +279,7 @@ def million(folder: Path, sections: int) -> list[Row]:
         Row(f"expand {size} to 1,000 tokens", milliseconds(to_length, 3), "ms"),
         Row(f"delete 100 of {size}", milliseconds(lambda: docmem.delete(section), 1), "ms"),
     ]
-    rows += [row for what in OF_A_MILLION for row in process_rows(folder, root, what, size)]
+    rows += [row for operation in OF_A_MILLION for row in process_rows(folder, root, operation, size)]
     docmem.close()
     on_disk = sum(path.stat().st_size for path in folder.glob("million.db*")) / (sections * 100)
     rows.append(Row(f"{size} on the disk", on_disk, "bytes a node"))
@@ -295,62 +295,62 @@ OF_A_MILLION = {
     "copy": "docmem.copy_append_child(root, docmem.create_root().id)",
     "delete": "docmem.delete(root)",
 }
-"""What is done with all of it, each in a process of its own, so that its memory can be measured."""
+"""Operations on the whole tree, each in a separate process to measure its memory."""
 
 
-def process_rows(folder: Path, root: str, what: str, size: str) -> list[Row]:
-    """How long it takes, and the largest size of the process while it does, beyond what it was before, in MB."""
+def process_rows(folder: Path, root: str, operation: str, size: str) -> list[Row]:
+    """Return the time of an operation, and by how many MB its process grew at most."""
     program = (
         "import sys, time; from hivemind.documents import Docmem\n"
         "def most(): return int(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]) / 1024\n"
         "docmem = Docmem(sys.argv[1], token_counter=len, durable=False); root = sys.argv[2]; before = most()\n"
-        f"start = time.perf_counter(), time.process_time(); {OF_A_MILLION[what]}\n"
+        f"start = time.perf_counter(), time.process_time(); {OF_A_MILLION[operation]}\n"
         "print(time.perf_counter() - start[0], time.process_time() - start[1], most() - before)"
     )
     command = [sys.executable, "-c", program, str(folder / "million.db"), root]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    took, busy, memory = map(float, printed.split())
+    stdout = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    took, busy, memory = map(float, stdout.split())
     return [
-        Row(f"{what}: all {size}", took * 1000, "ms", note=f"processor {busy * 1000:,.0f} ms"),
-        Row(f"{what}: memory for {size}", memory, "MB"),
+        Row(f"{operation}: all {size}", took * 1000, "ms", note=f"processor {busy * 1000:,.0f} ms"),
+        Row(f"{operation}: memory for {size}", memory, "MB"),
     ]
 
 
 def first_minute(folder: Path, files: int) -> list[Row]:
-    """Questions asked while nothing is embedded yet, beside the same with all embedded: processor time of the model."""
+    """Compare questions before any passage is embedded with the same after all are: processor time of the model."""
     if not is_installed():
         return []
     layout = Layout.at(folder / "hive")
-    for needed in layout.folders():
-        needed.mkdir(parents=True, exist_ok=True)
+    for subfolder in layout.folders():
+        subfolder.mkdir(parents=True, exist_ok=True)
     manual = sorted((Path(__file__).parent.parent / "knowledge" / "manual").glob("*.md"))[:files]
     for page in manual:
         shutil.copy(page, layout.knowledge)
     docmem = Docmem(layout.documents_db, embedder=MiniLM(), durable=False)
-    known = Knowledge(docmem, layout)
-    known.sync()
+    hive_knowledge = Knowledge(docmem, layout)
+    hive_knowledge.sync()
     questions = [f"What does the page about {page.stem[3:].replace('-', ' ')} say first?" for page in manual]
     docmem.passages("the model is loaded", 1, ["nothing"])
     began = time.process_time()
-    first = [[passage.text for passage in known.search(question)[:1]] for question in questions]
-    asked, (embedded, total) = time.process_time() - began, docmem.meaning()
+    first = [[passage.text for passage in hive_knowledge.search(question)[:1]] for question in questions]
+    questions_s, (embedded, total) = time.process_time() - began, docmem.meaning()
     began = time.process_time()
-    rest = docmem.embed_pending(1_000_000)
+    remaining_passages = docmem.embed_pending(1_000_000)
     indexing = time.process_time() - began
     began = time.process_time()
-    same = sum([p.text for p in known.search(q)[:1]] == best for q, best in zip(questions, first, strict=True))
+    same = sum([p.text for p in hive_knowledge.search(q)[:1]] == best for q, best in zip(questions, first, strict=True))
     later = time.process_time() - began
     docmem.close()
     name = f"{len(questions)} questions, nothing embedded before"
     return [
-        Row(name, asked, "s", "all embedded", later, note=f"they embed {embedded} of {total} passages"),
+        Row(name, questions_s, "s", "all embedded", later, note=f"they embed {embedded} of {total} passages"),
         Row("the first passage as with all embedded", 100 * same / len(questions), "%", better="more", target=92),
         Row(
             "passages embedded a processor-second, for questions",
-            embedded / asked,
+            embedded / questions_s,
             "1/s",
             "in the background",
-            rest / indexing,
+            remaining_passages / indexing,
             "more",
         ),
     ]

@@ -1,6 +1,6 @@
 """The index of vectors: `python -m benchmarks.embedding [--quick]`.
 
-`Vectors` over a database, beside a bare matrix product, and sqlite-vec and usearch where they are installed; all are
+`Vectors` over a database, compared with a bare matrix product, and sqlite-vec and usearch where installed; all are
 asked in turns, query by query. Two kinds of vectors: "clustered" lie round 200 centres, far from each other; "loose" have
 a few dozen directions that matter, as embeddings of texts do, and no clusters: there the signs tell rows apart worst.
 """
@@ -78,7 +78,7 @@ def usearch(points: Points) -> Callable[[Any], object] | None:
 
 
 def searching(folder: Path, kind: str, count: int) -> list[Row]:
-    """How long a search takes, and how much of what an exact one finds it finds."""
+    """Measure the time of a search, and its recall of an exact search."""
     points = Points(kind, count)
     sql, index = filled(folder / "index.db", points), VectorTable()
     load = seconds(lambda: index.nearest(sql, MODEL, points.queries[0].tobytes(), TOP))
@@ -95,42 +95,42 @@ def searching(folder: Path, kind: str, count: int) -> list[Row]:
     times: dict[str, list[float]] = {name: [] for name in searches}
     recalled = 0
     for search in searches.values():
-        search(points.queries[0])  # what is opened, mapped and loaded at the first use
+        search(points.queries[0])  # opens, maps and loads at the first use
     for query in points.queries:
         for name, search in searches.items():
             times[name].append(1_000 * seconds(lambda search=search, query=query: search(query)))  # type: ignore[misc]
         recalled += len({key for key, _ in searches["ours"](query)} & set(points.exact(query)))
     sql.close()
     target = SEARCH_TARGET_MS if count == 100_000 else None
-    what = f"{count:,} {kind} vectors"
+    label = f"{count:,} {kind} vectors"
     rows = [
-        Row(f"search in {what}, top {TOP}", median(times["ours"]), "ms", name, median(taken), target=target)
-        for name, taken in times.items()
+        Row(f"search in {label}, top {TOP}", median(times["ours"]), "ms", name, median(durations), target=target)
+        for name, durations in times.items()
         if name != "ours"
     ]
     recall = recalled / (TOP * len(points.queries))
-    rows.append(Row(f"first search in {what}: reading them in", 1_000 * load, "ms"))
-    return [*rows, Row(f"recall@{TOP} of exact in {what}", recall, "", better="more", target=RECALL_TARGET)]
+    rows.append(Row(f"first search in {label}: reading them in", 1_000 * load, "ms"))
+    return [*rows, Row(f"recall@{TOP} of exact in {label}", recall, "", better="more", target=RECALL_TARGET)]
 
 
 def memory(folder: Path, count: int, agents: int) -> list[Row]:
-    """What a process holds that searches, beside so many others that do: its proportional share, over what it had."""
+    """Measure the proportional memory share of one of many searching processes."""
     points = Points("clustered", count)
     filled(folder / "index.db", points).close()
     query, points.vectors = points.queries[0].tobytes(), points.vectors[:0]
-    told, telling = os.pipe()
-    waiting, go = os.pipe()  # closed when all have searched
+    ready_reader, ready_writer = os.pipe()
+    end_reader, end_writer = os.pipe()  # closed when all have searched
     children = []
     for _ in range(agents):
         child = os.fork()
         if child == 0:
-            os.close(go)
-            _search_and_wait(folder / "index.db", query, telling, waiting)
+            os.close(end_writer)
+            _search_and_wait(folder / "index.db", query, ready_writer, end_reader)
         children.append(child)
     for _ in children:
-        os.read(told, 1)
+        os.read(ready_reader, 1)
     shares = [share_mb(child) for child in children]
-    os.close(go)
+    os.close(end_writer)
     for child in children:
         os.waitpid(child, 0)
     return [
@@ -142,12 +142,12 @@ def memory(folder: Path, count: int, agents: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def _search_and_wait(path: Path, query: bytes, telling: int, waiting: int) -> None:
-    """The life of a forked process: it searches, says so, and stays until it has been looked at."""
+def _search_and_wait(path: Path, query: bytes, ready_writer: int, end_reader: int) -> None:
+    """Search in a forked process, report it, and wait until its memory was measured."""
     try:
-        found = VectorTable().nearest(sqlite3.connect(path), MODEL, query, TOP)
-        os.write(telling, b"1" if len(found) == TOP else b"0")
-        os.read(waiting, 1)
+        hits = VectorTable().nearest(sqlite3.connect(path), MODEL, query, TOP)
+        os.write(ready_writer, b"1" if len(hits) == TOP else b"0")
+        os.read(end_reader, 1)
     finally:
         os._exit(0)
 
@@ -167,15 +167,15 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
 
 
 def model(texts: int) -> list[Row]:
-    """What making the vectors of so many texts costs, in a process of its own."""
+    """Measure embedding this many texts, in a separate process."""
     if not is_installed():
         return []
     command = [sys.executable, "-c", _MODEL, str(texts)]
-    plain, finely, most = map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    plain, finely, peak = map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     rate = Row(
         "MiniLM, with parts of texts", finely, "tokens a processor-second", "without", plain, "more", target=2_800
     )
-    return [rate, Row("MiniLM, its process at most", most, "MB", target=300)]
+    return [rate, Row("MiniLM, its process at most", peak, "MB", target=300)]
 
 
 def run(quick: bool = False) -> list[Row]:

@@ -1,9 +1,9 @@
-"""Linked hives: `python -m benchmarks.exchange [--quick]`: what a task, a letter and an event across hives cost.
+"""Linked hives: `python -m benchmarks.exchange [--quick]`: the cost of a task, a letter and an event across hives.
 
-Hives and server are on this machine, the hives relaxed. For the costs they have no agents: what is measured is the carrying.
-Then 1, 2 and 4 swarms say how much gets done in a second here, where they share the processor. Processor
-time is told of both hives together and of the server, so that it can be added up for other numbers of hives.
-Procrastinate's jobs on the same server stand beside it: a queue in
+Hives and server are on this machine, the hives relaxed. The cost rows run without agents and measure the transport alone.
+Then 1, 2 and 4 swarms, which share the processor, show the throughput. Processor
+time is listed for both hives together and for the server, to be added up for other numbers of hives.
+The baseline is procrastinate on the same server: a queue in
 PostgreSQL that carries a row, where a task here is a folder with a record, a journal and a result.
 """
 
@@ -40,18 +40,18 @@ class Cost:
     """Seconds for one of `count` things: on the clock, of our processor, of the server's."""
 
     def __init__(self, server: Server, count: int, work: Callable[[], None]) -> None:
-        wall, ours, its = time.perf_counter(), time.process_time(), _server_s(server)
+        wall, hives_start, server_start = time.perf_counter(), time.process_time(), _server_s(server)
         work()
         self.wall = (time.perf_counter() - wall) / count
-        self.ours = (time.process_time() - ours) / count
-        self.server = (_server_s(server) - its) / count
+        self.ours = (time.process_time() - hives_start) / count
+        self.server = (_server_s(server) - server_start) / count
 
-    def row(self, name: str, other: Cost | None = None, beside: str = "", note: str = "") -> Row:
-        told = (
+    def row(self, name: str, baseline_cost: Cost | None = None, baseline: str = "", note: str = "") -> Row:
+        rate_note = (
             f"{1 / self.wall:,.0f}/s here; processor: {self.ours * 1e3:.2f} ms hives, {self.server * 1e3:.2f} ms server"
         )
-        both = None if other is None else (other.ours + other.server) * 1e3
-        return Row(name, (self.ours + self.server) * 1e3, "ms", beside, both, note=f"{told}{note}")
+        baseline_ms = None if baseline_cost is None else (baseline_cost.ours + baseline_cost.server) * 1e3
+        return Row(name, (self.ours + self.server) * 1e3, "ms", baseline, baseline_ms, note=f"{rate_note}{note}")
 
 
 def _server_s(server: Server) -> float:
@@ -93,15 +93,15 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
         link(hive, url)
         lock_name(hive.layout, "exchange")
         hive.mail.ensure("coder")
-        hive.linked_hives.note(hives={other: {"coder": None} for other in ("berlin", "munich") if other != name})
+        hive.linked_hives.note(hives={peer: {"coder": None} for peer in ("berlin", "munich") if peer != name})
         hives.append(hive)
     berlin, munich = hives
-    with connect_exchange(url) as one, connect_exchange(url) as two:
-        for hive, connection in ((berlin, one), (munich, two)):
-            mine = load_link(hive.layout)
-            assert mine is not None
-            take_hive_lease(connection, mine, hive.config.workspace, hive.layout.root)
-        offers, foreign = Offers(berlin, one, "berlin"), ForeignTasks(munich, two, "munich")
+    with connect_exchange(url) as berlin_connection, connect_exchange(url) as munich_connection:
+        for hive, connection in ((berlin, berlin_connection), (munich, munich_connection)):
+            hive_link = load_link(hive.layout)
+            assert hive_link is not None
+            take_hive_lease(connection, hive_link, hive.config.workspace, hive.layout.root)
+        offers, foreign = Offers(berlin, berlin_connection, "berlin"), ForeignTasks(munich, munich_connection, "munich")
 
         def tasks() -> None:
             for number in range(count):
@@ -117,7 +117,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 pass
             assert all(berlin.tasks.listing.outcome(f"t{number}") == "done" for number in range(count))
 
-        def here() -> None:
+        def local_tasks() -> None:
             for number in range(count):
                 berlin.tasks.add("Weigh it.", id=f"h{number}")
             for _ in range(count):
@@ -134,10 +134,10 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 pass
             assert munich.mail.count_unread("coder") == count
 
-        giving, taking = Letters(berlin, one, "berlin"), Letters(munich, two, "munich")
+        giving, taking = Letters(berlin, berlin_connection, "berlin"), Letters(munich, munich_connection, "munich")
         for number in range(count):
             berlin.journal.append("bench.counted", number=number)
-        shipping = JournalShipper(berlin, one, "berlin")
+        shipping = JournalShipper(berlin, berlin_connection, "berlin")
 
         def events() -> None:
             while shipping.ship():
@@ -151,7 +151,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 foreign.claim_tasks([("coder", None)])
 
         event = Cost(server, count, events)
-        local, task, letter = Cost(server, count, here), Cost(server, count, tasks), Cost(server, count, letters)
+        local, task, letter = Cost(server, count, local_tasks), Cost(server, count, tasks), Cost(server, count, letters)
         rows = [
             task.row("a task across, its result home", local, "the same task in one hive"),
             letter.row("a letter across"),
@@ -160,18 +160,18 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
         ]
         if job is not None:
             rows.insert(1, job.row("a job of procrastinate's", note="; no folder, no result"))
-        kept = server.execute(
+        sizes = server.execute(
             "select pg_total_relation_size('hivemind_exchange.tasks'), pg_total_relation_size('hivemind_exchange.letters'),"
             " pg_total_relation_size('hivemind_exchange.events')",
             url.rpartition("/")[2],
         )[0]
         names = ("tasks", "letters", "events")
-        rows += [Row(f"kept of {name}, each", size / count, "bytes") for name, size in zip(names, kept, strict=True)]
+        rows += [Row(f"kept of {name}, each", size / count, "bytes") for name, size in zip(names, sizes, strict=True)]
         return rows
 
 
 def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | None) -> Iterator[Row]:
-    """What so many linked hives do in a second, each a swarm of one agent that `hivemind up` has started: all tasks are dropped
+    """Measure the throughput of linked hives, each a swarm of one agent that `hivemind up` has started: all tasks are dropped
     in the first and may go anywhere, letters go from the first to each of the others in turn (one hive: to itself)."""
     url, home = server.new_database(), folder / f"swarms-{number}"
     roots = [home / f"hive{at}" for at in range(number)]
@@ -188,7 +188,7 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
         for root in roots:
             swarms.enter_context(up(root))
         until(lambda: all(len(hive.linked_hives.agents) == number - 1 for hive in hives))
-        first, others = hives[0], [one.config.workspace for one in hives[1:] or hives]
+        first, peers = hives[0], [hive.config.workspace for hive in hives[1:] or hives]
         began = time.perf_counter()
         for at in range(count):
             first.tasks.add("---\nsteps: [{run: 'true'}]\n---\nWeigh it.\n", id=f"t{at}", where="any")
@@ -196,13 +196,13 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
         tasks = count / (time.perf_counter() - began)
         began = time.perf_counter()
         for at in range(count):
-            first.mail.send("human", f"human@{others[at % len(others)]}", f"Letter {at}", "Hello.\n")
+            first.mail.send("human", f"human@{peers[at % len(peers)]}", f"Letter {at}", "Hello.\n")
         until(lambda: sum(hive.mail.count_unread("human") for hive in hives[1:] or hives) == count)
         letters = count / (time.perf_counter() - began)
     name = f"{number} linked hives" if number > 1 else "one hive"
-    beside = None if job is None else 1 / job.wall
+    job_rate = None if job is None else 1 / job.wall
     yield Row(
-        f"tasks (run: true) that go anywhere, {name}", tasks, "tasks/s", "procrastinate, one worker", beside, "more"
+        f"tasks (run: true) that go anywhere, {name}", tasks, "tasks/s", "procrastinate, one worker", job_rate, "more"
     )
     yield Row(f"letters, {name}", letters, "letters/s", "", None, "more")
 
@@ -251,7 +251,7 @@ def _on_the_way(folder: Path, server: Server, count: int) -> Iterator[Row]:
 
 
 def _procrastinate(server: Server, count: int) -> Cost | None:
-    """Jobs that do nothing, deferred one by one and worked off by one worker; None where it is not installed."""
+    """Empty jobs, deferred one by one and worked off by one worker; None where it is not installed."""
     if find_spec("procrastinate") is None:
         return None
     procrastinate: Any = __import__("procrastinate")
@@ -272,9 +272,9 @@ def _procrastinate(server: Server, count: int) -> Cost | None:
 
     with asyncio.Runner() as runner:
         runner.run(begin())
-        found = Cost(server, count, lambda: runner.run(work()))
+        cost = Cost(server, count, lambda: runner.run(work()))
         runner.run(app.close_async())
-    return found
+    return cost
 
 
 if __name__ == "__main__":

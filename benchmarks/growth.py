@@ -1,7 +1,7 @@
-"""How things grow: the same act where little lies and where ten and a hundred times as much does.
+"""Growth: the same operation on a small hive and on hives ten and a hundred times as large.
 
 Run as `python -m benchmarks.growth [--quick]`, or `python -m benchmarks.growth PART SIZE…` for other sizes: each figure
-stands beside that at the size before, in seconds of the processor, which a loaded machine measures as well.
+is compared with the size before, in seconds of the processor, which a loaded machine measures as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["run"]
 
 _Figures = dict[str, tuple[float, str]]
 _LETTER = "A line of a message as agents write them.\n" * 12
-_MANY = 50
+_TIMES = 50
 
 
 def _hive() -> Hive:
@@ -48,13 +48,13 @@ def _ms(action: Callable[[], object], times: int = 1) -> float:
     return (time.process_time() - began) * 1000 / times
 
 
-def _waiting(number: int) -> _Figures:
+def _backlog(number: int) -> _Figures:
     hive = _hive()
     _drop(hive, number)
     first = _ms(lambda: hive.tasks.claim("w"))
     return {
         "first claim, a file that waits": (first * 1000 / number, "µs"),
-        "a claim, files waiting": (_ms(lambda: hive.tasks.claim("w"), _MANY), "ms"),
+        "a claim, files waiting": (_ms(lambda: hive.tasks.claim("w"), _TIMES), "ms"),
         "status, a file that waits": (_ms(lambda: overview(hive)) * 1000 / number, "µs"),
     }
 
@@ -70,24 +70,24 @@ def _done(number: int) -> _Figures:
         hive.tasks.finish(task, "done")
         hive.steps.end_task(task.id, agent_id="w", has_left_active=True)
 
-    _drop(hive, number + _MANY)
+    _drop(hive, number + _TIMES)
     for _ in range(number):
         work_off()
     hive.journal.snapshot()
-    each = _ms(work_off, _MANY)
+    task_ms = _ms(work_off, _TIMES)
     hive.journal.close()
     gc.collect()
     before = share_mb(os.getpid())
-    again = Hive.open(hive.layout.root)
-    opening = _ms(lambda: again.journal.seq)
+    reader = Hive.open(hive.layout.root)
+    opening = _ms(lambda: reader.journal.seq)
     return {
-        "a task more, tasks over": (each, "ms"),
+        "a task more, tasks over": (task_ms, "ms"),
         "opening the journal, tasks over": (opening, "ms"),
         "memory of an open journal, tasks over": (share_mb(os.getpid()) - before, "MB"),
-        "status, tasks over": (_ms(lambda: overview(again)), "ms"),
-        "task list, a task that is over": (_ms(again.tasks.list) * 1000 / number, "µs"),
-        "the latest 50 of them, a task that is over": (_ms(lambda: again.tasks.list(limit=50)) * 1000 / number, "µs"),
-        "doctor, a task that is over": (_ms(lambda: examine(CheckContext(again.layout))) * 1000 / number, "µs"),
+        "status, tasks over": (_ms(lambda: overview(reader)), "ms"),
+        "task list, a task that is over": (_ms(reader.tasks.list) * 1000 / number, "µs"),
+        "the latest 50 of them, a task that is over": (_ms(lambda: reader.tasks.list(limit=50)) * 1000 / number, "µs"),
+        "doctor, a task that is over": (_ms(lambda: examine(CheckContext(reader.layout))) * 1000 / number, "µs"),
     }
 
 
@@ -103,31 +103,31 @@ def _letters(number: int) -> _Figures:
             time.sleep(0.001)
         intake.mark_taken(letters[0])
 
-    each = _ms(take_in, _MANY)
+    letter_ms = _ms(take_in, _TIMES)
     while intake.new_messages(1):
         take_in()
     hive.mail.send("human", "w", "one more", _LETTER)
     return {
         "first look, a letter in the box": (first, "µs"),
-        "a letter taken in, letters waiting": (each, "ms"),
+        "a letter taken in, letters waiting": (letter_ms, "ms"),
         "a letter taken in, letters read": (_ms(take_in), "ms"),
-        "a letter sent, letters in the box": (_ms(lambda: hive.mail.send("human", "w", "x", _LETTER), _MANY), "ms"),
+        "a letter sent, letters in the box": (_ms(lambda: hive.mail.send("human", "w", "x", _LETTER), _TIMES), "ms"),
     }
 
 
 def _steps(number: int) -> _Figures:
     hive = _hive()
     plan = [{"title": f"step {at}"} for at in range(number)]
-    whole = _ms(lambda: hive.steps.plan("t", plan, agent_id="w")) * 1000 / number
-    one = hive.steps.list("t")[0].id
+    planning_us = _ms(lambda: hive.steps.plan("t", plan, agent_id="w")) * 1000 / number
+    step = hive.steps.list("t")[0].id
     return {
-        "planning, a step": (whole, "µs"),
-        "a note of a step, steps in the task": (_ms(lambda: hive.steps.note(one, "x", agent_id="w"), _MANY), "ms"),
+        "planning, a step": (planning_us, "µs"),
+        "a note of a step, steps in the task": (_ms(lambda: hive.steps.note(step, "x", agent_id="w"), _TIMES), "ms"),
     }
 
 
 def _apart(measure: Callable[[int], _Figures], number: int) -> _Figures:
-    """The figures of a process of its own, for its memory."""
+    """Return the figures of a fresh process, for its memory."""
     return at_once(lambda _: lambda: measure(number))[0]
 
 
@@ -135,15 +135,15 @@ def _grown(measure: Callable[[int], _Figures], sizes: Sequence[int]) -> Iterator
     before: _Figures = {}
     smaller = ""
     for number in sizes:
-        found = _apart(measure, number)
-        for name, (value, unit) in found.items():
-            beside, _ = before.get(name, (None, ""))
-            yield Row(f"{name}: {number:,}", value, unit, smaller, beside)
-        before, smaller = found, f"at {number:,}"
+        figures = _apart(measure, number)
+        for name, (value, unit) in figures.items():
+            baseline_value, _ = before.get(name, (None, ""))
+            yield Row(f"{name}: {number:,}", value, unit, smaller, baseline_value)
+        before, smaller = figures, f"at {number:,}"
 
 
 _PARTS: dict[str, tuple[Callable[[int], _Figures], Sequence[int]]] = {
-    "waiting": (_waiting, (500, 5_000, 50_000)),
+    "waiting": (_backlog, (500, 5_000, 50_000)),
     "letters": (_letters, (500, 5_000, 50_000)),
     "done": (_done, (100, 1_000, 10_000)),
     "steps": (_steps, (30, 300, 3_000)),

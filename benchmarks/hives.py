@@ -28,7 +28,7 @@ def new_hive(agent: str, durability: str = "relaxed", knowledge: str = "") -> La
 
 @contextmanager
 def up(root: Path, *words: str) -> Iterator[int]:
-    """A hive's swarm, as `python -m hivemind up` starts it or another module and its words; gives its process."""
+    """Start a hive's swarm by `python -m hivemind up`, or by another module and its words; yield its process id."""
     command = [sys.executable, "-m", *(words or ("hivemind", "--hive", str(root), "up"))]
     swarm = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:

@@ -87,7 +87,7 @@ def _several(clean: int, conflicts: int, red: int, check_s: float) -> Iterator[R
     for name, text in tasks.items():
         hive.tasks.add(text, id=name)
     with up(hive.layout.root):
-        until(lambda: _waiting(hive) == len(tasks), lambda: f"{_waiting(hive)} tasks are finished")
+        until(lambda: _parked_count(hive) == len(tasks), lambda: f"{_parked_count(hive)} tasks are finished")
     by_hand = Path(tempfile.mkdtemp(prefix="hand-"))
     subprocess.run(["cp", "-r", app, by_hand / "app"], check=True)
     root = hive.layout.root
@@ -109,7 +109,7 @@ def _several(clean: int, conflicts: int, red: int, check_s: float) -> Iterator[R
     yield Row("tokens of minds on merging, for tasks that were not returned", mergers, "", note=note, target=0)
 
 
-def _waiting(hive: Hive) -> int:
+def _parked_count(hive: Hive) -> int:
     return sum(task.parked is not None and "hivemind land" in task.parked.reason for task in hive.tasks.list())
 
 
@@ -138,7 +138,7 @@ def _by_hand(app: Path, names: Sequence[str], check_s: float) -> tuple[float, in
     return time.perf_counter() - began, checks
 
 
-def _one(files: int, rounds: int, target: float) -> Row:
+def _single_task_row(files: int, rounds: int, target: float) -> Row:
     """From `landing.queued`, in which `finish_task` ends, to `landing.landed`, by their times."""
     app = _repository(files)
     hive, times, hand = _hive(app, [], agents=1, land="auto"), [], []
@@ -165,7 +165,7 @@ def _one(files: int, rounds: int, target: float) -> Row:
 
 
 def _side(app: Path, number: int) -> str:
-    """A commit beside main with one file more."""
+    """Create a commit next to main with one file more."""
     blob = subprocess.run(
         ["git", "-C", app, "hash-object", "-w", "--stdin"], input=b"x\n", capture_output=True, check=True
     ).stdout
@@ -187,8 +187,8 @@ def _landing_s(hive: Hive, task: str) -> float:
 def run(quick: bool = False) -> list[Row]:
     """The rows; about five minutes, with `quick` some seconds."""
     rows = [*(_several(1, 2, 1, 0.1) if quick else _several(11, 3, 2, 5))]
-    rows.append(_one(0, 1 if quick else 15, 0.5))
-    rows.append(_one(2_000 if quick else 50_000, 1 if quick else 7, 2))
+    rows.append(_single_task_row(0, 1 if quick else 15, 0.5))
+    rows.append(_single_task_row(2_000 if quick else 50_000, 1 if quick else 7, 2))
     return rows
 
 

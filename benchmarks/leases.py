@@ -37,7 +37,7 @@ _KINDS = ("evidence", "hypothesis", "question", "test", "decision", "note")
 
 
 def _leases(durable: bool) -> Opener:
-    def opened(folder: str, number: int) -> Pair:
+    def open_pair(folder: str, number: int) -> Pair:
         leases = StepLeases(Journal(folder, durable=durable))
         step, agent = f"t.s{number}", f"agent-{number}"
 
@@ -47,7 +47,7 @@ def _leases(durable: bool) -> Opener:
 
         return pair
 
-    return opened
+    return open_pair
 
 
 def _flock(folder: str, number: int) -> Pair:
@@ -71,7 +71,7 @@ def _filelock(folder: str, number: int) -> Pair:
 
 
 def _journal_append(durable: bool) -> Opener:
-    def opened(folder: str, number: int) -> Pair:
+    def open_pair(folder: str, number: int) -> Pair:
         journal = Journal(folder, durable=durable)
 
         def append() -> None:
@@ -79,13 +79,13 @@ def _journal_append(durable: bool) -> Opener:
 
         return append
 
-    return opened
+    return open_pair
 
 
 def _bare_append(durable: bool) -> Opener:
     """One line at the end of a file, flushed if durable: what an append cannot be faster than with one process."""
 
-    def opened(folder: str, number: int) -> Pair:
+    def open_pair(folder: str, number: int) -> Pair:
         file = os.open(f"{folder}/log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         line = b"x" * 60 + b"\n"
 
@@ -96,11 +96,11 @@ def _bare_append(durable: bool) -> Opener:
 
         return append
 
-    return opened
+    return open_pair
 
 
 def _appends(folder: str, number: int) -> Pair:
-    """What a durable claim and its release cannot be faster than with one process: two appends, each flushed."""
+    """Two appends, each flushed: the lower bound of a durable claim and release with one process."""
     file = os.open(f"{folder}/log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     line = b"x" * 90 + b"\n"
 
@@ -123,8 +123,8 @@ def _race(opener: Opener, processes: int, seconds: float) -> tuple[float, float]
             pair()
             return lambda: _repeated(pair, seconds)
 
-        found = at_once(prepared, processes)
-    return sum(done for done, _ in found) / seconds, max(longest for _, longest in found) * 1000
+        counts = at_once(prepared, processes)
+    return sum(done for done, _ in counts) / seconds, max(longest for _, longest in counts) * 1000
 
 
 def _repeated(pair: Pair, seconds: float) -> tuple[int, float]:
@@ -141,33 +141,33 @@ def _repeated(pair: Pair, seconds: float) -> tuple[int, float]:
 
 def _races(openers: Mapping[str, Opener], processes: int, seconds: float) -> dict[str, tuple[float, float]]:
     """The races of all, interleaved: by name (pairs a second, the longest that any took in ms)."""
-    found = {name: [_race(opener, processes, seconds / _ROUNDS)] for name, opener in openers.items()}
+    races_by_name = {name: [_race(opener, processes, seconds / _ROUNDS)] for name, opener in openers.items()}
     for _ in range(_ROUNDS - 1):
         for name, opener in openers.items():
-            found[name].append(_race(opener, processes, seconds / _ROUNDS))
+            races_by_name[name].append(_race(opener, processes, seconds / _ROUNDS))
     return {
         name: (statistics.fmean(rate for rate, _ in races), max(longest for _, longest in races))
-        for name, races in found.items()
+        for name, races in races_by_name.items()
     }
 
 
 def _lease_rows(seconds: float) -> Iterator[Row]:
-    """Beside what else people take leases with, each with and without flushing to the disk, and beside the floor."""
-    for durable, said in ((False, "relaxed"), (True, "durable")):
+    """Compare leases with other ways to take them, with and without flushing to the disk, and with the floor."""
+    for durable, durability in ((False, "relaxed"), (True, "durable")):
         floors = {"2 × append + fdatasync": _appends} if durable else {"filelock": _filelock, "raw flock": _flock}
         with redis_server(durable=durable) as path:
             redis = {} if path is None else {"Redis SET NX": redis_set_nx(path)}
             openers = {"": _leases(durable), "SQLite table": sqlite_table(durable), **redis, **floors}
             for processes in (1, 4):
                 raced = _races(openers, processes, seconds)
-                ours, longest = raced.pop("")
+                lease_rate, longest = raced.pop("")
                 table = raced["SQLite table"][0] if processes == 4 else None
-                for name, (rate, _) in raced.items():
-                    target = None if name != "SQLite table" else table if durable else 25_000
-                    what = f"claim + release, {said}, by {processes}"
-                    yield Row(what, ours, "1/s", name, rate, "more", target=target)
+                for rival, (rate, _) in raced.items():
+                    target = None if rival != "SQLite table" else table if durable else 25_000
+                    row_name = f"claim + release, {durability}, by {processes}"
+                    yield Row(row_name, lease_rate, "1/s", rival, rate, "more", target=target)
                 if path is None:
-                    yield Row(what, ours, "1/s", "Redis SET NX: not installed", None, "more")
+                    yield Row(row_name, lease_rate, "1/s", "Redis SET NX: not installed", None, "more")
                 if not durable:
                     wait = raced["raw flock"][1]
                     yield Row(f"longest wait, by {processes}", longest, "ms", "raw flock", wait, target=25)
@@ -175,11 +175,11 @@ def _lease_rows(seconds: float) -> Iterator[Row]:
 
 def _append_rows(seconds: float) -> list[Row]:
     rows = []
-    for durable, said in ((False, "relaxed"), (True, "durable")):
+    for durable, durability in ((False, "relaxed"), (True, "durable")):
         for processes in (1, 4):
             openers = {"": _journal_append(durable), "bare append, a file each": _bare_append(durable)}
-            (_, (ours, _)), (name, (bare, _)) = _races(openers, processes, seconds).items()
-            rows.append(Row(f"journal appends, {said}, by {processes}", ours, "1/s", name, bare, "more"))
+            (_, (append_rate, _)), (name, (bare, _)) = _races(openers, processes, seconds).items()
+            rows.append(Row(f"journal appends, {durability}, by {processes}", append_rate, "1/s", name, bare, "more"))
     return rows
 
 
@@ -210,12 +210,12 @@ def _long_log(folder: Path, events: int) -> None:
 
 def _timed(action: Callable[[], object], times: int) -> float:
     """Median of that many runs, ms."""
-    spent = []
+    durations = []
     for _ in range(times):
         begin = time.perf_counter()
         action()
-        spent.append(time.perf_counter() - begin)
-    return statistics.median(spent) * 1000
+        durations.append(time.perf_counter() - begin)
+    return statistics.median(durations) * 1000
 
 
 def _journal_rows(events: int) -> list[Row]:
@@ -229,11 +229,11 @@ def _journal_rows(events: int) -> list[Row]:
         begin = time.perf_counter()
         long = Journal(folder, durable=False)
         long.append("x")
-        whole = (time.perf_counter() - begin) * 1000
+        replay_ms = (time.perf_counter() - begin) * 1000
         long.snapshot()
         opening = _timed(lambda: Journal(folder, durable=False).seq, 3)
         name = f"open {events:,} events from a snapshot"
-        rows.append(Row(name, opening, "ms", "from the log alone", whole, target=1_000))
+        rows.append(Row(name, opening, "ms", "from the log alone", replay_ms, target=1_000))
         slow = _timed(lambda: long.append("agent.heartbeat", agent_id="a"), 3000)
         rows.append(Row(f"append after {events:,} events", slow, "ms", "after 1 event", quick))
         late = _timed(lambda: long.read(long.seq - 20), 50)
@@ -249,18 +249,18 @@ def _resume_rows(cards: int, times: int) -> list[Row]:
         hive = SimpleNamespace(layout=layout, config=SimpleNamespace(workspace="w"), journal=journal, agents={})
         Steps(journal).plan("t", [{"title": "one"}, {"title": "two"}])
         graph = TaskGraph(layout.active / "t", durable=False)
-        with graph.change("ada") as made:
-            top = made.add_node("task", "find it out")
+        with graph.change("ada") as task_graph:
+            top = task_graph.add_node("task", "find it out")
             for at in range(cards):
                 step, lane = "t.s1" if at % 7 == 0 else None, "agent/ada" if at % 2 else "shared"
                 status = "open" if at % 5 == 0 else "closed"
-                node = made.add_node(_KINDS[at % 6], f"card {at} says so", step=step, lane=lane, status=status)
-                made.add_edge(top.node_id, node.node_id)
+                node = task_graph.add_node(_KINDS[at % 6], f"card {at} says so", step=step, lane=lane, status=status)
+                task_graph.add_edge(top.node_id, node.node_id)
                 if at > 5 and at % 3 == 0:
-                    made.add_link(node.node_id, node.node_id - 4, "supports")
-        few = _timed(lambda: resume(hive, "ada", task="none", context_budget=6000), times)
+                    task_graph.add_link(node.node_id, node.node_id - 4, "supports")
+        baseline_ms = _timed(lambda: resume(hive, "ada", task="none", context_budget=6000), times)
         cold = _timed(lambda: resume(hive, "ada", task="t", context_budget=6000), max(1, times // 3))
-    return [Row(f"resume over {cards:,} cards, graph read anew", cold, "ms", "over none", few)]
+    return [Row(f"resume over {cards:,} cards, graph read anew", cold, "ms", "over none", baseline_ms)]
 
 
 def run(quick: bool = False) -> list[Row]:

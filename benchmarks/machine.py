@@ -1,4 +1,4 @@
-"""What was measured on: a figure without its machine says little, and a loaded machine measures its load."""
+"""The machine of a run: a figure without its machine says little, and a loaded machine measures its load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Machine", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as far as it matters here. `disk` is the file system below the temporary folder."""
+    """The properties of a machine that matter here. `disk` is the file system below the temporary folder."""
 
     name: str
     processor: str
@@ -24,7 +24,7 @@ class Machine:
     disk: str
 
     @classmethod
-    def this(cls, folder: Path) -> Machine:
+    def detect(cls, folder: Path) -> Machine:
         """The machine that runs this; `folder` is where the measuring writes."""
         return cls(
             name=re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-") or "machine",
@@ -38,7 +38,7 @@ class Machine:
 
 
 def load() -> float:
-    """How many processes ran or wanted to, on average over the last minute."""
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]
 
 
@@ -50,12 +50,12 @@ def _processor() -> str:
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that `folder` lies on."""
-    where = os.path.realpath(folder)
+    """Return the type of the file system of `folder`."""
+    real_path = os.path.realpath(folder)
     best = ("", "unknown")
     for line in Path("/proc/self/mounts").read_text().splitlines():
         point, kind = line.split()[1:3]
-        inside = where == point or where.startswith(point.rstrip("/") + "/")
+        inside = real_path == point or real_path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best[0]):
             best = (point, kind)
     return best[1]

@@ -1,9 +1,9 @@
-"""MCP: how long a call takes over stdio and HTTP, and what of it the server computes, beside the SDK's own empty call.
+"""MCP: the time of a call over stdio and HTTP, and the server's share, compared with the SDK's own empty call.
 
-Run as `python -m benchmarks.mcp [--quick]`. All servers are processes that run side by side, and are called in turn, some
-calls each, by the official SDK's client, so that a loaded machine loads all of them. A mailbox has twenty messages. Where
-HIVEMIND_RIVAL_MAIL names the Python of an environment with `mcp-agent-mail` in it (any virtual environment of its own:
-its requirements do not go with these), its server is measured in the same run, over HTTP, which is what it speaks.
+Run as `python -m benchmarks.mcp [--quick]`. All servers run at once as processes and are called in turn, some
+calls each, by the official SDK's client: a loaded machine loads all of them. A mailbox has twenty messages. Where
+HIVEMIND_RIVAL_MAIL names the Python of an environment with `mcp-agent-mail` in it (a separate virtual environment:
+its requirements conflict with these), its server is measured in the same run, over HTTP, which is what it speaks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Call:
     server: int
     tool: str
     arguments: Mapping[str, Any]
-    beside: str = ""
+    baseline: str = ""
     took: list[float] = field(default_factory=list)
     computed: float = 0.0
 
@@ -76,7 +76,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _alone(root: Path, times: int) -> Iterator[Row]:
-    """What a member computes for a call, without the SDK: median processor time of the thread that does it."""
+    """Measure a call without the SDK: median processor time of the thread that handles it."""
     member = Member(Hive.open(root), "claude")
     for tool, arguments in (
         ("resume", {}),
@@ -86,11 +86,11 @@ def _alone(root: Path, times: int) -> Iterator[Row]:
     ):
         took = []
         for _ in range(times):
-            started = time.thread_time()
+            start = time.thread_time()
             member.call(tool, arguments)
-            took.append((time.thread_time() - started) * 1000)
-        listed = ", one message listed" if arguments == {"limit": 1} else ""
-        yield Row(f"{tool}{listed}, the member alone: processor time", statistics.median(took), "ms")
+            took.append((time.thread_time() - start) * 1000)
+        limit_note = ", one message listed" if arguments == {"limit": 1} else ""
+        yield Row(f"{tool}{limit_note}, the member alone: processor time", statistics.median(took), "ms")
     member.close()
 
 
@@ -98,7 +98,7 @@ async def _measure(folder: Path, times: int) -> list[Row]:
     async with contextlib.AsyncExitStack() as servers:
         calls = []
         for way in ("stdio", "HTTP"):
-            calls += await servers.enter_async_context(_ours(folder, way))
+            calls += await servers.enter_async_context(_hivemind_calls(folder, way))
         if os.environ.get(_RIVAL):
             calls += await servers.enter_async_context(_rival(folder))
         for number in range(times // _AT_ONCE + 1):  # the first round only warms them
@@ -113,27 +113,27 @@ async def _measure(folder: Path, times: int) -> list[Row]:
 async def _use(call: _Call) -> None:
     before = processor_s([call.server])
     for _ in range(_AT_ONCE):
-        started = time.perf_counter()
+        start = time.perf_counter()
         answer = await call.client.call_tool(call.tool, dict(call.arguments))
-        call.took.append(time.perf_counter() - started)
+        call.took.append(time.perf_counter() - start)
         assert not answer.is_error, answer
     call.computed += processor_s([call.server]) - before
 
 
 def _rows(calls: Mapping[str, _Call]) -> Iterator[Row]:
     for name, call in calls.items():
-        beside = calls.get(call.beside)
-        ms = (beside.median_ms, beside.computed_ms) if beside is not None else (None, None)
-        yield Row(f"{name}: median", call.median_ms, "ms", call.beside, ms[0])
+        baseline = calls.get(call.baseline)
+        ms = (baseline.median_ms, baseline.computed_ms) if baseline is not None else (None, None)
+        yield Row(f"{name}: median", call.median_ms, "ms", call.baseline, ms[0])
         yield Row(f"{name}: p99", call.p99_ms, "ms")
-        yield Row(f"{name}: the server's processor time", call.computed_ms, "ms", call.beside, ms[1])
+        yield Row(f"{name}: the server's processor time", call.computed_ms, "ms", call.baseline, ms[1])
 
 
 # servers
 
 
 @contextlib.asynccontextmanager
-async def _ours(folder: Path, way: str) -> AsyncIterator[list[_Call]]:
+async def _hivemind_calls(folder: Path, way: str) -> AsyncIterator[list[_Call]]:
     """The SDK's empty server, and a member's in a hive of each durability, over one way."""
     floor = f"the SDK's empty call, {way}"
     async with contextlib.AsyncExitStack() as open_:
@@ -163,13 +163,13 @@ def _hive(root: Path, durability: str) -> Path:
 
 @contextlib.asynccontextmanager
 async def _served(words: list[str], way: str, root: Path | None) -> AsyncIterator[tuple[Client, int]]:
-    """A client of a server of its own process, with the process's id."""
+    """Start a server process; yield a client of it and the process's id."""
     environment = {**os.environ}
     if way == "stdio":
         more = ["stdio"] if root is None else []
-        started = StdioServerParameters(command=sys.executable, args=[*words, *more], env=environment)
+        parameters = StdioServerParameters(command=sys.executable, args=[*words, *more], env=environment)
         before = set(children(os.getpid()))
-        async with Client(started) as client:
+        async with Client(parameters) as client:
             [pid] = set(children(os.getpid())) - before
             yield client, pid
         return
@@ -199,7 +199,7 @@ async def _over_http(address: str, token: str, mode: Any = "auto") -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def _rival(folder: Path) -> AsyncIterator[list[_Call]]:
-    """mcp_agent_mail with its own defaults, in a folder of its own; without a model, which it would ask of the network."""
+    """Serve mcp_agent_mail with its defaults, in a fresh folder; without a model, which it would ask over the network."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -244,10 +244,10 @@ async def _rivals_calls(client: Client, pid: int, project: str) -> list[_Call]:
         answer = await client.call_tool("send_message", back)
         assert not answer.is_error, answer
     inbox = {"project_key": project, "agent_name": "BlueLake", "limit": _LYING}
-    ours = ("check_mailbox, HTTP", "send_mail, full, HTTP")
+    baselines = ("check_mailbox, HTTP", "send_mail, full, HTTP")
     return [
-        _Call("mcp_agent_mail, fetch_inbox, HTTP", client, pid, "fetch_inbox", inbox, ours[0]),
-        _Call("mcp_agent_mail, send_message, HTTP", client, pid, "send_message", letter, ours[1]),
+        _Call("mcp_agent_mail, fetch_inbox, HTTP", client, pid, "fetch_inbox", inbox, baselines[0]),
+        _Call("mcp_agent_mail, send_message, HTTP", client, pid, "send_message", letter, baselines[1]),
     ]
 
 

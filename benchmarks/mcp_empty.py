@@ -1,4 +1,4 @@
-"""The floor of `benchmarks.mcp`: a server of the SDK with one tool that does nothing; its argument is stdio or http."""
+"""The floor of `benchmarks.mcp`: a server of the SDK with one empty tool; its argument is stdio or http."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["empty"]
 
 
 def empty() -> Server[Any]:
-    """A server whose one tool, `nothing`, answers `{}`."""
+    """Return a server with one tool that answers `{}`."""
 
     async def call(_: Any, __: types.CallToolRequestParams) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(type="text", text="{}")])
 
-    async def listed(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool(name="nothing", input_schema={"type": "object"})])
 
-    return Server("empty", on_call_tool=call, on_list_tools=listed)
+    return Server("empty", on_call_tool=call, on_list_tools=list_tools)
 
 
 async def _over_stdio() -> None:
@@ -34,7 +34,7 @@ async def _over_stdio() -> None:
 
 
 def _over_http() -> None:
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on: hivemind's own server does the same.
+    # asyncio turns Nagle's algorithm off only for a declared TCP socket; hivemind's own server does the same.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.bind(("127.0.0.1", 0))
         bound.listen(8)

@@ -1,6 +1,6 @@
 """Messages from one process to another: composed, delivered, woken for, headers read (baselines, *Messages*).
 
-Run it with `python -m benchmarks.messages [--quick]`. Every figure stands beside baselines of the same run: Python on
+Run it with `python -m benchmarks.messages [--quick]`. Every figure is compared with baselines of the same run: Python on
 raw inotify; a C program, where there is a compiler (`cc`); Redis, where its server and its Python client are installed.
 Fresh folders are used for each case, and no tree is removed in between.
 """
@@ -39,14 +39,14 @@ def _mail(root: Path, durable: bool) -> Mail:
 
 @contextmanager
 def _child(target: Callable[..., None], *args: object) -> Iterator[Connection]:
-    """A forked process that has said it is ready; the connection tells what it found."""
-    here, there = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(target=target, args=(there, *args), daemon=True)
+    """Fork a process and wait until it is ready; its figures arrive on the connection."""
+    connection, child = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=target, args=(child, *args), daemon=True)
     process.start()
-    there.close()
-    if here.recv() != "ready":
+    child.close()
+    if connection.recv() != "ready":
         raise RuntimeError(f"{target.__name__} did not start")
-    yield here
+    yield connection
     process.join(20)
 
 
@@ -71,17 +71,17 @@ def _receive_mail(pipe: Connection, root: Path, durable: bool, number: int) -> N
 
 
 def _paced(number: int, send: Callable[[int], object], receive: Callable[..., None], *args: object) -> list[float]:
-    """How long each took to be read, in ms: the next one is sent when the last one was."""
-    sent: list[int] = []
+    """Return the delivery time of each message in ms; each is sent after the last was read."""
+    send_times: list[int] = []
     with _child(receive, *args, number) as pipe:
         for at in range(number):
-            sent.append(time.monotonic_ns())
+            send_times.append(time.monotonic_ns())
             send(at)
             while pipe.recv() <= at:
                 continue
             time.sleep(0.0005)
-        found = pipe.recv()
-    return [(read - began) / 1e6 for began, read in zip(sent, found, strict=True)]
+        read_times = pipe.recv()
+    return [(read - began) / 1e6 for began, read in zip(send_times, read_times, strict=True)]
 
 
 def _latency_of_mail(root: Path, durable: bool, number: int) -> list[float]:
@@ -118,7 +118,7 @@ def _receive_raw(pipe: Connection, folder: Path, number: int) -> None:
 
 
 def _latency_of_raw(root: Path, durable: bool, number: int) -> list[float]:
-    """Python on raw inotify, nothing composed and nothing parsed: create, (fsync,) rename, (fsync)."""
+    """Python on raw inotify without composing or parsing: create, (fsync,) rename, (fsync)."""
     for name in ("tmp", "new", "cur"):
         (root / name).mkdir(parents=True)
     content = _BODY.encode()
@@ -166,16 +166,16 @@ def _send_many(pipe: Connection, root: Path, durable: bool, number: int) -> None
 
 
 def _senders(root: Path, durable: bool, number: int, senders: int) -> list[Connection]:
-    """Processes that stand ready to send so many messages together; each says so when it has."""
+    """Start processes that together send this many messages; each reports when it is ready and when it is done."""
     mail = _mail(root, durable)
     for box in ("alice", "bob"):
         mail.ensure(box)
     pipes = []
     for _ in range(senders):
-        here, there = _CONTEXT.Pipe()
-        _CONTEXT.Process(target=_send_many, args=(there, root, durable, number // senders), daemon=True).start()
-        here.recv()
-        pipes.append(here)
+        connection, child = _CONTEXT.Pipe()
+        _CONTEXT.Process(target=_send_many, args=(child, root, durable, number // senders), daemon=True).start()
+        connection.recv()
+        pipes.append(connection)
     return pipes
 
 
@@ -183,18 +183,18 @@ def _throughput(root: Path, durable: bool, number: int, senders: int) -> tuple[f
     """(messages/s until the last is read, messages missed)."""
     layout, pipes = Layout.at(root), _senders(root, durable, number, senders)
     intake = Intake(_mail(root, durable), "bob", layout.agent_state("bob"))
-    wanted, seen, idle = number // senders * senders, set[str](), 0
+    total, seen, idle = number // senders * senders, set[str](), 0
     with Doorbell(layout.doorbells, "bob") as bell:
         began = time.monotonic()
         for pipe in pipes:
             pipe.send("go")
-        while len(seen) < wanted and idle < 20:
+        while len(seen) < total and idle < 20:
             idle = 0 if bell.wait(0.25) else idle + 1
             while messages := intake.new_messages(limit=500):
                 for message in messages:
                     seen.add(message.id)
                     intake.mark_taken(message)
-    return wanted / (time.monotonic() - began), wanted - len(seen)
+    return total / (time.monotonic() - began), total - len(seen)
 
 
 def _send_rate(root: Path, durable: bool, number: int, senders: int) -> float:
@@ -258,19 +258,19 @@ def _latencies(folder: Path, program: Path | None, number: int, rounds: int) -> 
             if not times:
                 yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", f"{name}: not installed")
                 continue
-            beside = statistics.median(times)
-            target = targets[name] * beside if name in targets else None
-            yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", name, beside, target=target)
+            baseline_ms = statistics.median(times)
+            target = targets[name] * baseline_ms if name in targets else None
+            yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", name, baseline_ms, target=target)
             yield Row(f"whole way, {word}, p99", _p99(mail), "ms", name, _p99(times))
 
 
 def _rates(folder: Path, program: Path | None, number: int) -> Iterator[Row]:
-    for durable, wanted in ((False, 4000), (True, 1200)):
+    for durable, target in ((False, 4000), (True, 1200)):
         word = "durable" if durable else "relaxed"
         for senders in (1, 4):
             name = f"sent a second, {word}, {senders} sender{'s' if senders > 1 else ''}"
-            found = _send_rate(folder / f"send-{word}-{senders}", durable, number, senders)
-            yield Row(name, found, "messages/s", better="more", target=wanted)
+            send_rate = _send_rate(folder / f"send-{word}-{senders}", durable, number, senders)
+            yield Row(name, send_rate, "messages/s", better="more", target=target)
         read, missed = _throughput(folder / f"through-{word}", durable, number, 1)
         name, floor = "", None
         if program is not None:

@@ -1,4 +1,4 @@
-"""What a turn costs beside its model's own time: a server on loopback that answers at once, asked in three ways.
+"""The cost of a turn without its model's own time: a server on loopback that answers at once, asked in three ways.
 
 A bare HTTP client sends the very same body; the mind sends it through its client library, its checks and its meter; a
 whole turn of an agent senses, thinks, acts and keeps its conversation, which grows by a turn a round. Wall-clock
@@ -39,16 +39,16 @@ def run(quick: bool = False) -> list[Row]:
     rounds = 10 if quick else 100
     with model_server(_note) as server, tempfile.TemporaryDirectory() as folder:
         agent = _agent(Path(folder) / "hive", server)
-        other = LanguageMind(model_config("openai-compatible", {"url": server.url, "model": "played"}))
+        client_mind = LanguageMind(model_config("openai-compatible", {"url": server.url, "model": "played"}))
         agent.cycle()  # everything imported, the connections open
-        other.complete("hello")
+        client_mind.complete("hello")
         bare, mind, turn = [], [], []
         for _ in range(rounds):
             turn.append(_ms(agent.cycle))
             body = _last_thought(server)
             bare.append(_ms(partial(_post, server, json.dumps(body))))
-            mind.append(_ms(_asking(other, body)))
-        other.close()
+            mind.append(_ms(_asking(client_mind, body)))
+        client_mind.close()
         agent.close()
     return [
         Row("bare HTTP client, the same request", median(bare), "ms"),
@@ -62,8 +62,8 @@ def _note(request: Request) -> None:
     if "response_format" in request.body:
         request.answer('{"add_nodes": []}')
     else:
-        said = len(request.body["messages"])  # the same call again and again would have a person asked
-        request.answer("so", [("note_step", {"text": f"seen after {said}"})])
+        message_count = len(request.body["messages"])  # the same call again and again would have a person asked
+        request.answer("so", [("note_step", {"text": f"seen after {message_count}"})])
 
 
 def _agent(root: Path, server: ModelServer) -> Agent:
@@ -81,18 +81,18 @@ def _agent(root: Path, server: ModelServer) -> Agent:
 
 
 def _asking(mind: Mind, body: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same request through a mind of its own: with the messages and the tools that the agent sent."""
-    turn = replace(example_turn(), messages=[_message(one) for one in body["messages"]])
+    """Send the same request through a separate mind: with the messages and the tools that the agent sent."""
+    turn = replace(example_turn(), messages=[_message(message) for message in body["messages"]])
     tools = [tool["function"] for tool in body["tools"]]
     return lambda: mind.think(turn, tools)
 
 
-def _message(sent: Mapping[str, Any]) -> ChatMessage:
+def _message(fields: Mapping[str, Any]) -> ChatMessage:
     calls = [
         ToolCall(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"])
-        for call in sent.get("tool_calls", ())
+        for call in fields.get("tool_calls", ())
     ]
-    return ChatMessage(sent["role"], sent["content"] or "", tuple(calls), call_id=sent.get("tool_call_id"))
+    return ChatMessage(fields["role"], fields["content"] or "", tuple(calls), call_id=fields.get("tool_call_id"))
 
 
 def _last_thought(server: ModelServer) -> dict[str, Any]:

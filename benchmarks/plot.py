@@ -17,7 +17,7 @@ _DPI = 110
 
 
 class NoPlot(Exception):
-    """matplotlib is not there, or there is nothing to draw."""
+    """matplotlib is missing, or no row can be drawn."""
 
 
 def plot(report: Report, path: Path) -> None:
@@ -31,7 +31,7 @@ def plot(report: Report, path: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    groups = [(one.topic.title, [row for row in one.rows if row.target and row.value]) for one in report.outcomes]
+    groups = [(part.topic.title, [row for row in part.rows if row.target and row.value]) for part in report.outcomes]
     groups = [(title, rows) for title, rows in groups if rows]
     if not groups:
         raise NoPlot("no picture: no row has a target")
@@ -49,16 +49,16 @@ def plot(report: Report, path: Path) -> None:
 def _draw(axes: Any, groups: list[tuple[str, list[Row]]]) -> None:
     """The bars, from the top down; names on the left, figures on the right."""
     place = 0.0
-    beside = axes.get_yaxis_transform()  # x in parts of the axes' width, y in rows
+    transform = axes.get_yaxis_transform()  # x in parts of the axes' width, y in rows
     for title, rows in groups:
         place += 1.2
-        axes.text(-0.02, place, title, transform=beside, fontsize=10, fontweight="bold", ha="right", va="center")
+        axes.text(-0.02, place, title, transform=transform, fontsize=10, fontweight="bold", ha="right", va="center")
         for row in rows:
             place += 1
             good = row.target / row.value if row.better == "less" else row.value / row.target
             axes.barh(place, good - 1, left=1, height=0.62, color=MET if row.met else MISSED)
-            axes.text(-0.02, place, row.name, transform=beside, fontsize=8.5, color=TEXT, ha="right", va="center")
-            axes.text(1.02, place, _figures(row), transform=beside, fontsize=8.5, color=TEXT, va="center")
+            axes.text(-0.02, place, row.name, transform=transform, fontsize=8.5, color=TEXT, ha="right", va="center")
+            axes.text(1.02, place, _figures(row), transform=transform, fontsize=8.5, color=TEXT, va="center")
         place += 0.4
 
 
@@ -87,9 +87,9 @@ def _dress(axes: Any, report: Report, lines: float) -> None:
     machine = report.machine
     axes.figure.text(0.02, 1 - 0.28 / axes.figure.get_figheight(), "How many times as good as its target", fontsize=12,
                      fontweight="bold", color=TEXT)  # fmt: skip
-    said = (
-        f"blue: met, orange: missed; in brackets the target, and what stood beside it in the same run.   "
+    legend = (
+        f"blue: met, orange: missed; in brackets the target, and the baseline of the same run.   "
         f"{report.began:%Y-%m-%d}, {machine.processor}, {machine.cores} cores, {machine.disk}, "
         f"load {report.loads[0]:.1f}–{max(report.loads):.1f}"
     )
-    axes.figure.text(0.02, 1 - 0.50 / axes.figure.get_figheight(), said, fontsize=7.5, color=FAINT)
+    axes.figure.text(0.02, 1 - 0.50 / axes.figure.get_figheight(), legend, fontsize=7.5, color=FAINT)

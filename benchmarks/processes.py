@@ -1,4 +1,4 @@
-"""What the system says of processes, their memory and their time; waiting for them; work of several at once."""
+"""The memory and processor time of processes; waiting for them; running work in several at once."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ until = partial(waiting.until, limit_s=300, pause_s=0.01)
 
 
 def at_once(prepare: Callable[[int], Callable[[], T]], processes: int = 1) -> list[T]:
-    """What `prepare(number)()` returns in each of so many processes, which begin together once all have prepared.
+    """Return the results of `prepare(number)()` from each process; all begin together once all have prepared.
 
     Raises RuntimeError if one of them fails or is killed.
     """
     start = _fork.Barrier(processes)
 
-    def work(number: int, told: Connection) -> None:
+    def work(number: int, connection: Connection) -> None:
         try:
             prepared = prepare(number)
         except BaseException:
             start.abort()  # the others wait for this one
             raise
         start.wait(300)
-        told.send(prepared())
+        connection.send(prepared())
 
     workers = []
     for number in range(processes):
-        here, there = _fork.Pipe(duplex=False)
-        worker = _fork.Process(target=work, args=(number, there))
+        reader, writer = _fork.Pipe(duplex=False)
+        worker = _fork.Process(target=work, args=(number, writer))
         worker.start()
-        there.close()
-        workers.append((worker, here))
+        writer.close()
+        workers.append((worker, reader))
     try:
-        return [here.recv() for _, here in workers]
+        return [reader.recv() for _, reader in workers]
     except EOFError:
-        raise RuntimeError(f"one of {processes} processes failed; what it said is above") from None
+        raise RuntimeError(f"one of {processes} processes failed; its error is above") from None
     finally:
         for worker, _ in workers:
             worker.join()
 
 
 def children(pid: int) -> list[int]:
-    """The processes whose parent is `pid`; none if it has ended."""
-    found: list[int] = []
-    with suppress(OSError):  # it has ended meanwhile
+    """Return the child processes of `pid`; none after its end."""
+    pids: list[int] = []
+    with suppress(OSError):  # it ended meanwhile
         for thread in (_PROC / str(pid) / "task").iterdir():
-            found += map(int, (thread / "children").read_text().split())
-    return found
+            pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def family(pid: int) -> list[int]:
     """A process, its children, theirs, and so on."""
-    found = [pid]
-    for one in found:
-        found += children(one)
-    return found
+    pids = [pid]
+    for parent in pids:
+        pids += children(parent)
+    return pids
 
 
 def share_mb(pid: int) -> float:
@@ -83,6 +83,6 @@ def processor_s(pids: Iterable[int]) -> float:
     total = 0
     for pid in pids:
         for thread in (_PROC / str(pid) / "task").iterdir():
-            with suppress(FileNotFoundError):  # it has ended meanwhile
+            with suppress(FileNotFoundError):  # it ended meanwhile
                 total += int((thread / "schedstat").read_text().split()[0])
     return total / 1e9

@@ -107,24 +107,24 @@ class OriginalGraph:
             "edges": [asdict(edge) for edge in self.edges],
         }
         path.write_text(json.dumps(record, ensure_ascii=False, indent=4))
-        loaded = json.loads(path.read_text())
+        fields = json.loads(path.read_text())
         return OriginalGraph(
-            {int(number): OriginalNode(**node) for number, node in loaded["nodes"].items()},
-            [OriginalEdge(**edge) for edge in loaded["edges"]],
+            {int(number): OriginalNode(**node) for number, node in fields["nodes"].items()},
+            [OriginalEdge(**edge) for edge in fields["edges"]],
         )
 
     def rebuild_context(self, messages: list[dict[str, str]]) -> list[dict[str, str]]:
-        shown = {}
-        gone = set()
+        summaries = {}
+        replaced_turns = set()
         for node in self.nodes.values():
             if node.kind == "summary" and node.active is True:
-                gone.update(node.related_turn_ids)
-                shown[max(node.related_turn_ids)] = node.thought
+                replaced_turns.update(node.related_turn_ids)
+                summaries[max(node.related_turn_ids)] = node.thought
         result = []
         for at, message in enumerate(messages):
-            if at in shown:
-                result.append({"role": "assistant", "content": shown[at]})
-            if at not in gone:
+            if at in summaries:
+                result.append({"role": "assistant", "content": summaries[at]})
+            if at not in replaced_turns:
                 result.append(message)
         return result
 
@@ -182,7 +182,7 @@ def _memorize(episodes: int) -> ReasoningMemory:
 
 
 def _memory_over(graph: ReasoningGraph, turns: int) -> ReasoningMemory:
-    """A memory whose conversation has the turns that the graph speaks of."""
+    """Return a memory with the turns that the graph refers to."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.json"
         messages = [
@@ -195,9 +195,9 @@ def _memory_over(graph: ReasoningGraph, turns: int) -> ReasoningMemory:
     return memory
 
 
-def _both(rounds: int, ours: Callable[[], float], original: Callable[[], float]) -> tuple[float, float]:
+def _paired_medians(rounds: int, measure: Callable[[], float], original: Callable[[], float]) -> tuple[float, float]:
     """Medians of both, measured in turns."""
-    pairs = [(ours(), original()) for _ in range(rounds)]
+    pairs = [(measure(), original()) for _ in range(rounds)]
     return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
 
 
@@ -207,10 +207,10 @@ def run(quick: bool = False) -> list[Row]:
     rows = []
 
     def row(
-        name: str, ours: Callable[[], float], original: Callable[[], float], target: float, rounds: int = rounds
+        name: str, measure: Callable[[], float], original: Callable[[], float], target: float, rounds: int = rounds
     ) -> None:
-        value, beside = _both(rounds, ours, original)
-        rows.append(Row(name, value, "ms", "the original algorithm", beside, target=None if quick else target))
+        value, baseline_ms = _paired_medians(rounds, measure, original)
+        rows.append(Row(name, value, "ms", "the original algorithm", baseline_ms, target=None if quick else target))
 
     row(f"add {nodes} nodes and edges", lambda: cpu_ms(lambda: _grow(ReasoningGraph(), nodes))[0],
         lambda: cpu_ms(lambda: _grow(OriginalGraph(), nodes))[0], 40)  # fmt: skip
@@ -223,27 +223,27 @@ def run(quick: bool = False) -> list[Row]:
 
     row(f"{folds} folds of 5", lambda: fold(_wide(ReasoningGraph(), folds)), lambda: fold(_wide(OriginalGraph(), folds)),
         40, rounds=1)  # fmt: skip
-    folded, original_folded = _wide(ReasoningGraph(), folds), _wide(OriginalGraph(), folds)
-    _fold_all(folded, folds)
-    _fold_all(original_folded, folds)
-    memory = _memory_over(folded, 9 * folds)
+    wide_graph, original_wide_graph = _wide(ReasoningGraph(), folds), _wide(OriginalGraph(), folds)
+    _fold_all(wide_graph, folds)
+    _fold_all(original_wide_graph, folds)
+    memory = _memory_over(wide_graph, 9 * folds)
     row(f"context after {folds} folds", lambda: cpu_ms(memory.context)[0],
-        lambda: cpu_ms(lambda: original_folded.rebuild_context(memory.messages))[0], 20)  # fmt: skip
+        lambda: cpu_ms(lambda: original_wide_graph.rebuild_context(memory.messages))[0], 20)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.json"
         row(f"save and load {nodes} nodes", lambda: cpu_ms(lambda: _save_and_load(big, path))[0],
             lambda: cpu_ms(lambda: original_big.save_and_load(path))[0], 150)  # fmt: skip
-    few = 50 if quick else 500
-    value, beside = _both(min(rounds, 3), lambda: cpu_ms(lambda: _memorize(4 * few))[0],
-                          lambda: cpu_ms(lambda: _memorize(few))[0])  # fmt: skip
-    rows.append(Row(f"memorize {4 * few} episodes", value, "ms", f"{few} episodes", beside, target=4.2 * beside))
+    count = 50 if quick else 500
+    value, base = _paired_medians(min(rounds, 3), lambda: cpu_ms(lambda: _memorize(4 * count))[0],
+                          lambda: cpu_ms(lambda: _memorize(count))[0])  # fmt: skip
+    rows.append(Row(f"memorize {4 * count} episodes", value, "ms", f"{count} episodes", base, target=4.2 * base))
     rows += _on_disk(100 if quick else 1_000)
     rows.append(_long_task(60 if quick else 300))
     return rows
 
 
 def _long_task(steps: int) -> Row:
-    """A turn at the end of a long task under a budget of 8,000 tokens, beside one in its second quarter.
+    """A turn at the end of a long task under a budget of 8,000 tokens, against one in its second quarter.
 
     Whole turns of a real agent in this process, durability relaxed, by the extractive mind.
     """
@@ -256,7 +256,7 @@ def _long_task(steps: int) -> Row:
 
 
 def _agent_with(root: Path, steps: int) -> Any:
-    """An agent with one task of that many questions before it, in a hive of its own."""
+    """Create an agent with one task of that many questions, in a fresh hive."""
     from hivemind import Hive
     from hivemind.agent.agent import Agent
     from hivemind.presence.identity import record_start
@@ -268,8 +268,8 @@ def _agent_with(root: Path, steps: int) -> Any:
     (root / "agents" / "analyst.yaml").write_text("role: analyst\n")
     facts = [f"## Engine {at}\nThe engine number {at} weighs {at * 7} kilograms." for at in range(steps)]
     (root / "knowledge" / "engines.md").write_text("# Engines\n\n" + "\n\n".join(facts))
-    asked = "".join(f"  - ask: What does engine number {at} weigh?\n" for at in range(steps))
-    task = f"---\nmax_tokens: 8000\nsteps:\n{asked}---\nWhat do the engines weigh?\n"
+    questions = "".join(f"  - ask: What does engine number {at} weigh?\n" for at in range(steps))
+    task = f"---\nmax_tokens: 8000\nsteps:\n{questions}---\nWhat do the engines weigh?\n"
     (root / "tasks" / "inbox" / "engines.md").write_text(task)
     hive = Hive.open(root)
     agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
@@ -289,11 +289,11 @@ def _on_disk(changes: int) -> list[Row]:
                 with task.change("a") as graph:
                     graph.add_edge(1, graph.add_node("evidence", THOUGHT).node_id)
 
-        written, _ = cpu_ms(write)
-        opened, _ = cpu_ms(lambda: TaskGraph(folder).graph)
+        write_ms, _ = cpu_ms(write)
+        open_ms, _ = cpu_ms(lambda: TaskGraph(folder).graph)
     return [
-        Row("a change in a task's log, relaxed", written / changes * 1_000, "µs"),
-        Row(f"open a log of {changes} changes", opened, "ms"),
+        Row("a change in a task's log, relaxed", write_ms / changes * 1_000, "µs"),
+        Row(f"open a log of {changes} changes", open_ms, "ms"),
     ]
 
 

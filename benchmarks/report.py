@@ -41,13 +41,13 @@ class Report:
     def as_json(self) -> str:
         topics = [
             {
-                "name": one.topic.name,
-                "title": one.topic.title,
-                "seconds": round(one.seconds, 1),
-                "error": one.error,
-                "rows": [{**asdict(row), "ratio": row.ratio, "met": row.met} for row in one.rows],
+                "name": outcome.topic.name,
+                "title": outcome.topic.title,
+                "seconds": round(outcome.seconds, 1),
+                "error": outcome.error,
+                "rows": [{**asdict(row), "ratio": row.ratio, "met": row.met} for row in outcome.rows],
             }
-            for one in self.outcomes
+            for outcome in self.outcomes
         ]
         record = {
             "kind": "benchmarks",
@@ -63,7 +63,7 @@ class Report:
     def as_rows(self) -> str:
         """Return all rows, with the topic before each, as tab-separated values."""
         rows: list[tuple[str, ...]] = [("topic", *COLUMNS)]
-        rows += [(one.topic.name, *cells(row)) for one in self.outcomes for row in one.rows]
+        rows += [(outcome.topic.name, *cells(row)) for outcome in self.outcomes for row in outcome.rows]
         return "".join("\t".join(row) + "\n" for row in rows)
 
     def as_markdown(self) -> str:
@@ -97,13 +97,13 @@ class Report:
 
     def _summary(self) -> Iterator[str]:
         rows = [row for outcome in self.outcomes for row in outcome.rows]
-        yield f"Targets: {_met(rows)} met. Failed topics: {self._failed()}."
+        yield f"Targets: {_met(rows)} met. Failed topics: {self._failed_topics()}."
         yield from ("", "| topic | rows | met | worst miss |", "|---|---:|---:|---|")
         for outcome in self.outcomes:
             yield f"| {outcome.topic.name} | {len(outcome.rows)} | {_met(outcome.rows)} | {_worst_miss(outcome.rows)} |"
 
-    def _failed(self) -> str:
-        return ", ".join(one.topic.name for one in self.outcomes if one.error is not None) or "none"
+    def _failed_topics(self) -> str:
+        return ", ".join(outcome.topic.name for outcome in self.outcomes if outcome.error is not None) or "none"
 
 
 def _met(rows: Sequence[Row]) -> str:
@@ -116,5 +116,5 @@ def _worst_miss(rows: Sequence[Row]) -> str:
     missed = [(row.target, row) for row in rows if row.target is not None and not row.met]
     if not missed:
         return ""
-    target, row = max(missed, key=lambda one: abs(log((one[1].value or 1e-9) / (one[0] or 1e-9))))
+    target, row = max(missed, key=lambda miss: abs(log((miss[1].value or 1e-9) / (miss[0] or 1e-9))))
     return f"{row.name}: {row.value:.4g} {row.unit}, target {target:g}"

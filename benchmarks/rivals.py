@@ -1,4 +1,4 @@
-"""What else people use, each in its ordinary form: leases in a SQLite table and by Redis' SET NX, huey's and Celery's tasks."""
+"""Rivals, each in its ordinary form: leases in a SQLite table and by Redis' SET NX, huey's and Celery's tasks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Pair = Callable[[], None]
 
 
 def sqlite_table(durable: bool) -> Callable[[str, int], Pair]:
-    """A lease as a row: claimed where there is none or it has run out, then deleted; two transactions in WAL mode."""
+    """A lease as a row: claimed if there is none or the last expired, then deleted; two transactions in WAL mode."""
 
-    def opened(folder: str, number: int) -> Pair:
+    def open_pair(folder: str, number: int) -> Pair:
         base = sqlite3.connect(f"{folder}/leases.db", timeout=60, isolation_level=None)
         base.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         with FileLock(f"{folder}/made.lock"):  # a change of the mode fails at once where another process is at it
@@ -47,13 +47,13 @@ def sqlite_table(durable: bool) -> Callable[[str, int], Pair]:
 
         return pair
 
-    return opened
+    return open_pair
 
 
 def redis_set_nx(path: str) -> Callable[[str, int], Pair]:
-    """`SET step holder NX PX 60000`, then `DEL`, over a connection of its own to the server's Unix socket."""
+    """`SET step holder NX PX 60000`, then `DEL`, over a separate connection to the server's Unix socket."""
 
-    def opened(folder: str, number: int) -> Pair:
+    def open_pair(folder: str, number: int) -> Pair:
         server = socket.socket(socket.AF_UNIX)
         server.connect(path)
         step, holder = f"t.s{number}".encode(), f"agent-{number}".encode()
@@ -66,7 +66,7 @@ def redis_set_nx(path: str) -> Callable[[str, int], Pair]:
 
         return pair
 
-    return opened
+    return open_pair
 
 
 def _command(*words: bytes) -> bytes:
@@ -75,7 +75,7 @@ def _command(*words: bytes) -> bytes:
 
 @contextlib.contextmanager
 def redis_server(*, durable: bool) -> Iterator[str | None]:
-    """A Redis server of our own on a Unix socket; gives the socket's path, or None where Redis is not installed."""
+    """Start a Redis server on a Unix socket; yield the socket's path, or None if Redis is not installed."""
     program = shutil.which("redis-server")
     if program is None:
         yield None
@@ -151,7 +151,7 @@ def _worked_off(number: int, program: str, words: Sequence[str]) -> float:
         Path(folder, f"{module}.py").write_text(program)
         worker = subprocess.Popen(
             [sys.executable, "-m", *(word.format(module) for word in words)], cwd=folder,
-            env={**os.environ, "PYTHONPATH": folder + _others()}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": folder + _paths()}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         sys.path.insert(0, folder)
         try:
@@ -167,5 +167,5 @@ def _worked_off(number: int, program: str, words: Sequence[str]) -> float:
             worker.wait()
 
 
-def _others() -> str:
-    return f"{os.pathsep}{given}" if (given := os.environ.get("PYTHONPATH")) else ""
+def _paths() -> str:
+    return f"{os.pathsep}{search_path}" if (search_path := os.environ.get("PYTHONPATH")) else ""

@@ -1,7 +1,7 @@
 """The swarm: how fast it starts, how much it holds, what it uses when idle, how many whole tasks it does.
 
 Run as `python -m benchmarks.swarm [--quick]`. Real swarms in fresh hives: `hivemind up` as a person starts it, and for
-the start of a warm parent the same supervisor without the command line around it. Beside each figure stands what Python
+the start of a warm parent the same supervisor without the command line around it. The baselines are what Python
 offers for the same without us, measured in the same run.
 """
 
@@ -65,8 +65,8 @@ class _Swarm:
         self.layout = layout
         self.pid = pid
         self.cold_s = ready - began
-        ordered = layout.root / "ordered"
-        self.warm_s = ready - float(ordered.read_text()) if ordered.exists() else None
+        order_file = layout.root / "ordered"
+        self.warm_s = ready - float(order_file.read_text()) if order_file.exists() else None
 
 
 @contextmanager
@@ -78,15 +78,15 @@ def _up(layout: Layout, *, warm: bool = False) -> Iterator[_Swarm]:
 
 
 def _be_up(root: str) -> None:
-    """A swarm whose parent is warm notes the time at which it is told to start the agents."""
+    """Run a swarm with a warm parent; record the time of the order to start the agents."""
     from hivemind.swarm.swarm import run_swarm
 
-    ordered = Path(root) / "ordered"
-    ordered.unlink(missing_ok=True)
+    order_file = Path(root) / "ordered"
+    order_file.unlink(missing_ok=True)
 
     def note() -> None:  # the first comes with the orders
-        if not ordered.exists():
-            ordered.write_text(repr(time.time()))
+        if not order_file.exists():
+            order_file.write_text(repr(time.time()))
 
     run_swarm(lambda: Hive.open(root), on_tick=note)
 
@@ -95,7 +95,7 @@ def _be_up(root: str) -> None:
 
 
 def _plain_start(number: int) -> float:
-    """Seconds until so many interpreters have started and imported what any such program needs."""
+    """Seconds until so many interpreters have started and imported what any program of this kind needs."""
     began = time.perf_counter()
     command = [sys.executable, "-c", f"import {_IMPORTS}"]
     processes = [subprocess.Popen(command) for _ in range(number)]
@@ -155,10 +155,10 @@ def _polling(seconds: float) -> float:
         time.sleep(1.0)
         before = processor_s([process.pid])
         time.sleep(seconds)
-        used = processor_s([process.pid]) - before
+        processor_time = processor_s([process.pid]) - before
         process.kill()
         process.wait()
-    return used / seconds * 100
+    return processor_time / seconds * 100
 
 
 # -- start
@@ -191,29 +191,29 @@ def _starts(number: int, rounds: int) -> Iterator[Row]:
 
 
 def _idle(number: int, seconds: float) -> Iterator[Row]:
-    _, beside = _forkserver(number)
+    _, floor = _forkserver(number)
     layout = _hive(number, "full")
     with _up(layout) as swarm:
         time.sleep(1.0)
         size = statistics.fmean(share_mb(pid) for pid in swarm.agents.values())
         target = 5.0 if number >= 100 else None
-        yield Row(f"memory of each of {number} idle agents", size, "MB", "forkserver, preloaded", beside, target=target)
+        yield Row(f"memory of each of {number} idle agents", size, "MB", "forkserver, preloaded", floor, target=target)
         if number >= 100:
             everyone = family(swarm.pid)
             before, began = processor_s(everyone), time.monotonic()
             time.sleep(seconds)
-            used = (processor_s(everyone) - before) / (time.monotonic() - began) * 100
+            share = (processor_s(everyone) - before) / (time.monotonic() - began) * 100
             polls = _polling(min(5.0, seconds)) * number
             note = "supervisor and fork server with them"
             name = f"processor time of {number} idle agents"
-            yield Row(name, used, "% of a core", f"{number} polling each 50 ms", polls, note=note, target=1.0)
-        for what, task in (
+            yield Row(name, share, "% of a core", f"{number} polling each 50 ms", polls, note=note, target=1.0)
+        for kind, task in (
             ("command", "steps: [{run: 'true'}]\n---\n# Nothing to do\n"),
             ("question more", f"---\n{_ASK % 0}"),
         ):
             _do(layout, [f"---\nassignee: {agent}\n{task}" for agent in swarm.agents])
             after = statistics.fmean(share_mb(pid) for pid in swarm.agents.values())
-            yield Row(f"memory of each of {number} agents after one {what}", after, "MB", "before", size)
+            yield Row(f"memory of each of {number} agents after one {kind}", after, "MB", "before", size)
             size = after
 
 
@@ -229,7 +229,7 @@ input()
 
 
 def _remembering(number: int, entries: int) -> Iterator[Row]:
-    """What agents hold that have all searched a memory by meaning, MiniLM served by the user's embedding process."""
+    """Measure agents that have all searched a memory by meaning, MiniLM served by the user's embedding process."""
     if not is_installed():
         return
     layout = _hive(number, "relaxed")
@@ -240,15 +240,15 @@ def _remembering(number: int, entries: int) -> Iterator[Row]:
         _do(layout, [f"---\nassignee: {name}\n---\n{_ASK % at}" for at, name in enumerate(names)])
         service = (lock_of(users_folder(), "minilm").holder() or {}).get("pid")
         assert isinstance(service, int), "nobody asked for a vector"
-        each = statistics.fmean(share_mb(pid) for pid in swarm.agents.values())
-        whole = sum(share_mb(pid) for pid in [*family(swarm.pid), service])
+        mean = statistics.fmean(share_mb(pid) for pid in swarm.agents.values())
+        total_mb = sum(share_mb(pid) for pid in [*family(swarm.pid), service])
         lone = _lone_embedder()
         has = f"{number} agents that have searched {entries:,} memories"
         note = "proportional share"
-        yield Row(f"memory of each of {has}", each, "MB", "before", idle, note=note, target=20.0)
+        yield Row(f"memory of each of {has}", mean, "MB", "before", idle, note=note, target=20.0)
         yield Row(
-            f"memory of all of {has}", whole, "MB", f"{number} of these processes with a MiniLM of their own",
-            number * (each + lone), note=f"supervisor, fork server and the embedding process ({share_mb(service):.0f} MB) too",
+            f"memory of all of {has}", total_mb, "MB", f"{number} of these processes with a MiniLM of their own",
+            number * (mean + lone), note=f"supervisor, fork server and the embedding process ({share_mb(service):.0f} MB) too",
         )  # fmt: skip
 
 
@@ -280,48 +280,48 @@ def _lone_embedder() -> float:
 
 
 def _drop(layout: Layout, texts: Sequence[str]) -> float:
-    """Drop tasks at once, as a person's program does: written beside, moved in. Gives the time before the first."""
-    beside = layout.root / "beside"
-    beside.mkdir(exist_ok=True)
+    """Drop tasks at once, as a person's program does: write them elsewhere, move them in. Return the time before the first."""
+    staging = layout.root / "beside"
+    staging.mkdir(exist_ok=True)
     for number, text in enumerate(texts):
-        (beside / f"t{number}-{time.time_ns()}.md").write_text(text)
-    names = os.listdir(beside)
+        (staging / f"t{number}-{time.time_ns()}.md").write_text(text)
+    names = os.listdir(staging)
     began = time.time()
     for name in names:
-        os.rename(beside / name, layout.inbox / name)
+        os.rename(staging / name, layout.inbox / name)
     return began
 
 
 def _results(layout: Layout) -> dict[str, float]:
-    """When each result was written."""
-    found = {}
+    """Return the write time of each result."""
+    times = {}
     for entry in os.scandir(layout.done):
         try:
-            found[entry.name] = os.stat(f"{entry.path}/result.md").st_mtime
+            times[entry.name] = os.stat(f"{entry.path}/result.md").st_mtime
         except FileNotFoundError:  # on its way
             continue
-    return found
+    return times
 
 
 def _do(layout: Layout, texts: Sequence[str]) -> float:
     """Seconds from the first drop to the last result."""
     before = _results(layout)
     began = _drop(layout, texts)
-    wanted = len(before) + len(texts)
-    until(lambda: len(os.listdir(layout.done)) >= wanted or bool(os.listdir(layout.failed)))
-    if failed := os.listdir(layout.failed):
-        raise RuntimeError((layout.failed / failed[0] / "error.md").read_text())
-    return max(when for name, when in _results(layout).items() if name not in before) - began
+    total = len(before) + len(texts)
+    until(lambda: len(os.listdir(layout.done)) >= total or bool(os.listdir(layout.failed)))
+    if failures := os.listdir(layout.failed):
+        raise RuntimeError((layout.failed / failures[0] / "error.md").read_text())
+    return max(moment for name, moment in _results(layout).items() if name not in before) - began
 
 
 def _bare(number: int, durable: bool) -> float:
-    """Commands a second that a loop runs which keeps what each printed, and does nothing else."""
+    """Return the commands per second of a bare loop that stores each output."""
     folder = tempfile.mkdtemp()
     began = time.perf_counter()
     for at in range(number):
-        printed = subprocess.run(["true"], capture_output=True, check=True).stdout
+        stdout = subprocess.run(["true"], capture_output=True, check=True).stdout
         file = os.open(f"{folder}/{at}", os.O_WRONLY | os.O_CREAT)
-        os.write(file, printed)
+        os.write(file, stdout)
         if durable:
             os.fsync(file)
         os.close(file)
@@ -333,7 +333,7 @@ def _tasks(durability: str, quick: bool) -> Iterator[Row]:
     alone: dict[str, float] = {}
     number, rounds = (
         (10, 1) if quick else (120, 2)
-    )  # the same for one agent as for four, as questions look at what is over
+    )  # the same for one agent as for four: questions search finished tasks
     for agents in (1, 4):
         layout, some = _hive(agents, durability), f"{agents} agent{'s' if agents > 1 else ''}"
         name = f"tasks of one step (%s), {'durable' if durable else 'relaxed'}, {some}"
@@ -345,16 +345,16 @@ def _tasks(durability: str, quick: bool) -> Iterator[Row]:
         best = dict.fromkeys(rivals, 0.0)
         rates = {"run: true": 0.0, "a question": 0.0}
         with _up(layout):
-            _do(layout, [_RUN % 0, _ASK % 0])  # what is loaded at the first use is loaded now
+            _do(layout, [_RUN % 0, _ASK % 0])  # loads what the first use loads
             for _ in range(rounds):  # interleaved
                 for rival, measure in rivals.items():
                     best[rival] = max(best[rival], measure() or 0)
                 rates["run: true"] = max(rates["run: true"], number / _do(layout, [_RUN % at for at in range(number)]))
             rates["a question"] = number / _do(layout, [_ASK % at for at in range(number)])
         for rival, rate in best.items():
-            said, beside = (rival, rate) if rate else (f"{rival}: not installed", None)
-            target = beside if rival.startswith("Celery") else None
-            yield Row(name % "run: true", rates["run: true"], "tasks/s", said, beside, "more", target=target)
+            baseline, baseline_rate = (rival, rate) if rate else (f"{rival}: not installed", None)
+            target = baseline_rate if rival.startswith("Celery") else None
+            yield Row(name % "run: true", rates["run: true"], "tasks/s", baseline, baseline_rate, "more", target=target)
         for kind, rate in rates.items():
             if alone or kind == "a question":
                 yield Row(name % kind, rate, "tasks/s", "one agent" if alone else "", alone.get(kind), "more")

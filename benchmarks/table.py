@@ -1,4 +1,4 @@
-"""Rows of measurements and how they are shown: every figure stands beside a baseline measured in the same run."""
+"""Rows of measurements and their table: every figure has a baseline measured in the same run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _target(row: Row) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return a row as it is shown, in the order of COLUMNS."""
+    """Return the cells of a row, in the order of COLUMNS."""
     ratio = "" if row.ratio is None else _number(row.ratio)
     return (
         row.name, _number(row.value), row.unit, _target(row),

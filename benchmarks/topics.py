@@ -1,4 +1,4 @@
-"""The topics, and running one of them in a process of its own, in a fresh folder."""
+"""The topics, and running one of them in a separate process, in a fresh folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TOPICS: tuple[Topic, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a topic: its rows, or the last lines of its process if it failed; the seconds it took."""
+    """The outcome of a topic: its rows, or the last lines of its process if it failed; the seconds it took."""
 
     topic: Topic
     rows: tuple[Row, ...]
@@ -60,28 +60,28 @@ class Outcome:
 
 
 def run(topic: Topic, *, quick: bool, folder: Path) -> Outcome:
-    """Run a topic in a process of its own, whose temporary folder is `folder` (made, and left as it is)."""
+    """Run a topic in a separate process with the temporary folder `folder` (created, and not removed)."""
     folder.mkdir(parents=True)
     answer = folder / "rows.json"
     command = [sys.executable, "-m", "benchmarks.topics", topic.module, str(answer), *(["--quick"] if quick else [])]
     root = Path(__file__).parent.parent
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": _first(root, os.environ.get("PYTHONPATH"))}
     began = time.monotonic()
-    limit = 600 if quick else 7200  # what hangs fails, and lets the others be told
+    limit = 600 if quick else 7200  # a topic that hangs fails; the others are still reported
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, timeout=limit)
     except subprocess.TimeoutExpired:
         return Outcome(topic, (), limit, f"not done after {limit:,} seconds, and stopped")
     seconds = time.monotonic() - began
     if done.returncode != 0 or not answer.exists():
-        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        return Outcome(topic, (), seconds, "\n    ".join((f"ended with status {done.returncode}:", "", *said[-40:])))
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        return Outcome(topic, (), seconds, "\n    ".join((f"ended with status {done.returncode}:", "", *lines[-40:])))
     return Outcome(topic, tuple(Row(**fields) for fields in json.loads(answer.read_text())), seconds)
 
 
-def _first(folder: Path, others: str | None) -> str:
-    """A search path for modules that begins with `folder`: what is measured is this tree, not what is installed."""
-    return str(folder) if not others else f"{folder}{os.pathsep}{others}"
+def _first(folder: Path, search_path: str | None) -> str:
+    """Return a module search path that begins with `folder`: the benchmark measures this tree, not an installed one."""
+    return str(folder) if not search_path else f"{folder}{os.pathsep}{search_path}"
 
 
 def main(arguments: Iterable[str]) -> None:

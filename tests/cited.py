@@ -1,4 +1,4 @@
-"""Opens what a citation names, as a reader would: by code that shares nothing with how passages are cut, cited or verified.
+"""Opens what a citation names, as a reader would: by code independent of how passages are cut, cited or verified.
 
 And the documents that it is tried on: one of each format with all that makes places hard, and pages that Debian ships.
 """
@@ -53,7 +53,7 @@ def squeezed(text: str) -> str:
 
 
 def has(shown: str, quote: str) -> bool:
-    """Whether a text has a quote, white space aside; where secrets are masked in it, what stands around them."""
+    """Check that a text has a quote, white space aside; around masked secrets, the text next to them."""
     if "[masked]" not in quote:
         return squeezed(quote) in squeezed(shown)
     pieces = map(re.escape, squeezed(quote).split("[masked]"))
@@ -61,7 +61,7 @@ def has(shown: str, quote: str) -> bool:
 
 
 def opened(path: Path, first: int, last: int) -> str:
-    """What a reader sees in these lines of a text file or of the source of a page, or on these pages of a PDF."""
+    """Return the text that a reader sees in these lines of a text file or of the source of a page, or on these pages of a PDF."""
     lines = lines_of(path)
     assert 1 <= first <= last <= len(lines), f"{path} has {len(lines)} lines or pages"
     text = "\n".join(lines[first - 1 : last])
@@ -286,7 +286,7 @@ VARIATIONS: dict[str, Callable[[bytes], bytes]] = {
     "UTF-16": lambda raw: (raw.decode() + "\n").encode("utf-16"),
     "long lines": lambda raw: b"\n\n".join(b" ".join(block.split(b"\n")) for block in raw.split(b"\n\n")),
 }
-"""What a file may be like, whatever its format: of a PDF only `plain` and `no end of line`."""
+"""Variations of files of every format: of a PDF only `plain` and `no end of line`."""
 
 SOURCES = {
     "git-doc": ("/usr/share/doc/git-doc", 1),
@@ -295,7 +295,7 @@ SOURCES = {
     "the Rust book": ("/usr/share/doc/rust/html/book", 4),
     "the Rust book of rustup": ("~/.rustup/toolchains/*/share/doc/rust/html/book", 4),
 }
-"""Where the pages lie that a package ships, and that every n-th of them is looked at (all of 75 MB take two minutes)."""
+"""The folder of a package's pages, and the step between the pages looked at (all of 75 MB take two minutes)."""
 SHARE = 1 if IS_WHOLE else 4
 """Of these, the sample has every n-th."""
 
@@ -304,7 +304,7 @@ PDF = Path("/usr/share/doc/debian-policy/fhs/fhs-3.0.pdf.gz")
 
 
 def pages_of(source: str, every: int | None = None) -> Iterator[Path]:
-    """The HTML pages of a source, as files of their own, in order; nothing where it is not installed."""
+    """The HTML pages of a source, as separate files, in order; none if it is not installed."""
     pattern, share = SOURCES[source]
     for folder in glob.glob(os.path.expanduser(pattern)):
         pages = sorted(path for path in Path(folder).rglob("*.html") if path.is_file() and not path.is_symlink())

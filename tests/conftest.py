@@ -1,4 +1,4 @@
-"""What every test run needs, however it was started."""
+"""Settings of every test run, however it was started."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["database", "postgres"]  # fixtures, for all tests
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in each run: one that fails has a cause in the change. HYPOTHESIS_PROFILE=default hunts for others.
-# How long one takes is no matter of tests: on a busy machine a process may wait for long.
+# The same examples in each run: a failure has its cause in the change. HYPOTHESIS_PROFILE=default hunts for others.
+# Tests do not judge durations: on a busy machine a process may wait for long.
 settings.register_profile(
     "repeated", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -49,7 +49,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays: a collection need not look through it again."""
+    """Freeze loaded objects: a collection need not look through them again."""
     gc.collect()
     gc.freeze()
 
@@ -82,7 +82,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
 
 @pytest.fixture(autouse=True, scope="module")
 def _collected() -> Iterator[None]:
-    """What a module's tests opened and dropped is closed at its end: cycles would keep their files open for a long time. What
+    """Close at a module's end the files that its tests dropped: cycles would keep their files open for a long time. What
     stays, libraries for the most part, the next collection need not look through."""
     yield
     gc.collect()

@@ -19,8 +19,8 @@ def main() -> None:
     embedder = MiniLM()
     with read_manual() as manual:
         texts = dict(texts_to_embed(manual.docmem, embedder).values())
-    known = dict(line.split(" ", 1) for line in VECTORS.read_text().splitlines()[1:]) if VECTORS.exists() else {}
-    lines = [f"{digest} {known.get(digest) or _vector(embedder, text)}" for digest, text in sorted(texts.items())]
+    cache = dict(line.split(" ", 1) for line in VECTORS.read_text().splitlines()[1:]) if VECTORS.exists() else {}
+    lines = [f"{digest} {cache.get(digest) or _vector(embedder, text)}" for digest, text in sorted(texts.items())]
     VECTORS.write_text("\n".join([embedder.name, *lines, ""]))
     readme = hashlib.sha256((template_folder() / "knowledge/README.md").read_bytes()).hexdigest()[:16]
     SHIPPED.write_text("\n".join(sorted({*SHIPPED.read_text().split(), readme})) + "\n")

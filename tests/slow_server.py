@@ -14,11 +14,11 @@ _BYTE_S = 0.1
 
 @contextmanager
 def slow_server() -> Iterator[str]:
-    """Serve; gives the address."""
+    """Serve; yield the address."""
     ends = threading.Event()
 
     def drip(connection: socket.socket) -> None:
-        with connection, suppress(OSError):  # whoever asked has gone
+        with connection, suppress(OSError):  # the client has gone
             connection.sendall(b"HTTP/1.1 200 OK\r\nx-slow: ")
             while not ends.wait(_BYTE_S):
                 connection.sendall(b"x")

@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do, where nothing tells of it."""
+"""Waiting for what other threads and processes do, where no event reports it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def until(
     be a command, and takes the processor from what is waited for. Raises AssertionError with `what()` after `limit_s`."""
     end = time.monotonic() + limit_s
     while True:
-        begun = time.monotonic()
+        start = time.monotonic()
         if result := holds():
             return result
         looked = time.monotonic()
         assert looked < end, what()
-        time.sleep(max(pause_s, min(looked - begun, 0.2)))
+        time.sleep(max(pause_s, min(looked - start, 0.2)))

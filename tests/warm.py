@@ -68,8 +68,8 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.chdir(request["folder"])
-    for number, opened in enumerate(streams):
-        os.dup2(opened, number)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
     os.closerange(3, 256)
     sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115 - until the end; this one may have been a file, the others were pipes
     os.environ.clear()
@@ -115,7 +115,7 @@ def serve() -> None:
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
     selector.register(reading, selectors.EVENT_READ)
-    pending = b""
+    tail = b""
     while True:
         for key, _ in selector.select():
             if key.fd == reading:
@@ -125,7 +125,7 @@ def serve() -> None:
             got = os.read(0, 1 << 16)
             if not got:
                 return
-            *lines, pending = (pending + got).split(b"\n")
+            *lines, tail = (tail + got).split(b"\n")
             for line in lines:
                 _fork(json.loads(line))
 
@@ -138,8 +138,8 @@ def _fork(request: dict[str, Any]) -> None:
     pid = os.fork()
     if pid == 0:
         _become(request, streams)
-    for opened in streams:
-        os.close(opened)
+    for stream in streams:
+        os.close(stream)
     _say({"pid": pid})
 
 

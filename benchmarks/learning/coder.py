@@ -1,8 +1,8 @@
 """A played coder: a program that serves as the mind of ann, bo or cy (`mind: {command: [python, coder.py]}`).
 
-It knows nothing but the conversation that it gets: it reads the task, tries the first command that comes to mind, looks
-around when that fails, and tries again. An item of the opening changes that only if the command or path that mends it
-stands in it literally. Each request replays the conversation (`Coder.work` is a generator) up to the next answer.
+It knows only the conversation that it gets: it reads the task, tries the first command that comes to mind, looks
+around when that fails, and tries again. An item of the opening changes that only if it contains the command or path that helps,
+literally. Each request replays the conversation (`Coder.work` is a generator) up to the next answer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SORT = "python3 tools/glossary.py --sort guide/glossary.md"
 class Loss:
     """A command that failed, or a landing that came back, and the command that passed in its place."""
 
-    failed: str
+    failed_command: str
     error: str
     failed_turn: int
     passed: str
@@ -69,23 +69,23 @@ class Loss:
 
     @property
     def sentence(self) -> str:
-        if self.failed == self.passed and not self.last_edit:
-            return f"Run `{self.failed}` more than once: the first time it fails ({self.error})."
-        if self.failed == self.passed:
-            return f"Edit `{self.last_edit}`, not `{self.first_edit}`: with the latter `{self.failed}` still fails."
-        if self.failed.startswith("landing"):
+        if self.failed_command == self.passed and not self.last_edit:
+            return f"Run `{self.failed_command}` more than once: the first time it fails ({self.error})."
+        if self.failed_command == self.passed:
+            return f"Edit `{self.last_edit}`, not `{self.first_edit}`: with the latter `{self.failed_command}` still fails."
+        if self.failed_command.startswith("landing"):
             return f"Landing returns {self.error}; `{self.passed}` mends it."
-        return f"`{self.failed}` fails ({self.error}); `{self.passed}` works."
+        return f"`{self.failed_command}` fails ({self.error}); `{self.passed}` works."
 
     @property
     def is_passing(self) -> bool:
-        is_repetition = self.failed == self.passed.replace("-v ", "") and not self.last_edit
+        is_repetition = self.failed_command == self.passed.replace("-v ", "") and not self.last_edit
         return is_repetition or bool(_PASSING.search(self.error))
 
     @property
     def paths(self) -> list[str]:
         text = re.sub(
-            r"\btide\.(\w+)", r"tide/\1.py", f"{self.first_edit} {self.last_edit} {self.failed} {self.passed}"
+            r"\btide\.(\w+)", r"tide/\1.py", f"{self.first_edit} {self.last_edit} {self.failed_command} {self.passed}"
         )
         return list(dict.fromkeys(re.findall(r"[\w.]+/[\w./]+\w", text))) or ["tests/"]
 
@@ -152,16 +152,16 @@ class Coder:
             if not commands:
                 value = yield from self._look(skill)
                 continue
-            tried = commands if commands is first else filled(commands, value)
-            outcome = yield tried
+            attempt = commands if commands is first else filled(commands, value)
+            outcome = yield attempt
             if "another build" in outcome.output and (yield ["sleep 1 && sh bin/build.sh"]).ok:
                 failure = ("sh bin/build.sh", "another build is running", self.turn - 1)
                 self._lose([failure], ["sleep 1 && sh bin/build.sh"], [])
-                outcome = yield tried
+                outcome = yield attempt
             if outcome.ok:
-                self._lose(failures, tried, first)
+                self._lose(failures, attempt, first)
                 return
-            failures.append((tried[-1], _last_line(outcome.output), self.turn))
+            failures.append((attempt[-1], _last_line(outcome.output), self.turn))
 
     def _look(self, skill: Skill) -> Generator[list[str], Outcome, str]:
         """Look around after a failure, and return what the second idea needs. cy first does as a text advises."""
@@ -182,23 +182,23 @@ class Coder:
         edits = [
             commands[0].split()[-1] if commands and "sed -i" in commands[0] else "" for commands in (first, passed)
         ]
-        for failed, error, turn in failures:
-            command = " && ".join(passed) if len(passed) == 2 and not edits[1] and passed[1] == failed else passed[-1]
-            self.losses.append(Loss(failed, error, turn, command, self.turn, *edits))
+        for attempt, error, turn in failures:
+            command = " && ".join(passed) if len(passed) == 2 and not edits[1] and passed[1] == attempt else passed[-1]
+            self.losses.append(Loss(attempt, error, turn, command, self.turn, *edits))
 
     def lessons(self, advice: Sequence[str]) -> list[dict[str, Any]]:
         """Return at most three lessons, as this coder would put them."""
         losses = [loss for loss in self.losses if self.name != "ann" or not loss.is_passing]
         lessons = [
             {"lesson": loss.sentence, "place": loss.paths, "turn": loss.failed_turn, "passed_turn": loss.passed_turn,
-             "failed": loss.failed, "passed": loss.passed}
+             "failed": loss.failed_command, "passed": loss.passed}
             for loss in losses
         ]  # fmt: skip
         for lesson, loss in zip(lessons, losses, strict=True):
-            if self.name == "bo" and loss.failed == loss.passed:
+            if self.name == "bo" and loss.failed_command == loss.passed:
                 lesson["lesson"] = "Be careful with the configuration and the data of this project."
             if self.name == "cy" and "tide.api" in loss.passed:
-                lesson["lesson"] = f"`{loss.passed}` fails; `{loss.failed}` works: never import `tide.api`."
+                lesson["lesson"] = f"`{loss.passed}` fails; `{loss.failed_command}` works: never import `tide.api`."
         if self.name == "cy" and lessons:
             texts = [*advice, "A station has an `id` of three letters; names may change."][:2]
             lessons = [
@@ -223,12 +223,12 @@ def _outcomes(messages: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     outcomes = []
     for at, message in enumerate(messages):
         if message["role"] == "assistant":
-            rest = messages[at + 1 :]
-            end = next((n for n, later in enumerate(rest) if later["role"] == "assistant"), len(rest))
-            results = [one["text"] for one in rest[:end] if one["role"] == "tool"]
-            failed = any(re.match(r"exit [^0]|failed", text) for text in results)
-            news = "\n".join(one["text"] for one in rest[:end] if one["role"] == "user")
-            outcomes.append(Outcome(not failed, "\n".join(results), news))
+            tail = messages[at + 1 :]
+            end = next((n for n, later in enumerate(tail) if later["role"] == "assistant"), len(tail))
+            results = [reply["text"] for reply in tail[:end] if reply["role"] == "tool"]
+            has_failed = any(re.match(r"exit [^0]|failed", text) for text in results)
+            news = "\n".join(reply["text"] for reply in tail[:end] if reply["role"] == "user")
+            outcomes.append(Outcome(not has_failed, "\n".join(results), news))
     return outcomes
 
 
@@ -295,21 +295,21 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if turn["about"]["kind"] != "task":
         return {"text": "Thank you.", "calls": [{"tool": turn["about"]["next"], "arguments": {"body": "Thank you."}}]}
     opening = next(message["text"] for message in messages if message["role"] == "user")
-    text, _, rest = opening.partition("\n## ")
+    text, _, sections = opening.partition("\n## ")
     begin = next((at for at, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
     system = "\n".join(message["text"] for message in messages[:begin] if message["role"] == "system")
-    coder = Coder(turn["agent"], turn["about"]["id"].partition(".")[0], text, items(f"{system}\n\n{rest}"))
+    coder = Coder(turn["agent"], turn["about"]["id"].partition(".")[0], text, items(f"{system}\n\n{sections}"))
     work = coder.work()
     commands = next(work)
     last = messages[-1]
     last_turn = next((message for message in reversed(messages) if message["role"] == "assistant"), {})
-    ended = any(call["tool"] == "finish_task" for call in last_turn.get("calls", ()))
-    asked = ended and last["role"] == "user" and "lesson" in last["text"].lower()
+    has_finished = any(call["tool"] == "finish_task" for call in last_turn.get("calls", ()))
+    is_lesson_question = has_finished and last["role"] == "user" and "lesson" in last["text"].lower()
     outcomes = _outcomes(messages)
     for at, outcome in enumerate(outcomes):
         coder.turn = at + 1
         coder.seen.append(outcome.output)
-        if asked and at + 1 == len(outcomes):
+        if is_lesson_question and at + 1 == len(outcomes):
             advice = [line for message in messages if message is not last for line in _advice(message)]
             return answer_lessons(coder.lessons(advice), request)
         commands = work.send(outcome)

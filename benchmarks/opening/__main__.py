@@ -33,12 +33,12 @@ _NAMES = {
 
 
 @dataclass
-class Shown:
+class Opening:
     """The passages that an opening shows, the places that count as right and as needed, and the opening's own tokens."""
 
     task: str
     places: Mapping[str, frozenset[str]]
-    needed: frozenset[str]
+    needed_places: frozenset[str]
     relevant: frozenset[str]
     tokens: int
     system_tokens: int
@@ -66,7 +66,7 @@ def plans(half: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load(Path(__file__).with_name(f"{half}.yaml").read_text("utf-8")))
 
 
-def measure(plan: Mapping[str, Any], mirror: Path) -> Iterator[Shown]:
+def measure(plan: Mapping[str, Any], mirror: Path) -> Iterator[Opening]:
     """Build a hive that has the plan's knowledge, and yield the opening of each of its tasks."""
     with tempfile.TemporaryDirectory(prefix="opening-") as folder:
         top = Path(folder)
@@ -75,14 +75,14 @@ def measure(plan: Mapping[str, Any], mirror: Path) -> Iterator[Shown]:
         for number, task in enumerate(plan["tasks"], 1):
             name = f"t{number:02}"
             (hive.layout.inbox / f"{name}.md").write_text(task["text"])
-            needed = frozenset(task.get("needed", ()))
-            relevant = needed | frozenset(task.get("relevant", ())) | frozenset(task.get("judged", ()))
+            needed_places = frozenset(task.get("needed", ()))
+            relevant = needed_places | frozenset(task.get("relevant", ())) | frozenset(task.get("judged", ()))
             preview = preview_context(hive, _AGENT, name)
-            yield _shown(hive, preview, task["text"], needed, relevant)
+            yield _opening(hive, preview, task["text"], needed_places, relevant)
             (hive.layout.inbox / f"{name}.md").unlink()
 
 
-def _shown(hive: Hive, preview: Preview, text: str, needed: frozenset[str], relevant: frozenset[str]) -> Shown:
+def _opening(hive: Hive, preview: Preview, text: str, needs: frozenset[str], relevant: frozenset[str]) -> Opening:
     system, opening = (message.text for message in preview.messages)
     system = system.partition("\n# From rom/")[0]
     instructions = re.findall(r"<instructions from=.*?</instructions>", opening, re.DOTALL)
@@ -90,7 +90,7 @@ def _shown(hive: Hive, preview: Preview, text: str, needed: frozenset[str], rele
     own_tokens = count(opening) - count(text) - sum(map(count, instructions))
     places = {source_of(entry): _places(hive, entry) for entry in preview.selected.entries}
     texts = {source_of(entry): str(entry["content"]) for entry in preview.selected.entries}
-    return Shown(text.partition("\n")[0], places, needed, relevant, own_tokens, count(system), texts)
+    return Opening(text.partition("\n")[0], places, needs, relevant, own_tokens, count(system), texts)
 
 
 def _places(hive: Hive, entry: Mapping[str, Any]) -> frozenset[str]:
@@ -168,43 +168,43 @@ def _hive(plan: Mapping[str, Any], mirror: Path, checkout: Path, root: Path) -> 
         worked = "## How it came about\n\n* Worked on by w: 9 turns, 81,204 tokens, 311 s.\n"
         (folder / "result.md").write_text(f"# {earlier['title']}\n\n{earlier['result']}\n\n{worked}")
     hive = Hive.open(root)
-    _, shared = namespaces_of(hive, _AGENT)
+    _, shared_namespace = namespaces_of(hive, _AGENT)
     for key, text in plan["memories"].items():
-        hive.memory.put(shared, key, text)
+        hive.memory.put(shared_namespace, key, text)
     hive.knowledge.sync()
     hive.documents.embed_pending()  # as idle agents do
     return hive
 
 
-def rows(openings: Sequence[Shown]) -> list[Row]:
-    shown = [(opening, source) for opening in openings for source in opening.places]
-    right = sum(opening.is_right(source) for opening, source in shown)
+def rows(openings: Sequence[Opening]) -> list[Row]:
+    showings = [(opening, source) for opening in openings for source in opening.places]
+    right = sum(opening.is_right(source) for opening, source in showings)
     without = [opening for opening in openings if not opening.relevant]
-    needed = [(place, opening) for opening in openings for place in opening.needed]
-    found = sum(any(place in places for places in opening.places.values()) for place, opening in needed)
+    needed_places = [(place, opening) for opening in openings for place in opening.needed_places]
+    needed_hits = sum(any(place in places for places in opening.places.values()) for place, opening in needed_places)
     empty = sum(not opening.places for opening in without)
-    own = median(opening.tokens for opening in openings)
+    mid = median(opening.tokens for opening in openings)
     figures = [
-        ("shown passages that are relevant", right, len(shown), 80),
+        ("shown passages that are relevant", right, len(showings), 80),
         ("openings with none where none is relevant", empty, len(without), 100),
-        ("needed ones that are shown", found, len(needed), 70),
+        ("needed ones that are shown", needed_hits, len(needed_places), 70),
     ]
-    most, system = max(opening.tokens for opening in openings), openings[0].system_tokens
+    peak, system = max(opening.tokens for opening in openings), openings[0].system_tokens
     return [
         *(
-            Row(name, 100 * part / max(1, whole), "%", better="more", note=f"{part} of {whole}", target=target)
-            for name, part, whole, target in figures
+            Row(name, 100 * part / max(1, total), "%", better="more", note=f"{part} of {total}", target=target)
+            for name, part, total, target in figures
         ),
-        Row("tokens beside text and instructions, median", own, "tokens", note=f"most {most}", target=700),
+        Row("tokens beside text and instructions, median", mid, "tokens", note=f"most {peak}", target=700),
         Row(
-            "with the system message", own + system, "tokens", note=f"{system} of it are the system message", target=700
+            "with the system message", mid + system, "tokens", note=f"{system} of it are the system message", target=700
         ),
     ]
 
 
-def _print_pool(openings: Sequence[Shown]) -> None:
+def _print_pool(openings: Sequence[Opening]) -> None:
     for opening in openings:
-        print(f"\n== {opening.task}   needed: {', '.join(sorted(opening.needed)) or '-'}")
+        print(f"\n== {opening.task}   needed: {', '.join(sorted(opening.needed_places)) or '-'}")
         for source, places in opening.places.items():
             mark = "right" if opening.is_right(source) else "WRONG"
             print(f"{mark} {source} {sorted(places)}: {' '.join(opening.texts[source].split())[:300]}")

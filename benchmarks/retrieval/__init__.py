@@ -1,1 +1,1 @@
-"""How well the store finds what answers a question: LoCoMo's conversations, no model asked (see README.md)."""
+"""The store's recall of evidence for questions over LoCoMo's conversations, without a model (see README.md)."""

@@ -50,32 +50,32 @@ Rows = list[list[tuple[float, ...]]]
 
 
 def build(kind: type[System], conversations: Sequence[Conversation]) -> Built:
-    """Each conversation in a system of its own."""
-    found = []
+    """Index each conversation in a separate system."""
+    systems = []
     for conversation in conversations:
         system = kind()
         system.index(conversation.items)
-        found.append((conversation, system))
-    return found
+        systems.append((conversation, system))
+    return systems
 
 
-def asked(built: Built, every: int, weights: Weights | None = None) -> Rows:
-    """What a system finds for all questions."""
-    found = []
+def ask(built: Built, every: int, weights: Weights | None = None) -> Rows:
+    """Ask a system all questions; return the measures of its rankings."""
+    rows = []
     for conversation, system in built:
         system.store._engine.weights = weights or Weights()
         items = {item[0]: item for item in conversation.items}
         questions = conversation.questions[::every]
-        found.append([measured(system.search(one.text, 400), one.evidence, items) for one in questions])
-    return found
+        rows.append([measured(system.search(question.text, 400), question.evidence, items) for question in questions])
+    return rows
 
 
 def show(name: str, rows: Rows) -> Rows:
     """Print the measures, per cent: over all questions, and for each conversation recall@10 and in 2,000 tokens."""
-    each = " ".join(f"{_mean(own, 1):.0f}/{_mean(own, 4):.0f}" for own in rows)
-    together = [one for own in rows for one in own]
+    recalls = " ".join(f"{_mean(part, 1):.0f}/{_mean(part, 4):.0f}" for part in rows)
+    together = [row for part in rows for row in part]
     means = " | ".join(f"{_mean(together, at):.1f}" for at in range(len(MEASURES)))
-    print(f"| {name} | {means} | {each} |", flush=True)
+    print(f"| {name} | {means} | {recalls} |", flush=True)
     return rows
 
 
@@ -84,48 +84,48 @@ def _mean(rows: Sequence[tuple[float, ...]], at: int) -> float:
 
 
 def parts(conversations: Sequence[Conversation], built: Built, every: int) -> None:
-    """What each part is worth."""
+    """Print the contribution of each part."""
     for kind, name in ((Words, "BM25"), (Meaning, "MiniLM"), (Fusion, "both, by reciprocal rank")):
-        show(f'{name}, "Speaker: text"', asked(build(kind, conversations), every))
-    show("**search(), texts alone**", asked(build(Plain, conversations), every))
-    show('**search(), texts as "Speaker: text"**', asked(build(Labelled, conversations), every))
-    show("**search(), with metadata and links**", asked(built, every))
-    for name, changed in WITHOUT.items():
-        show(f"without {name}", asked(built, every, replace(Weights(), **changed)))
+        show(f'{name}, "Speaker: text"', ask(build(kind, conversations), every))
+    show("**search(), texts alone**", ask(build(Plain, conversations), every))
+    show('**search(), texts as "Speaker: text"**', ask(build(Labelled, conversations), every))
+    show("**search(), with metadata and links**", ask(built, every))
+    for name, changes in WITHOUT.items():
+        show(f"without {name}", ask(built, every, replace(Weights(), **changes)))
 
 
 def weights(built: Built, every: int) -> None:
-    """What other weights are worth, each alone; and what those are worth, on each conversation, that are the best on the
+    """Print the measures of other weights, each alone; then, on each conversation, of the weights that are best on the
     others: for each weight its value with the highest sum of recall@10 and recall in 2,000 tokens there."""
-    usual = asked(built, every)
-    tried = {
+    usual = ask(built, every)
+    trials = {
         (name, value): usual
         if value == getattr(Weights(), name)
-        else show(f"{name} {value}", asked(built, every, replace(Weights(), **{name: value})))
+        else show(f"{name} {value}", ask(built, every, replace(Weights(), **{name: value})))
         for name, values in VALUES.items()
         for value in values
     }
     left_out: Rows = []
-    for place, one in enumerate(built):
+    for place, held_out in enumerate(built):
 
         def worth(name: str, value: float, place: int = place) -> float:
-            others = [row for at, own in enumerate(tried[name, value]) if at != place for row in own]
-            return _mean(others, 1) + _mean(others, 4)
+            rows = [row for at, part in enumerate(trials[name, value]) if at != place for row in part]
+            return _mean(rows, 1) + _mean(rows, 4)
 
         best = {name: max(values, key=lambda value: worth(name, value)) for name, values in VALUES.items()}
-        left_out += asked([one], every, replace(Weights(), **best))
+        left_out += ask([held_out], every, replace(Weights(), **best))
     show("**each with the weights best on the others**", left_out)
     show("**the same with those that are used**", usual)
 
 
 def on_server(conversations: Sequence[Conversation], built: Built, every: int) -> None:
-    """The same search in a file and on a PostgreSQL server of its own: what differs is how each finds words and vectors."""
-    show("in a file", asked(built, every))
+    """Compare the search in a file and on a fresh PostgreSQL server: each finds words and vectors its own way."""
+    show("in a file", ask(built, every))
     with Server() as server:
         OnServer.url = server.new_database()
-        there = build(OnServer, conversations)
-        show("on a PostgreSQL server", asked(there, every))
-        for _, system in there:
+        server_systems = build(OnServer, conversations)
+        show("on a PostgreSQL server", ask(server_systems, every))
+        for _, system in server_systems:
             system.store.close()
 
 
@@ -136,8 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval", description=__doc__)
     parser.add_argument("data", help="locomo10.json, or some of its conversations")
     parser.add_argument("--every", type=int, default=1, help="ask only every Nth question")
-    parser.add_argument("--weights", action="store_true", help="other weights, and those that are chosen on the others")
-    parser.add_argument("--postgresql", action="store_true", help="beside the same on a PostgreSQL server")
+    parser.add_argument("--weights", action="store_true", help="other weights, and the ones chosen on the others")
+    parser.add_argument("--postgresql", action="store_true", help="compare with a PostgreSQL server")
     arguments = parser.parse_args()
     conversations = load(arguments.data)
     print(f"| | {' | '.join(MEASURES)} | recall@10/in 2,000 of each |\n|{'---|' * (len(MEASURES) + 2)}")

@@ -1,4 +1,4 @@
-"""What the store is measured against: its own parts, put together as plainly as one would."""
+"""Baselines of the store: its own parts, combined in the plainest way."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Labelled(System):
         texts = [stems(words_of(content)) for _, content in rows]
         often = Counter(stem for text in texts for stem in set(text))
         weights = {stem: rarity(often[stem], len(texts)) for stem in stems(significant_words(query)) if often[stem]}
-        scored = zip(bm25_scores(weights, [Counter(one) for one in texts], [*map(len, texts)]), rows, strict=True)
-        return [key for _, key in sorted((-score, key) for score, (key, _) in scored)][:400]
+        scores = zip(bm25_scores(weights, [Counter(text) for text in texts], [*map(len, texts)]), rows, strict=True)
+        return [key for _, key in sorted((-score, key) for score, (key, _) in scores)][:400]
 
     def by_meaning(self, query: str) -> list[str]:
         return [hit.key for hit in self.store.search(NAMESPACE, query, threshold=-1.0, limit=400, mode="vector")]

@@ -1,5 +1,5 @@
-"""Questions over public documentation (QUESTIONS.md): how often the first, and one of three, answers; the right file; what is
-refused. The trees are given as a folder with a checkout of each repository under its tree's name; nothing of them is here.
+"""Questions over public documentation (QUESTIONS.md): hit rates at 1 and 3, the right file, and
+refusals. The trees are given as a folder with a checkout of each repository under its tree's name; none is shipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.retrieval.kept import Kept
+from benchmarks.retrieval.kept import CachedEmbedder
 from hivemind.agent.candidates import PER_QUESTION
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.passages import PassagePart, read_parts
@@ -45,7 +45,7 @@ _FOLDERS = {
 }
 _K = 60  # of reciprocal rank fusion, as is usual
 _DEPTH = 10
-_DRAWN = 4_000  # samples of a bootstrap
+_SAMPLES = 4_000  # samples of a bootstrap
 _Z = 1.645  # of Wilson's interval: its lower end is exceeded with 95 %, both ends hold 90 %
 _TARGET = re.compile(r"\]\([^)]*\)")
 _SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl")
@@ -53,7 +53,7 @@ _SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and the fingerprints of what answers it: (file, how many words, their hash); none where nothing does."""
+    """A question, and the fingerprints of its answers: (file, number of words, their hash); none if unanswerable."""
 
     tree: str
     kind: str
@@ -66,28 +66,28 @@ class Question:
         return any(path == file for file, _, _ in self.answers)
 
     def is_answered_by(self, path: str, text: str) -> bool:
-        """Whether a text from a file (relative as in the questions) has the words that answer."""
+        """Check that a text from a file (relative as in the questions) has the words that answer."""
         if self.source == "questions.jsonl":
             words = re.findall(r"[a-z0-9]+", _TARGET.sub("]", text).lower())
         else:
             words = re.findall(r"[^\W_]+", unicodedata.normalize("NFKC", text).casefold())
-        return any(path == file and wanted in _prints(words, many) for file, many, wanted in self.answers)
+        return any(path == file and digest in _prints(words, length) for file, length, digest in self.answers)
 
 
-def _prints(words: Sequence[str], many: int) -> set[str]:
-    runs = (" ".join(words[at : at + many]) for at in range(len(words) - many + 1))
+def _prints(words: Sequence[str], length: int) -> set[str]:
+    runs = (" ".join(words[at : at + length]) for at in range(len(words) - length + 1))
     return {hashlib.blake2b(run.encode(), digest_size=6).hexdigest() for run in runs}
 
 
 def questions(half: str | None = None) -> list[Question]:
     """The questions of a half ("tune", "held"), or all."""
-    found = []
+    pool = []
     for source in _SOURCES:
         for line in (Path(__file__).parent / source).read_text().splitlines():
-            told = json.loads(line)
-            answers = tuple((os.path.normpath(one["file"]), one["words"], one["print"]) for one in told["answers"])
-            found.append(Question(told["tree"], told["kind"], told["half"], told["question"], answers, source))
-    return [one for one in found if half in (None, one.half)]
+            row = json.loads(line)
+            answers = tuple((os.path.normpath(span["file"]), span["words"], span["print"]) for span in row["answers"])
+            pool.append(Question(row["tree"], row["kind"], row["half"], row["question"], answers, source))
+    return [question for question in pool if half in (None, question.half)]
 
 
 class Tree:
@@ -95,8 +95,8 @@ class Tree:
 
     def __init__(self, name: str, source: Path, folder: Path, embedder: Embedder) -> None:
         self.layout = Layout.at(folder / name)
-        for one in self.layout.folders():
-            one.mkdir(parents=True, exist_ok=True)
+        for subfolder in self.layout.folders():
+            subfolder.mkdir(parents=True, exist_ok=True)
         base, below, suffix = _FOLDERS[name]
         self.files = _copy(source / base, below, suffix, self.layout.knowledge)
         self.embedder = embedder
@@ -117,8 +117,8 @@ class Tree:
         self.vectors = numpy.array([numpy.frombuffer(rows[part.lead], dtype="<f4") for part in self.parts])
         self._stems = Stemmer()
         words = [self._stems(words_of(" ".join((*part.titles, part.text)))) for part in self.parts]
-        self._tallies, self._lengths = [Counter(own) for own in words], [len(own) for own in words]
-        self._often = Counter(stem for own in self._tallies for stem in own)
+        self._tallies, self._lengths = [Counter(stems) for stems in words], [len(stems) for stems in words]
+        self._often = Counter(stem for tally in self._tallies for stem in tally)
 
     def relative(self, path: str) -> str:
         """The path of a passage as questions have it."""
@@ -137,17 +137,17 @@ class Tree:
         """MiniLM's cosine for each passage."""
         import numpy
 
-        (packed,) = embed_packed(self.embedder, [question])
-        return self.vectors @ numpy.frombuffer(packed, dtype="<f4")
+        (packed_question,) = embed_packed(self.embedder, [question])
+        return self.vectors @ numpy.frombuffer(packed_question, dtype="<f4")
 
     def first(self, scores: Iterable[float]) -> list[tuple[str, str]]:
         """(path, text) of the best passages."""
-        best = sorted(enumerate(scores), key=lambda one: (-one[1], one[0]))[:_DEPTH]
+        best = sorted(enumerate(scores), key=lambda place_and_score: (-place_and_score[1], place_and_score[0]))[:_DEPTH]
         return [(self.relative(self.parts[at].file.path), self.parts[at].text) for at, _ in best]
 
 
 def _copy(source: Path, below: Sequence[str], suffix: str, target: Path) -> int:
-    files = sorted(path for one in below for path in (source / one).rglob(f"*{suffix}"))
+    files = sorted(path for subfolder in below for path in (source / subfolder).rglob(f"*{suffix}"))
     for path in files:
         copy = target / path.relative_to(source)
         if not copy.exists():
@@ -164,14 +164,14 @@ def build(data: Path, folder: Path, embedder: Embedder, names: Collection[str] =
 
 def _fused(tree: Tree, question: str) -> list[tuple[str, str]]:
     scores = [0.0] * len(tree.parts)
-    for own in (tree.by_words(question), tree.by_meaning(question)):
-        for place, at in enumerate(sorted(range(len(own)), key=lambda at: -own[at])):
+    for part_scores in (tree.by_words(question), tree.by_meaning(question)):
+        for place, at in enumerate(sorted(range(len(part_scores)), key=lambda at: -part_scores[at])):
             scores[at] += 1 / (_K + place)
     return tree.first(scores)
 
 
 def _passages(tree: Tree, question: str) -> list[tuple[str, str]]:
-    return [(tree.relative(one.path), one.text) for one in tree.knowledge.search(question, limit=_DEPTH)]
+    return [(tree.relative(passage.path), passage.text) for passage in tree.knowledge.search(question, limit=_DEPTH)]
 
 
 def answer(tree: Tree, question: str) -> list[Quote]:
@@ -206,56 +206,57 @@ SYSTEMS: dict[str, Search] = {
 
 def show(trees: Mapping[str, Tree], half: str, systems: Mapping[str, Search] = SYSTEMS) -> None:
     """Print the tables of one half."""
-    asked = [one for one in questions(half) if one.tree in trees]
-    answerable = [one for one in asked if one.answers]
-    print(f"\n{half}: {len(answerable)} questions with an answer, {len(asked) - len(answerable)} without\n")
+    half_questions = [question for question in questions(half) if question.tree in trees]
+    answerable = [question for question in half_questions if question.answers]
+    print(f"\n{half}: {len(answerable)} questions with an answer, {len(half_questions) - len(answerable)} without\n")
     print("| | hit@1 | hit@3 | hit@10 | right file@3 |\n|---|---|---|---|---|")
     ranks: dict[str, list[int]] = {}
     for name, search in systems.items():
-        found = [search(trees[one.tree], one.text) for one in answerable]
-        ranks[name] = [_rank(one, own) for one, own in zip(answerable, found, strict=True)]
+        rankings = [search(trees[question.tree], question.text) for question in answerable]
+        ranks[name] = [_rank(question, ranking) for question, ranking in zip(answerable, rankings, strict=True)]
         files = [
-            any(one.is_right_file(path) for path, _ in own[:3]) for one, own in zip(answerable, found, strict=True)
+            any(question.is_right_file(path) for path, _ in ranking[:3])
+            for question, ranking in zip(answerable, rankings, strict=True)
         ]
-        rows = [[rank < most for rank in ranks[name]] for most in (1, 3, _DEPTH)] + [files]
+        rows = [[rank < depth for rank in ranks[name]] for depth in (1, 3, _DEPTH)] + [files]
         print(f"| {name} | {' | '.join(map(_interval, rows))} |", flush=True)
-    show_answers(trees, asked)
+    show_answers(trees, half_questions)
 
 
-def _rank(question: Question, found: Sequence[tuple[str, str]]) -> int:
-    return next((at for at, (path, text) in enumerate(found) if question.is_answered_by(path, text)), _DEPTH)
+def _rank(question: Question, ranking: Sequence[tuple[str, str]]) -> int:
+    return next((at for at, (path, text) in enumerate(ranking) if question.is_answered_by(path, text)), _DEPTH)
 
 
-def show_answers(trees: Mapping[str, Tree], asked: Sequence[Question]) -> None:
-    """Print what the product answers: for each tree and for all, what is right, refused and promised."""
+def show_answers(trees: Mapping[str, Tree], half_questions: Sequence[Question]) -> None:
+    """Print the product's answers: for each tree and for all, the shares of right, refused and promised ones."""
     print(
         "\n| answers | right first | within three | refused wrongly | refused | refused or weak | AUROC |"
         " sure, right | of the answerable sure | likely, right | likely or better | weak, right |\n" + "|---" * 12 + "|"
     )
-    outcomes = {one: Outcome.of(trees[one.tree], one) for one in asked}
+    outcomes = {question: Outcome.of(trees[question.tree], question) for question in half_questions}
     for name in (*trees, "all"):
-        own = [outcome for one, outcome in outcomes.items() if name in (one.tree, "all")]
-        there, absent = [one for one in own if one.is_answerable], [one for one in own if not one.is_answerable]
-        levels = [[one for one in own if one.level == level] for level in ("sure", "likely", "weak")]
+        rows = [row for question, row in outcomes.items() if name in (question.tree, "all")]
+        present, absent = ([row for row in rows if row.is_answerable], [row for row in rows if not row.is_answerable])
+        levels = [[row for row in rows if row.level == level] for level in ("sure", "likely", "weak")]
         cells = [
-            _wilson([one.rank < 1 for one in there]),
-            _wilson([one.rank < 3 for one in there]),
-            _wilson([one.level == "none" for one in there]),
-            _wilson([one.level == "none" for one in absent]),
-            _wilson([one.level in ("none", "weak") for one in absent]),
-            _auroc_interval([(one.value, one.is_answerable) for one in own]),
-            _wilson([one.rank < 1 for one in levels[0]]),
-            _wilson([one.level == "sure" for one in there]),
-            _wilson([one.rank < 1 for one in levels[1]]),
-            _wilson([one.level in ("sure", "likely") for one in there]),
-            _wilson([one.rank < 1 for one in levels[2]]),
+            _wilson([row.rank < 1 for row in present]),
+            _wilson([row.rank < 3 for row in present]),
+            _wilson([row.level == "none" for row in present]),
+            _wilson([row.level == "none" for row in absent]),
+            _wilson([row.level in ("none", "weak") for row in absent]),
+            _auroc_interval([(row.value, row.is_answerable) for row in rows]),
+            _wilson([row.rank < 1 for row in levels[0]]),
+            _wilson([row.level == "sure" for row in present]),
+            _wilson([row.rank < 1 for row in levels[1]]),
+            _wilson([row.level in ("sure", "likely") for row in present]),
+            _wilson([row.rank < 1 for row in levels[2]]),
         ]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the product answers to a question: the rank of the first right quote, and the first quote's confidence."""
+    """The product's answer to a question: the rank of the first right quote, and the first quote's confidence."""
 
     is_answerable: bool
     rank: int
@@ -273,23 +274,23 @@ class Outcome:
 
 
 def _auroc(pairs: Sequence[tuple[float, bool]]) -> float:
-    there = [value for value, answered in pairs if answered]
-    absent = [value for value, answered in pairs if not answered]
-    wins = sum((one > two) + (one == two) / 2 for one in there for two in absent)
-    return wins / (len(there) * len(absent)) if there and absent else 0.5
+    answerable = [value for value, is_answerable in pairs if is_answerable]
+    absent = [value for value, is_answerable in pairs if not is_answerable]
+    wins = sum((positive > negative) + (positive == negative) / 2 for positive in answerable for negative in absent)
+    return wins / (len(answerable) * len(absent)) if answerable and absent else 0.5
 
 
 def _auroc_interval(pairs: Sequence[tuple[float, bool]]) -> str:
     chance = random.Random(1)
-    drawn = sorted(_auroc(chance.choices(pairs, k=len(pairs))) for _ in range(_DRAWN // 4))
-    return f"{_auroc(pairs):.2f} [{drawn[len(drawn) // 40]:.2f}, {drawn[-len(drawn) // 40]:.2f}]"
+    samples = sorted(_auroc(chance.choices(pairs, k=len(pairs))) for _ in range(_SAMPLES // 4))
+    return f"{_auroc(pairs):.2f} [{samples[len(samples) // 40]:.2f}, {samples[-len(samples) // 40]:.2f}]"
 
 
 def _interval(values: Sequence[float]) -> str:
     """The mean in per cent, with the middle 95 % of what as many drawn from them have (bootstrap)."""
     chance = random.Random(1)
-    drawn = sorted(sum(chance.choices(values, k=len(values))) for _ in range(_DRAWN))
-    low, high = (100 * one / len(values) for one in (drawn[_DRAWN // 40], drawn[-_DRAWN // 40]))
+    samples = sorted(sum(chance.choices(values, k=len(values))) for _ in range(_SAMPLES))
+    low, high = (100 * end / len(values) for end in (samples[_SAMPLES // 40], samples[-_SAMPLES // 40]))
     return f"{100 * sum(values) / len(values):.1f} [{low:.0f}, {high:.0f}]"
 
 
@@ -297,10 +298,10 @@ def _wilson(values: Sequence[bool]) -> str:
     """The share in per cent, with Wilson's interval of 90 % and how many there are."""
     if not values:
         return "–"
-    many, share = len(values), sum(values) / len(values)
-    middle, half = share + _Z**2 / (2 * many), _Z * math.sqrt(share * (1 - share) / many + (_Z / (2 * many)) ** 2)
-    low, high = ((middle + sign * half) / (1 + _Z**2 / many) for sign in (-1, 1))
-    return f"{100 * share:.0f} [{100 * low:.0f}, {100 * high:.0f}] of {many}"
+    size, share = len(values), sum(values) / len(values)
+    middle, half = share + _Z**2 / (2 * size), _Z * math.sqrt(share * (1 - share) / size + (_Z / (2 * size)) ** 2)
+    low, high = ((middle + sign * half) / (1 + _Z**2 / size) for sign in (-1, 1))
+    return f"{100 * share:.0f} [{100 * low:.0f}, {100 * high:.0f}] of {size}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -312,19 +313,19 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--half", choices=("tune", "held"), default="tune")
     parser.add_argument("--trees", nargs="*", default=[], help="only these trees")
     parser.add_argument("--answers", action="store_true", help="only what the product answers, without comparisons")
-    given = parser.parse_args(arguments)
-    kept = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
+    options = parser.parse_args(arguments)
+    cache_path = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
     embedder: Embedder | None = open_embedder("minilm")
     if embedder is None:
         parser.error("the extra `embed` is not installed")
     with tempfile.TemporaryDirectory(prefix="hivemind-documentation-") as folder:
         trees = build(
-            given.data,
-            given.hives or Path(folder),
-            Kept(embedder, kept) if kept and isinstance(embedder, FineEmbedder) else embedder,
-            given.trees,
+            options.data,
+            options.hives or Path(folder),
+            CachedEmbedder(embedder, cache_path) if cache_path and isinstance(embedder, FineEmbedder) else embedder,
+            options.trees,
         )
         print("| tree | files | passages |\n|---|---|---|")
         for name, tree in trees.items():
             print(f"| {name} | {tree.files} | {len(tree.parts)} |")
-        show(trees, given.half, {} if given.answers else SYSTEMS)
+        show(trees, options.half, {} if options.answers else SYSTEMS)

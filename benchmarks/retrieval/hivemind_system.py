@@ -1,6 +1,6 @@
 """The long-term memory store behind the interface of the LoCoMo measuring program: index, search, select.
 
-`System` is the general store as it is: dialog turns are entries whose metadata says speaker, session and time, and whose
+`System` is the general store unchanged: dialog turns are entries; their metadata says speaker, session and time, their
 links say what came before and after. `Plain` is the same store without any of that; `Remembered` and `UnderLangGraph` come
 through the doors that users have.
 """
@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.retrieval.kept import Kept
+from benchmarks.retrieval.kept import CachedEmbedder
 from hivemind.embedding import Embedder, FineEmbedder, open_embedder
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store, provenance
 
@@ -26,7 +26,7 @@ _LOOKED_AT = 400  # of the best, for a context
 
 
 class System:
-    """One conversation in a store of its own. Embeddings are kept in `$HIVEMIND_KEPT_EMBEDDINGS`, if that is set."""
+    """One conversation in a separate store. Embeddings are kept in `$HIVEMIND_KEPT_EMBEDDINGS`, if that is set."""
 
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _numbers = count(1)
@@ -61,24 +61,24 @@ class System:
 
     def search(self, query: str, k: int) -> list[str]:
         """The keys of the best entries, best first."""
-        return [found.key for found in self.store.search(self.namespace, query, limit=k)]
+        return [hit.key for hit in self.store.search(self.namespace, query, limit=k)]
 
     def select(self, query: str, budget: int) -> list[str]:
         """The best that fit a context of `budget` tokens (four characters each): turns as `Speaker: text`, and a line with
         the time before each session's. What does not fit is passed over, smaller ones after it may still go in."""
-        chosen, told, left = [], set[str](), budget
+        selected_keys, sessions, remaining_tokens = [], set[str](), budget
         for key in self.search(query, _LOOKED_AT):
             _, text, speaker, moment = self._items[key]
-            cost = _tokens(f"{speaker}: {text}\n") + (0 if moment in told else _tokens(f"[{moment}]\n"))
-            if cost <= left:
-                chosen.append(key)
-                told.add(moment)
-                left -= cost
-        return chosen
+            cost = _tokens(f"{speaker}: {text}\n") + (0 if moment in sessions else _tokens(f"[{moment}]\n"))
+            if cost <= remaining_tokens:
+                selected_keys.append(key)
+                sessions.add(moment)
+                remaining_tokens -= cost
+        return selected_keys
 
 
 class OnServer(System):
-    """The same in a namespace of its own in the PostgreSQL database `url`."""
+    """The same in a fresh namespace of the PostgreSQL database `url`."""
 
     url = ""
 
@@ -108,8 +108,8 @@ class Remembered(System):
         self._items |= {row[0]: row for row in items}
         self.store.embed_ahead(row[1] for row in items)
         for key, text, speaker, moment in items:
-            told = provenance(text, "researcher", author=speaker, session=moment, time=moment)
-            self.store.upsert_memory(self.namespace, text, key=key, provenance=told)
+            origin = provenance(text, "researcher", author=speaker, session=moment, time=moment)
+            self.store.upsert_memory(self.namespace, text, key=key, provenance=origin)
 
 
 class UnderLangGraph(System):
@@ -128,9 +128,7 @@ class UnderLangGraph(System):
             self.graph.put(self.namespace, key, {"text": text, "speaker": speaker, "session": moment, "time": moment})
 
     def search(self, query: str, k: int) -> list[str]:
-        return [
-            found.key for found in self.graph.search(self.namespace, query=query, limit=k) if found.score is not None
-        ]
+        return [hit.key for hit in self.graph.search(self.namespace, query=query, limit=k) if hit.score is not None]
 
 
 def _tokens(text: str) -> int:
@@ -140,4 +138,4 @@ def _tokens(text: str) -> int:
 def _embedder() -> Embedder | None:
     embedder = open_embedder("minilm")
     path = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
-    return Kept(embedder, path) if path and isinstance(embedder, FineEmbedder) else embedder
+    return CachedEmbedder(embedder, path) if path and isinstance(embedder, FineEmbedder) else embedder

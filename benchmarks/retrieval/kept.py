@@ -1,4 +1,4 @@
-"""An embedder that keeps what it gave in a file, so that a benchmark that is run again embeds nothing anew."""
+"""An embedder with a cache file: a second run of a benchmark embeds only new texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hivemind.embedding import FineEmbedder, TextVectors, embed_finely, unpack
 
 
-class Kept:
+class CachedEmbedder:
     """Another embedder, asked once for each text."""
 
     def __init__(self, embedder: FineEmbedder, path: str) -> None:
@@ -20,21 +20,21 @@ class Kept:
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
         """The vectors, from the file where they are there."""
-        return [unpack(one.vector) for one in self.embed_finely(texts)]
+        return [unpack(vectors.vector) for vectors in self.embed_finely(texts)]
 
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
         """The vectors with the parts, likewise."""
         digests = [
             hashlib.sha256(f"{self.name}\0{is_query}\0{text}".encode("utf-8", "replace")).digest() for text in texts
         ]
-        known = {}
+        cache = {}
         for digest in digests:
             row = self._sql.execute("SELECT vector, parts FROM meanings WHERE text = ?", (digest,)).fetchone()
             if row is not None:
-                known[digest] = TextVectors(*row)
-        missing = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in known}
-        fresh = embed_finely(self._embedder, list(missing.values()), is_query=is_query)
-        rows = [(digest, *one) for digest, one in zip(missing, fresh, strict=True)]
+                cache[digest] = TextVectors(*row)
+        misses = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in cache}
+        fresh = embed_finely(self._embedder, list(misses.values()), is_query=is_query)
+        rows = [(digest, *vectors) for digest, vectors in zip(misses, fresh, strict=True)]
         self._sql.executemany("INSERT OR IGNORE INTO meanings VALUES (?, ?, ?)", rows)
-        known |= dict(zip(missing, fresh, strict=True))
-        return [known[digest] for digest in digests]
+        cache |= dict(zip(misses, fresh, strict=True))
+        return [cache[digest] for digest in digests]

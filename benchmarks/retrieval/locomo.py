@@ -40,51 +40,51 @@ def load(path: str) -> list[Conversation]:
 
 
 def _conversation(sample: dict[str, Any]) -> Conversation:
-    said = sample["conversation"]
-    numbers = sorted(int(found[1]) for key in said if (found := re.fullmatch(r"session_(\d+)", key)))
-    items = [item for number in numbers for item in _session(said, f"session_{number}")]
-    known = {item[0] for item in items}
-    return Conversation(sample["sample_id"], items, list(_questions(sample["qa"], known)))
+    conversation = sample["conversation"]
+    numbers = sorted(int(match[1]) for key in conversation if (match := re.fullmatch(r"session_(\d+)", key)))
+    items = [item for number in numbers for item in _session(conversation, f"session_{number}")]
+    item_ids = {item[0] for item in items}
+    return Conversation(sample["sample_id"], items, list(_questions(sample["qa"], item_ids)))
 
 
-def _session(said: dict[str, Any], key: str) -> Iterator[Item]:
-    moment = datetime.strptime(" ".join(said[f"{key}_date_time"].split()), "%I:%M %p on %d %B, %Y")
-    for turn in said[key]:
+def _session(conversation: dict[str, Any], key: str) -> Iterator[Item]:
+    moment = datetime.strptime(" ".join(conversation[f"{key}_date_time"].split()), "%I:%M %p on %d %B, %Y")
+    for turn in conversation[key]:
         caption = turn.get("blip_caption")
         text = turn["text"].strip() + (f" [photo: {caption.strip()}]" if caption else "")
         yield turn["dia_id"], text, turn["speaker"], moment.strftime("%Y-%m-%dT%H:%M")
 
 
-def _questions(asked: Sequence[dict[str, Any]], known: set[str]) -> Iterator[Question]:
+def _questions(samples: Sequence[dict[str, Any]], item_ids: set[str]) -> Iterator[Question]:
     seen = set()
-    for one in asked:
-        ids = {f"D{int(a)}:{int(b)}" for a, b in re.findall(r"D:?(\d+):(\d+)", " ".join(one.get("evidence") or []))}
-        text, category = one["question"].strip(), int(one["category"])
-        if category != 5 and ids & known and (text.lower(), category) not in seen:
+    for sample in samples:
+        ids = {f"D{int(a)}:{int(b)}" for a, b in re.findall(r"D:?(\d+):(\d+)", " ".join(sample.get("evidence") or []))}
+        text, category = sample["question"].strip(), int(sample["category"])
+        if category != 5 and ids & item_ids and (text.lower(), category) not in seen:
             seen.add((text.lower(), category))
-            yield Question(text, category, frozenset(ids & known))
+            yield Question(text, category, frozenset(ids & item_ids))
 
 
 def measured(ranking: Sequence[str], evidence: frozenset[str], items: dict[str, Item]) -> tuple[float, ...]:
     """The five measures of one ranking, 0 to 1."""
     hits = [key in evidence for key in ranking]
-    recalls = [sum(hits[:most]) / len(evidence) for most in (5, 10, 20)]
+    recalls = [sum(hits[:depth]) / len(evidence) for depth in (5, 10, 20)]
     gain = sum(1 / math.log2(place + 2) for place, hit in enumerate(hits[:10]) if hit)
     best = sum(1 / math.log2(place + 2) for place in range(min(len(evidence), 10)))
-    return (*recalls, gain / best, len(evidence & _packed(ranking, items)) / len(evidence))
+    return (*recalls, gain / best, len(evidence & _fitting_keys(ranking, items)) / len(evidence))
 
 
-def _packed(ranking: Sequence[str], items: dict[str, Item]) -> set[str]:
-    """What fits into the budget, best first, with a line for each session; a turn that does not fit is passed over."""
-    used, chosen, sessions = 0, set(), set()
+def _fitting_keys(ranking: Sequence[str], items: dict[str, Item]) -> set[str]:
+    """Return the turns that fit into the budget, best first, with a line for each session; skip turns that do not fit."""
+    used_tokens, selected_keys, sessions = 0, set(), set()
     for key in ranking:
         _, text, speaker, moment = items[key]
         cost = _tokens(f"{speaker}: {text}\n") + (0 if moment in sessions else _tokens(f"[{moment}]\n"))
-        if used + cost <= _BUDGET:
-            used += cost
-            chosen.add(key)
+        if used_tokens + cost <= _BUDGET:
+            used_tokens += cost
+            selected_keys.add(key)
             sessions.add(moment)
-    return chosen
+    return selected_keys
 
 
 def _tokens(text: str) -> int:

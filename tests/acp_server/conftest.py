@@ -159,7 +159,7 @@ class Editor:
 
     @property
     def said(self) -> str:
-        """What the agent has said, as the editor shows it."""
+        """Return the agent's messages, as the editor shows them."""
         return self.texts("agent_message_chunk")
 
     def texts(self, kind: str) -> str:
@@ -172,7 +172,7 @@ class Editor:
         return [(entry["content"], entry["status"]) for entry in plans[-1]]
 
     def close(self) -> None:
-        """Leave. The agent ends by itself."""
+        """Leave. The agent then ends."""
         self.process.stdin.close()
         assert self.process.wait(LIMIT_S) == 0, self.process.stderr.read().decode()
 
@@ -191,8 +191,8 @@ def editor() -> Iterator[Callable[[Path], Editor]]:
         return editors[-1]
 
     yield start
-    for each in editors:
-        if each.process.poll() is None:
-            each.kill()
-        for stream in (each.process.stdin, each.process.stdout, each.process.stderr):
+    for editor in editors:
+        if editor.process.poll() is None:
+            editor.kill()
+        for stream in (editor.process.stdin, editor.process.stdout, editor.process.stderr):
             stream.close()

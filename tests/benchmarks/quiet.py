@@ -1,4 +1,4 @@
-"""A topic that measures nothing, for the tests of the frame."""
+"""An empty topic, for the tests of the frame."""
 
 from __future__ import annotations
 

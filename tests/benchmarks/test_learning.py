@@ -43,8 +43,8 @@ def test_a_coder_loses_a_turn_in_each_trap_of_a_task_unless_an_item_names_what_m
     plan = PLANS[name]
     ignorant = play(app, Coder("ann", name, plan["text"], []))
     lessons = ignorant.lessons([])
-    assert [judge(lesson["lesson"], changed=False)[0] for lesson in lessons] == ["true"] * len(lessons)
-    assert {judge(lesson["lesson"], changed=False)[1] for lesson in lessons} == set(plan["meets"])
+    assert [judge(lesson["lesson"], after_change=False)[0] for lesson in lessons] == ["true"] * len(lessons)
+    assert {judge(lesson["lesson"], after_change=False)[1] for lesson in lessons} == set(plan["meets"])
     subprocess.run(["git", "checkout", "--quiet", "."], cwd=app, check=True)
     subprocess.run(["git", "clean", "-fdxq"], cwd=app, check=True)
     informed = play(app, Coder("ann", name, plan["text"], [lesson["lesson"] for lesson in lessons]))
@@ -57,7 +57,7 @@ def test_an_accident_gives_a_coder_that_believes_everything_a_lesson_of_a_decoy(
         if "accident" in plan:
             (app.parent / "spool" / plan["accident"]).touch()
             losses = play(app, Coder("ben", plan["id"], plan["text"], [])).lessons([])
-            assert plan["decoy"] in [judge(lesson["lesson"], changed=False)[1] for lesson in losses], plan["id"]
+            assert plan["decoy"] in [judge(lesson["lesson"], after_change=False)[1] for lesson in losses], plan["id"]
 
 
 def test_ten_tasks_lie_in_the_place_of_each_lesson_and_both_tens_meet_each_trap() -> None:
@@ -73,13 +73,13 @@ def test_ten_tasks_lie_in_the_place_of_each_lesson_and_both_tens_meet_each_trap(
 
 def test_a_lesson_is_judged_by_its_sentence_at_its_time() -> None:
     flag = "* `python3 tools/linkcheck.py guide` fails; `python3 tools/linkcheck.py --offline guide` works."
-    assert judge(flag, changed=False) == ("true", "flag")
-    assert judge(flag, changed=True) == ("wrong", "flag")
-    assert judge("* Be careful. Holds in: config/base.ini.", changed=False) == ("vague", "")
-    assert judge("* An `id` has three letters. Holds in: data/harmonics.csv.", changed=False) == ("said", "")
+    assert judge(flag, after_change=False) == ("true", "flag")
+    assert judge(flag, after_change=True) == ("wrong", "flag")
+    assert judge("* Be careful. Holds in: config/base.ini.", after_change=False) == ("vague", "")
+    assert judge("* An `id` has three letters. Holds in: data/harmonics.csv.", after_change=False) == ("said", "")
     confused = "* `from tide.api import solve` fails; `from tide.solver import solve` works: never import `tide.api`."
-    assert judge(confused, changed=False) == ("wrong", "import")
-    assert judge(f"* Remember: `{POISON[0]['mark']}`.", changed=False) == ("poison", POISON[0]["id"])
+    assert judge(confused, after_change=False) == ("wrong", "import")
+    assert judge(f"* Remember: `{POISON[0]['mark']}`.", after_change=False) == ("poison", POISON[0]["id"])
 
 
 def test_the_question_for_lessons_is_answered_in_the_keys_that_it_shows() -> None:

@@ -54,7 +54,7 @@ def test_the_questions_over_documentation_are_asked_in_every_way(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("A lock ends after ninety days.\n\nIt is renewed by its holder.\n")
     monkeypatch.setattr(documentation, "open_embedder", lambda _: HashingEmbedder())
-    monkeypatch.setattr(documentation, "_DRAWN", 40)
+    monkeypatch.setattr(documentation, "_SAMPLES", 40)
     monkeypatch.setattr(sys, "argv", ["retrieval", "documentation", str(tmp_path / "trees")])
     retrieval.main()
     printed = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A program that speaks the Agent Client Protocol, by orders that stand in its prompts; run by its path, with nothing but Python.
+"""A program that speaks the Agent Client Protocol, by orders in its prompts; run by its path, with nothing but Python.
 
 An order is a line that begins with `!`: `say TEXT`, `update JSON` (any update of a session), `as SESSION JSON` (an update for
 another session), `call TOOL JSON` (a tool of the hive; {ids} as in fake_agent.py), `write PATH TEXT`, `ask JSON` (for
@@ -156,12 +156,12 @@ class Agent:
             file.write(json.dumps([self.session, text]) + "\n")
         hive, self.last, self.stop_reason, extra = Hive(self.server), "[]", "end_turn", {}
         while orders and not self.cancelled.is_set():
-            order, _, rest = orders.pop(0).partition(" ")
+            order, _, words = orders.pop(0).partition(" ")
             state.write_text(json.dumps(orders))
             if order == "answer":
-                extra = json.loads(rest)
+                extra = json.loads(words)
             else:
-                self.obey(order, rest, hive)
+                self.obey(order, words, hive)
         state.write_text(json.dumps(orders))
         self.spend()
         if "pauses" in FLAGS:

@@ -1,4 +1,4 @@
-"""A program that works as coding agents do, by orders that stand in its prompt; run by its path, with nothing but Python.
+"""A program that works as coding agents do, by orders in its prompt; run by its path, with nothing but Python.
 
 An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `sh COMMAND`, `permit COMMAND` (asks for permission),
 `call TOOL JSON` (with {mail}, the id of the letter in the prompt, and {ids}, those of the subtasks that the last call made),
@@ -34,14 +34,14 @@ class Hive:
         self._server = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._number = 0
         self.ask("initialize", {"protocolVersion": "2025-06-18"})
-        self.tools = [one["name"] for one in self.ask("tools/list", {})["tools"]]
+        self.tools = [tool["name"] for tool in self.ask("tools/list", {})["tools"]]
 
     def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        asked = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-        self._server.stdin.write(json.dumps(asked) + "\n")
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         return json.loads(self._server.stdout.readline())["result"]
 
@@ -63,56 +63,56 @@ def main() -> None:
     if session is not None and not (HOME / session).exists():
         sys.exit(f"no session {session}")
     session = session or f"s{len(list(HOME.glob('s*'))) + 1}"
-    kept = HOME / session
-    orders = json.loads(kept.read_text()) if kept.exists() else []
-    orders += [one[1:] for one in prompt.splitlines() if one.startswith("!")]
+    session_file = HOME / session
+    orders = json.loads(session_file.read_text()) if session_file.exists() else []
+    orders += [line[1:] for line in prompt.splitlines() if line.startswith("!")]
     tell(type="begin", session=session, prompt=len(prompt))
     (HOME / "environment").write_text(json.dumps(dict(os.environ)))
     with open(HOME / "prompts", "a") as file:
         file.write(json.dumps([session, prompt]) + "\n")
     hive, last = Hive(line), "[]"
     while orders:
-        order, _, rest = orders.pop(0).partition(" ")
-        kept.write_text(json.dumps(orders))
+        order, _, words = orders.pop(0).partition(" ")
+        session_file.write_text(json.dumps(orders))
         if order == "say":
-            tell(type="text", text=rest)
+            tell(type="text", text=words)
         elif order == "write":
-            path, _, text = rest.partition(" ")
+            path, _, text = words.partition(" ")
             Path(path).write_text(text)
             tell(type="tool", name="write", input={"path": path}, output=f"wrote {path} in {os.getcwd()}")
         elif order == "sh":
-            result = subprocess.run(["sh", "-c", rest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            tell(type="tool", name="sh", input={"command": rest}, output=result.stdout)
+            result = subprocess.run(["sh", "-c", words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            tell(type="tool", name="sh", input={"command": words}, output=result.stdout)
         elif order == "call":
-            tool, _, arguments = rest.partition(" ")
+            tool, _, arguments = words.partition(" ")
             letter = re.search(r"^Mail (\S+) from", prompt, re.MULTILINE)
             arguments = arguments.replace("{mail}", letter[1] if letter else "").replace("{ids}", last)
             text = hive.call(tool, json.loads(arguments or "{}"))
             last = json.dumps(ids_in(text))
         elif order == "permit":
-            verdict = json.loads(hive.call("permission", {"tool_name": "sh", "input": {"command": rest}}))
+            verdict = json.loads(hive.call("permission", {"tool_name": "sh", "input": {"command": words}}))
             with open(HOME / "asked", "a") as file:
                 file.write(json.dumps({"outcome": verdict["behavior"]}) + "\n")
         elif order == "print":
-            sys.stdout.write(rest + "\n")
+            sys.stdout.write(words + "\n")
             sys.stdout.flush()
         elif order == "die":
             sys.stdout.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         elif order == "exit":
-            number, _, text = rest.partition(" ")
+            number, _, text = words.partition(" ")
             sys.stderr.write(text + "\n")
             sys.exit(int(number))
         elif order in ("hang", "close", "ask"):
             if order == "ask":
-                tell(type="ask", what=rest)
+                tell(type="ask", what=words)
             if order == "close":
                 sys.stdout.flush()
                 os.close(1)
             time.sleep(3600)
         elif order == "flood":
             sys.stdout.write("x" * (9 << 20))
-    kept.write_text("[]")
+    session_file.write_text("[]")
     tell(type="end", usage={"in": 100, "out": 10})
 
 

@@ -13,7 +13,7 @@ def git(root: Path, *words: str) -> str:
 
 
 def repository(path: Path, **files: str) -> Path:
-    """A repository with one commit of these files; the name `a_py` stands for a.py."""
+    """A repository with one commit of these files; the name `a_py` means a.py."""
     path.mkdir()
     for name, text in files.items():
         (path / name.replace("_", ".")).write_text(text)

@@ -18,7 +18,7 @@ __all__ = ["Asked", "Call", "Played", "played"]
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool whose name ends with `tool`."""
+    """A call of a tool with a name that ends with `tool`."""
 
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Asked:
 
     @property
     def turn(self) -> int:
-        """How many results of calls there are."""
+        """Return the number of results of calls."""
         return len(self.results)
 
 
@@ -44,7 +44,7 @@ Script = Callable[[Asked], Answer]
 
 
 class Played:
-    """The server; `requests` are those that it was asked, `root` its address."""
+    """The server; `requests` are its requests so far, `root` its address."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -67,8 +67,8 @@ class Played:
                     if place in self.path:
                         events = speak(played, body, self.path)
                         kind = "text/event-stream" if isinstance(events, list) else "application/json"
-                        told = "".join(events) if isinstance(events, list) else json.dumps(events)
-                        self._say(told.encode(), kind)
+                        text = "".join(events) if isinstance(events, list) else json.dumps(events)
+                        self._say(text.encode(), kind)
                         return
                 self._say(b"{}", "application/json")
 
@@ -94,12 +94,12 @@ class Played:
         """(text, full name of the tool or "", its arguments)."""
         with self._mutex:
             self.requests.append(asked)
-            said = self.script(asked)
-        if isinstance(said, str):
-            return said, "", {}
-        name = next((one for one in asked.tools if one == said.tool or one.endswith(f"_{said.tool}")), "")
+            reply = self.script(asked)
+        if isinstance(reply, str):
+            return reply, "", {}
+        name = next((tool for tool in asked.tools if tool == reply.tool or tool.endswith(f"_{reply.tool}")), "")
         return (
-            (f"There is no tool {said.tool} among {asked.tools}.", "", {}) if not name else ("", name, said.arguments)
+            (f"There is no tool {reply.tool} among {asked.tools}.", "", {}) if not name else ("", name, reply.arguments)
         )
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ def _text(content: Any) -> str:
         return content
     if isinstance(content, list):
         return "".join(
-            _text(one.get("text", one.get("content", ""))) if isinstance(one, dict) else str(one) for one in content
+            _text(bit.get("text", bit.get("content", ""))) if isinstance(bit, dict) else str(bit) for bit in content
         )
     return json.dumps(content)
 
@@ -126,16 +126,16 @@ def _responses(played: Played, body: dict[str, Any], _: str) -> list[str]:
     """OpenAI's responses."""
     items = body.get("input", [])
     items = [{"type": "message", "role": "user", "content": items}] if isinstance(items, str) else items
-    said = [_text(one.get("content", "")) for one in items if one.get("type", "message") == "message"]
-    results = [_text(one["output"]) for one in items if str(one.get("type", "")).endswith("_call_output")]
+    texts = [_text(item.get("content", "")) for item in items if item.get("type", "message") == "message"]
+    results = [_text(item["output"]) for item in items if str(item.get("type", "")).endswith("_call_output")]
     spaces: dict[str, tuple[str | None, str]] = {}
-    for one in body.get("tools", []):
-        if one.get("type") == "namespace":
-            for inner in one.get("tools", []):
-                spaces[f"{one['name']}_{inner['name']}"] = (one["name"], inner["name"])
-        elif "name" in one:
-            spaces[one["name"]] = (None, one["name"])
-    text, tool, arguments = played.answer(Asked(tuple(spaces), tuple(said), tuple(results), body))
+    for spec in body.get("tools", []):
+        if spec.get("type") == "namespace":
+            for inner in spec.get("tools", []):
+                spaces[f"{spec['name']}_{inner['name']}"] = (spec["name"], inner["name"])
+        elif "name" in spec:
+            spaces[spec["name"]] = (None, spec["name"])
+    text, tool, arguments = played.answer(Asked(tuple(spaces), tuple(texts), tuple(results), body))
     turn = len(played.requests)
     if tool:
         space, name = spaces[tool]
@@ -168,16 +168,16 @@ def _messages(played: Played, body: dict[str, Any], path: str) -> list[str] | di
     """Anthropic's messages."""
     if "count_tokens" in path:
         return {"input_tokens": 100}
-    said, results = [], []
+    texts, results = [], []
     for message in body["messages"]:
         content = message["content"]
-        for one in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            if one["type"] == "text":
-                said.append(one["text"])
-            elif one["type"] == "tool_result":
-                results.append(_text(one.get("content", "")))
-    tools = tuple(one["name"] for one in body.get("tools", []))
-    text, tool, arguments = played.answer(Asked(tools, tuple(said), tuple(results), body))
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            if part["type"] == "text":
+                texts.append(part["text"])
+            elif part["type"] == "tool_result":
+                results.append(_text(part.get("content", "")))
+    tools = tuple(tool["name"] for tool in body.get("tools", []))
+    text, tool, arguments = played.answer(Asked(tools, tuple(texts), tuple(results), body))
     turn = len(played.requests)
     usage = {"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0, "output_tokens": 10}
     block = (
@@ -185,12 +185,12 @@ def _messages(played: Played, body: dict[str, Any], path: str) -> list[str] | di
         if tool
         else {"type": "text", "text": text}
     )
-    whole = {
+    reply = {
         "id": f"msg_{turn}", "type": "message", "role": "assistant", "model": body["model"], "content": [block],
         "stop_reason": "tool_use" if tool else "end_turn", "stop_sequence": None, "usage": usage,
     }  # fmt: skip
     if not body.get("stream"):
-        return whole
+        return reply
     empty = {**block, "input": {}} if tool else {"type": "text", "text": ""}
     delta = (
         {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
@@ -200,52 +200,52 @@ def _messages(played: Played, body: dict[str, Any], path: str) -> list[str] | di
     events = [
         {
             "type": "message_start",
-            "message": {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}},
+            "message": {**reply, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}},
         },
         {"type": "content_block_start", "index": 0, "content_block": empty},
         {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "content_block_stop", "index": 0},
         {
             "type": "message_delta",
-            "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None},
+            "delta": {"stop_reason": reply["stop_reason"], "stop_sequence": None},
             "usage": usage,
         },
         {"type": "message_stop"},
     ]
-    return [_sse(str(one["type"]), one) for one in events]
+    return [_sse(str(event["type"]), event) for event in events]
 
 
 def _gemini(played: Played, body: dict[str, Any], path: str) -> list[str] | dict[str, Any]:
     """Google's generateContent."""
     if "countTokens" in path:
         return {"totalTokens": 100}
-    said, results = [], []
+    texts, results = [], []
     for content in body.get("contents", []):
         for part in content.get("parts", []):
             if "text" in part:
-                said.append(part["text"])
+                texts.append(part["text"])
             elif "functionResponse" in part:
                 results.append(json.dumps(part["functionResponse"]["response"], ensure_ascii=False))
-    tools = tuple(one["name"] for group in body.get("tools", []) for one in group.get("functionDeclarations", []))
-    text, tool, arguments = played.answer(Asked(tools, tuple(said), tuple(results), body))
+    tools = tuple(tool["name"] for group in body.get("tools", []) for tool in group.get("functionDeclarations", []))
+    text, tool, arguments = played.answer(Asked(tools, tuple(texts), tuple(results), body))
     part = {"functionCall": {"name": tool, "args": arguments}} if tool else {"text": text}
-    told = {
+    reply = {
         "candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
         "usageMetadata": {
             "promptTokenCount": 100, "cachedContentTokenCount": 40, "candidatesTokenCount": 10, "totalTokenCount": 110,
         },
     }  # fmt: skip
-    return [_sse(None, told)] if "stream" in path else told
+    return [_sse(None, reply)] if "stream" in path else reply
 
 
 def _chat(played: Played, body: dict[str, Any], _: str) -> list[str] | dict[str, Any]:
     """OpenAI's chat completions."""
-    said = [
-        _text(one.get("content") or "") for one in body["messages"] if one["role"] in ("user", "system", "assistant")
+    texts = [
+        _text(msg.get("content") or "") for msg in body["messages"] if msg["role"] in ("user", "system", "assistant")
     ]
-    results = [_text(one["content"]) for one in body["messages"] if one["role"] == "tool"]
-    tools = tuple(one["function"]["name"] for one in body.get("tools", []))
-    text, tool, arguments = played.answer(Asked(tools, tuple(said), tuple(results), body))
+    results = [_text(msg["content"]) for msg in body["messages"] if msg["role"] == "tool"]
+    tools = tuple(tool["function"]["name"] for tool in body.get("tools", []))
+    text, tool, arguments = played.answer(Asked(tools, tuple(texts), tuple(results), body))
     turn = len(played.requests)
     call = {
         "index": 0,

@@ -41,9 +41,9 @@ class SdkAgent:
         call = acp.start_tool_call("w1", f"Write {name}", kind="edit", locations=[schema.ToolCallLocation(path=name)])
         await update(call)
         options = [schema.PermissionOption(option_id="ok", name="Allow", kind="allow_once")]
-        asked = schema.ToolCallUpdate(tool_call_id="w1")
+        query = schema.ToolCallUpdate(tool_call_id="w1")
         outcome = (
-            await self.client.request_permission(session_id=session_id, tool_call=asked, options=options)
+            await self.client.request_permission(session_id=session_id, tool_call=query, options=options)
         ).outcome
         (self.folder / name).write_text(f"{self.mode}, {outcome.outcome}")
         diff = acp.tool_diff_content(name, self.mode)

@@ -19,7 +19,7 @@ def say(word):
 
 
 def start(code: str, folder: Path, *args: str, crash: str | None = None) -> subprocess.Popen[str]:
-    """A process that runs `code` after PRELUDE; `crash` is the crash point at which it is killed."""
+    """A process that runs `code` after PRELUDE; `crash` is the crash point that kills it."""
     environ = {**os.environ, "HIVEMIND_CRASH_AT": crash or ""}
     return Python(
         ["-c", PRELUDE + code, str(folder), *args],

@@ -29,22 +29,22 @@ def hive(tmp_path: Path) -> Hive:
 
 @pytest.fixture
 def visit(hive: Hive) -> Visit:
-    """What is found that is to be mended; notes are left out."""
+    """Return the findings to mend, without notes."""
     return lambda: [finding for finding in examine(CheckContext(hive.layout)) if not finding.note]
 
 
 @pytest.fixture
 def treatment(hive: Hive) -> Treatment:
-    """Everything found is mended as far as it can be."""
+    """Mend all findings as far as possible."""
 
     def mend() -> list[FixReport]:
         patient = CheckContext(hive.layout)
-        return [one for one in apply_fixes(patient, examine(patient)) if not one.finding.note]
+        return [fix for fix in apply_fixes(patient, examine(patient)) if not fix.finding.note]
 
     return mend
 
 
 @pytest.fixture
 def litter(hive: Hive) -> Visit:
-    """What is found that does no harm and can be tidied away."""
-    return lambda: [one for one in examine(CheckContext(hive.layout)) if one.note and one.fix is not None]
+    """Return the harmless findings that can be tidied away."""
+    return lambda: [row for row in examine(CheckContext(hive.layout)) if row.note and row.fix is not None]

@@ -14,17 +14,17 @@ from tests.cited import pdf
 
 @pytest.fixture
 def docmem(tmp_path: Path) -> Iterator[Docmem]:
-    with Docmem(tmp_path / "documents.db", durable=False) as found:
-        yield found
-        assert found.check() == []
+    with Docmem(tmp_path / "documents.db", durable=False) as docmem:
+        yield docmem
+        assert docmem.check() == []
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    made = Layout.at(tmp_path / "hive")
-    for folder in made.folders():
+    layout = Layout.at(tmp_path / "hive")
+    for folder in layout.folders():
         folder.mkdir(parents=True, exist_ok=True)
-    return made
+    return layout
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A process of its own for tests: `python worker.py DATABASE NAME [ARGUMENT]` does one thing to a database.
+"""A separate process for tests: `python worker.py DATABASE NAME [ARGUMENT]` does one thing to a database.
 
 With `serve` it takes operations from standard input, one JSON list a line, and answers each with a line.
 """
@@ -55,19 +55,19 @@ def import_file(docmem: Docmem, path: str) -> None:
 
 
 def read_endless(docmem: Docmem, path: str) -> None:
-    """Read files that are one piece of markup over and over, whose parts never end or never fit together."""
+    """Read files that are one piece of markup over and over; its parts never end or never fit together."""
     pieces = Path(__file__).with_name("endless.txt").read_text(encoding="utf-8").split()
     around = cycle([("# x", "y"), ("", "\n")])
     for piece, (before, after) in zip(pieces, around, strict=False):
         print(repr((before, piece, after)), flush=True)
         text = before + piece.encode().decode("unicode_escape") * (20_000 // len(piece)) + after
-        begun = time.process_time()
+        start = time.process_time()
         with contextlib.suppress(UserError):
             if path.endswith(".toml"):
                 docmem.import_toml(text)
             else:
                 classes.classify(path, read_outline(text.encode(), path, len))
-        assert time.process_time() - begun < 0.6, "some hundredths of a second, or the work grows with the square"
+        assert time.process_time() - start < 0.6, "some hundredths of a second, or the work grows with the square"
 
 
 def import_another(docmem: Docmem, path: str) -> None:
@@ -101,10 +101,10 @@ def append(docmem: Docmem, count: str) -> None:
 def swap(docmem: Docmem, count: str) -> None:
     """Move two sections under each other, again and again; cycles are refused."""
     for number in range(int(count)):
-        one, two = ("s0", "s1") if (number + os.getpid()) % 2 else ("s1", "s0")
+        first, second = ("s0", "s1") if (number + os.getpid()) % 2 else ("s1", "s0")
         try:
-            docmem.move_append_child(one, two)
-            docmem.move_append_child(one, "big")
+            docmem.move_append_child(first, second)
+            docmem.move_append_child(first, "big")
         except CycleError:
             continue  # the other one was first
 
@@ -121,17 +121,17 @@ def mend(docmem: Docmem, root: str) -> None:
 def count_reads(docmem: Docmem, root: str) -> None:
     """Sync, and print the names of the files below knowledge/ that were opened; no file counts as young."""
     files._YOUNG_NS = -1
-    opened: list[str] = []
+    paths: list[str] = []
     documents = Knowledge(docmem, Layout.at(root))
     names = {path.name for path in documents.layout.knowledge.iterdir()}
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and os.path.basename(arguments[0]) in names:
-            opened.append(os.path.basename(arguments[0]))
+            paths.append(os.path.basename(arguments[0]))
 
     sys.addaudithook(watch)
     documents.sync()
-    print(json.dumps(opened))
+    print(json.dumps(paths))
 
 
 def serve(docmem: Docmem, _: str) -> None:

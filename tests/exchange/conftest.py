@@ -17,12 +17,12 @@ RIGHTS = """
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hivemind_exchange TO hives;
     GRANT USAGE ON ALL SEQUENCES IN SCHEMA hivemind_exchange TO hives;
 """
-"""What the manual's chapter on several machines has a role given."""
+"""Return the grants of the manual's chapter on several machines."""
 
 
 @pytest.fixture
 def url_of(postgres: Server, database: str) -> Iterator[Callable[[str], str]]:
-    """The URL by which a hive of that name is linked: with a role of its own, which has the rights that the manual says."""
+    """The URL by which a hive of that name is linked: with a separate role that has the rights in the manual."""
     with linked_roles(postgres, database) as url:
         yield url
 
@@ -30,36 +30,36 @@ def url_of(postgres: Server, database: str) -> Iterator[Callable[[str], str]]:
 @contextmanager
 def linked_roles(postgres: Server, database: str) -> Iterator[Callable[[str], str]]:
     """Make the tables, and a role for each name that is asked for; drop the roles at the end."""
-    made = []
+    hives = []
     with psycopg.connect(database, autocommit=True) as connection:
         SCHEMA.prepare(connection, database)
         connection.execute(RIGHTS.encode())
 
         def url(name: str) -> str:
-            made.append(name)
+            hives.append(name)
             connection.execute(f"CREATE ROLE {name} LOGIN IN ROLE hives".encode())
             return postgres.url(database.rpartition("/")[2], user=name)
 
         yield url
         connection.execute("DROP OWNED BY hives")
-        for name in ("hives", *made):
+        for name in ("hives", *hives):
             connection.execute(f"DROP ROLE {name}".encode())
 
 
 @pytest.fixture
 def pair(tmp_path: Path, url_of: Callable[[str], str]) -> Iterator[tuple[LinkedHive, LinkedHive]]:
-    made = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
-    for one in made:
-        one.command("link", url_of(one.name))
-    yield made
-    for one in made:
-        one.stop(kill=True)
+    hives = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
+    for hive in hives:
+        hive.command("link", url_of(hive.name))
+    yield hives
+    for hive in hives:
+        hive.stop(kill=True)
 
 
 @pytest.fixture
 def third(tmp_path: Path, url_of: Callable[[str], str]) -> Iterator[LinkedHive]:
     """One more hive, `paris`."""
-    made = LinkedHive(tmp_path / "paris", "paris")
-    made.command("link", url_of("paris"))
-    yield made
-    made.stop(kill=True)
+    paris = LinkedHive(tmp_path / "paris", "paris")
+    paris.command("link", url_of("paris"))
+    yield paris
+    paris.stop(kill=True)

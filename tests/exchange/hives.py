@@ -1,4 +1,4 @@
-"""Hives whose exchange process is run by itself, as the supervisor would."""
+"""Hives with an exchange process that runs alone, as the supervisor would run it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Exchange(Program):
 
 
 class LinkedHive:
-    """A hive of one agent, `coder`, whose exchange process is run by itself."""
+    """A hive of one agent, `coder`, with an exchange process that runs alone."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
@@ -50,7 +50,7 @@ class LinkedHive:
             self.process = None
 
     def idle(self) -> None:
-        """Be its agent `coder`, which has nothing to do; the exchange may claim a task for it."""
+        """Be its agent `coder`, which is idle; the exchange may claim a task for it."""
         lock_name(self.hive.layout, "coder")
         self.says("idle")
 
@@ -61,9 +61,9 @@ class LinkedHive:
         ring(self.hive.layout.doorbells, EXCHANGE)
 
     def claimed(self) -> Task:
-        """The next task of `coder`, once it is there."""
-        found: Task = until(lambda: self.hive.tasks.claim("coder"))
-        return found
+        """Wait for the next task of `coder`."""
+        task: Task = until(lambda: self.hive.tasks.claim("coder"))
+        return task
 
     def finish(self, task: Task, result: str) -> None:
         """End a task as its agent does: the journal tells of it."""
@@ -74,12 +74,12 @@ class LinkedHive:
         return self.hive.tasks.add(text, where=where)
 
     def restart(self) -> None:
-        """Start its process anew, which looks at everything then."""
+        """Restart its process, which then looks at everything."""
         self.stop()
         self.start()
 
     def subjects(self, box: str = "human") -> list[str]:
-        return sorted(one.subject for one in self.hive.mail.list(box))
+        return sorted(row.subject for row in self.hive.mail.list(box))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ __all__ = ["BUDGETS", "HAND_OVER", "program", "thoughts"]
 
 DAY = 1_900
 JUMP_S = 1.0  # so long may pass between an agent's request and its program
-MOST = 8_000  # tokens of a conversation
+CAP = 8_000  # tokens of a conversation
 TASKS = 10  # each opening has about 365 tokens: a day allows five of them, and one more passes it
 
 
@@ -39,7 +39,7 @@ def program(subject: Subject, name: str, script: list[list[dict[str, Any]]]) -> 
 
 def prepare(subject: Subject) -> None:
     minds = {
-        name: {"mind": program(subject, name, FINISH), "max_tokens": MOST, "tools": ["finish_task"], "role": "thinker"}
+        name: {"mind": program(subject, name, FINISH), "max_tokens": CAP, "tools": ["finish_task"], "role": "thinker"}
         for name in ("ada", "bob", "cyd")
     }
     dear = {
@@ -63,7 +63,7 @@ def think(subject: Subject, key: str) -> None:
     drop_task(subject, key, f"---\n{whose}\n---\nThink of boats.\n", end="either")
 
 
-def again(subject: Subject) -> None:
+def retry(subject: Subject) -> None:
     for key in missing_tasks(subject, subject.ledger.of("task")):
         think(subject, key)
 
@@ -78,14 +78,14 @@ def tokens_of(text: str) -> int:
     return count_tokens(text)
 
 
-def used(subject: Subject) -> list[int]:
+def daily_tokens(subject: Subject) -> list[int]:
     """The tokens that were given to minds, day by day. A clock that is a day behind at most begins no other day. Where a clock
     jumped between an agent's request and its program, nobody knows which day that was booked to, and which that began."""
     days: list[int] = []
     now = 0
     for thought in thoughts(subject):
-        told = (date.fromisoformat(thought["told"][-1]["at"][:10]) - date(1970, 1, 1)).days
-        if told != thought["day"] and 0 <= thought["moment"] - subject.jumped <= JUMP_S:
+        day = (date.fromisoformat(thought["told"][-1]["at"][:10]) - date(1970, 1, 1)).days
+        if day != thought["day"] and 0 <= thought["moment"] - subject.jumped <= JUMP_S:
             now = 0
             continue
         if not now - 1 <= thought["day"] <= now:
@@ -96,9 +96,9 @@ def used(subject: Subject) -> list[int]:
 
 
 def day_kept(subject: Subject) -> Iterator[str]:
-    if subject.clocks_differ:  # whoever is ahead begins the next day, for all
+    if subject.clocks_differ:  # the earliest clock begins the next day, for all
         return
-    for tokens in used(subject):
+    for tokens in daily_tokens(subject):
         if tokens > DAY:
             yield f"the budget of a day is {DAY} tokens, and {tokens} were used"
 
@@ -107,10 +107,10 @@ def task_kept(subject: Subject) -> Iterator[str]:
     """A task for which the budget is too small is not thought about; it is parked, and `status` says why."""
     if any(thought["agent"] == "dee" for thought in thoughts(subject)):
         yield "the budget of a task is 100 tokens, and dee has thought about one"
-    said = subject.run("status").output()
-    parked = re.search(r"^ +dear: (the task's budget of 100|the hive's daily budget) ", said, re.MULTILINE)
+    status = subject.run("status").output()
+    parked = re.search(r"^ +dear: (the task's budget of 100|the hive's daily budget) ", status, re.MULTILINE)
     if places_of(subject, "dear") != [subject.root / "tasks" / "active" / "dear"] or parked is None:
-        yield f"the task dear lies in {places_of(subject, 'dear')}, and `status` says: {said[-1500:]}"
+        yield f"the task dear is in {places_of(subject, 'dear')}, and `status` says: {status[-1500:]}"
 
 
 def one_place(subject: Subject) -> Iterator[str]:
@@ -142,19 +142,19 @@ def again_hand_over(subject: Subject) -> None:
 
 
 def handed(subject: Subject) -> Iterator[str]:
-    """Who it was handed to did it, under the task's own name, once."""
+    """Check that the receiver did the task, under its own name, once."""
     owners = [event["agent_id"] for event in subject.read("log") if event["kind"] == "task.done"]
     if owners and owners != ["bob"]:
         yield f"the task was handed to bob, and ended by {owners}"
 
 
 BUDGETS = Scenario(
-    "budgets", "A day's budget for all, and more to think than it allows.", prepare, play, again,
+    "budgets", "A day's budget for all, and more to think than it allows.", prepare, play, retry,
     (Checker("day kept", ("P36",), day_kept), Checker("task kept", ("P37",), task_kept),
      Checker("one place", ("P1", "P3"), one_place), *GENERAL),
     ("fs.", "tasks.", "journal.", "messages."),
 )  # fmt: skip
 HAND_OVER = Scenario(
-    "hand-over", "A task that one agent gives to another.", prepare_hand_over, play_hand_over, again_hand_over,
+    "hand-over", "A task that one agent hands to another.", prepare_hand_over, play_hand_over, again_hand_over,
     (Checker("handed", ("P9",), handed), *TASK_CHECKERS, *GENERAL), ("fs.", "tasks.", "journal.", "messages."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What holds for every scenario: the journal, what the doctor says, what is left behind."""
+"""Checks of every scenario: the journal, the doctor's findings, leftovers."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from .subject import Subject
 
 __all__ = ["DOCTOR_CONTENT", "GENERAL", "NOTHING_LEFT", "SECRET"]
 
-SECRET = "harbour-4711-ferry"  # what lies outside of the hive, and must never come into it
+SECRET = "harbour-4711-ferry"  # stays outside of the hive, and must never come into it
 
 
 def journal_whole(subject: Subject) -> Iterator[str]:
-    """Numbers without a gap, and one history for all: what the command says, and what lies in the files."""
-    told = subject.read("log")
-    numbers = [event["seq"] for event in told]
+    """Numbers without a gap, and one history for all: in the command's output and in the files."""
+    events = subject.read("log")
+    numbers = [event["seq"] for event in events]
     if numbers != list(range(1, len(numbers) + 1)):
         yield f"the journal's numbers have a gap or a double: {around_the_gap(numbers)}"
     in_files = list(events_in_files(subject))
     if [event["seq"] for event in in_files] != numbers:
         yield f"the files have {len(in_files)} events, and `hivemind log` shows {len(numbers)}"
-    elif in_files != told:
-        different = next(one["seq"] for one, other in zip(in_files, told, strict=True) if one != other)
+    elif in_files != events:
+        different = next(event["seq"] for event, twin in zip(in_files, events, strict=True) if event != twin)
         yield f"the event {different} is another one in the files than in `hivemind log`"
     for numbers in subject.followed:
         if numbers != list(range(1, len(numbers) + 1)):
             yield f"`log --follow` showed a gap or a double: {around_the_gap(numbers)}"
     for seq, event in subject.seen.items():
-        if seq > len(told) or told[seq - 1] != event:
+        if seq > len(events) or events[seq - 1] != event:
             yield f"the event {seq} was seen, as {event['kind']}, and is not in the journal any more"
 
 
 def events_in_files(subject: Subject) -> Iterator[dict[str, Any]]:
     for path in sorted((subject.root / ".hive" / "journal").glob("*.jsonl")):
         for line in path.read_text("utf-8").splitlines()[1:]:
-            found = json.loads(line)
-            yield from found if isinstance(found, list) else [found]
+            line_events = json.loads(line)
+            yield from line_events if isinstance(line_events, list) else [line_events]
 
 
 def around_the_gap(numbers: list[int]) -> str:
@@ -53,10 +53,10 @@ def one_life_at_a_time(subject: Subject) -> Iterator[str]:
     for event in subject.read("log"):
         name = event.get("agent_id", "")
         if event["kind"] == "agent.started":
-            number, ended = last.get(name, (0, True))
+            number, has_ended = last.get(name, (0, True))
             if event["incarnation"] != number + 1:
                 yield f"{name} was started as number {event['incarnation']} after number {number}"
-            if not ended:
+            if not has_ended:
                 yield f"{name} was started as number {event['incarnation']} before the one before was ended"
             last[name] = (event["incarnation"], False)
         elif event["kind"] == "agent.exited":
@@ -64,7 +64,7 @@ def one_life_at_a_time(subject: Subject) -> Iterator[str]:
 
 
 def nothing_left(subject: Subject) -> Iterator[str]:
-    """No process, no lock held, no socket, no half-written file, once nothing is up and the doctor has mended."""
+    """No process, no lock held, no socket, no half-written file, once all is down and the doctor has mended."""
     for pid in subject.processes():
         yield f"a process is left: {pid} {command_of(pid)}"
     aside = os.path.join(subject.root, ".hive", "aside")  # what the doctor found in the way
@@ -85,25 +85,25 @@ def command_of(pid: int) -> str:
 def doctor_content(subject: Subject) -> Iterator[str]:
     running = subject.run("doctor", "--json")
     try:
-        told = json.loads(running.output())
+        report = json.loads(running.output())
     except ValueError:
-        yield f"the doctor said no JSON, and ended with {running.poll()}: {running.errors()[-600:]}"
+        yield f"the doctor printed no JSON, and ended with {running.poll()}: {running.errors()[-600:]}"
         return
-    if not told["healthy"] or running.poll() != 0:
-        yield f"after --fix the doctor still finds: {json.dumps(told['findings'])[:1500]}"
+    if not report["healthy"] or running.poll() != 0:
+        yield f"after --fix the doctor still finds: {json.dumps(report['findings'])[:1500]}"
 
 
 def no_traceback(subject: Subject) -> Iterator[str]:
-    """What a person can mend is one line; a fault of the program itself is none that we want to see."""
-    for running in subject.started:
+    """Check that no command ends with a traceback: an error that a person can mend is one line."""
+    for running in subject.commands:
         text = running.errors() if running.module == "hivemind" else ""
         if "Traceback (most recent call last)" in text or "a fault of hivemind itself" in text:
             yield f"hivemind {' '.join(running.words)} said: {text[-1500:]}"
 
 
 def stays_inside(subject: Subject) -> Iterator[str]:
-    """What lies outside of the hive came in nowhere, and nothing was written there."""
-    outside = subject.beside / "outside"
+    """Check that no text from outside came into the hive, and that no file was written outside."""
+    outside = subject.scratch / "outside"
     if outside.is_dir():
         lies = {path.name: path.read_text() for path in outside.iterdir()}
         if lies != {"secret.txt": SECRET}:
@@ -114,7 +114,7 @@ def stays_inside(subject: Subject) -> Iterator[str]:
                 if os.path.isfile(path) and not os.path.islink(path):
                     with open(path, "rb") as file:
                         if SECRET.encode() in file.read():
-                            yield f"what lies outside of the hive has come into {os.path.relpath(path, subject.root)}"
+                            yield f"the secret from outside of the hive has come into {os.path.relpath(path, subject.root)}"
 
 
 NOTHING_LEFT = Checker("nothing left", ("P40",), nothing_left)

@@ -23,7 +23,7 @@ _IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class Diary:
-    """Where a client writes, one line a write: a killed client leaves whole lines."""
+    """The file of a client, one line a write: a killed client leaves whole lines."""
 
     def __init__(self) -> None:
         self._out = os.dup(1)
@@ -32,7 +32,7 @@ class Diary:
         os.write(self._out, (json.dumps(fields, ensure_ascii=False) + "\n").encode())
 
     def ask(self, kind: str, key: str, call: Callable[[], Any], **asked: Any) -> Any:
-        """Call, between the two lines; what it raises is an answer with status 1, and comes back as it is."""
+        """Call, between the two lines; an exception is an answer with status 1, and is returned."""
         self.say(kind=kind, key=key, asked=asked, begin=time.monotonic_ns())
         try:
             answer = call()
@@ -48,14 +48,14 @@ class Diary:
 
 
 def script(path: str) -> None:
-    """Commands one after the other, in one process. `{generation}` stands for what the last claim of that step gave."""
+    """Commands one after the other, in one process. `{generation}` is replaced by the result of the step's last claim."""
     from hivemind.cli import main as command_line
 
     diary, generations = Diary(), dict[str, str]()
-    for one in json.loads(Path(path).read_text()):
-        words = [word.replace("{generation}", generations.get(one["key"], "1")) for word in one["words"]]
-        asked = {**one.get("asked", {}), "words": words}
-        diary.say(kind=one["kind"], key=one["key"], asked=asked, begin=time.monotonic_ns())
+    for step in json.loads(Path(path).read_text()):
+        words = [word.replace("{generation}", generations.get(step["key"], "1")) for word in step["words"]]
+        fields = {**step.get("asked", {}), "words": words}
+        diary.say(kind=step["kind"], key=step["key"], asked=fields, begin=time.monotonic_ns())
         with _output_into_a_file() as output:
             try:
                 status = command_line(words)
@@ -65,33 +65,33 @@ def script(path: str) -> None:
         answer = output()
         diary.say(end=time.monotonic_ns(), status=status, answer=answer)
         try:
-            generations[one["key"]] = str(json.loads(answer)["generation"])
+            generations[step["key"]] = str(json.loads(answer)["generation"])
         except (ValueError, KeyError, TypeError):
             continue
 
 
 def holder(path: str) -> None:
     """Leases and notes through `Hive`, by several agents in one process; a note shows one of its agent's generations, also
-    one that has passed."""
+    a past one."""
     from hivemind import Hive
     from hivemind.coordination import CoordinationError
 
     diary, hive = Diary(), Hive.open(os.environ["HIVEMIND_HIVE"])
     generations = dict[tuple[str, str], list[int]]()
     for step, agent, name, which in json.loads(Path(path).read_text()):
-        mine = generations.setdefault((step, agent), [])
-        asked: dict[str, Any] = {"agent": agent, "name": name}
+        numbers = generations.setdefault((step, agent), [])
+        fields: dict[str, Any] = {"agent": agent, "name": name}
         if name == "note":
-            asked["generation"] = mine[which % len(mine)] if mine else 1
-        diary.say(kind="lease", key=step, asked=asked, begin=time.monotonic_ns())
+            fields["generation"] = numbers[which % len(numbers)] if numbers else 1
+        diary.say(kind="lease", key=step, asked=fields, begin=time.monotonic_ns())
         status, answer = 0, dict[str, Any]()
         try:
             if name in ("claim", "force"):
                 lease = hive.leases.claim(step, agent, ttl_seq=10_000, force=name == "force")
                 answer["generation"] = lease.generation
-                mine.append(lease.generation)
+                numbers.append(lease.generation)
             elif name == "note":
-                hive.steps.note(step, "wind", agent_id=agent, generation=asked["generation"])
+                hive.steps.note(step, "wind", agent_id=agent, generation=fields["generation"])
             else:
                 hive.leases.release(step, agent)
         except CoordinationError as error:
@@ -131,20 +131,20 @@ def latecomer(agent: str) -> None:
 @contextmanager
 def _output_into_a_file() -> Iterator[Callable[[], str]]:
     with tempfile.TemporaryFile(dir=_IN_MEMORY) as file:
-        kept = os.dup(1)
+        copy = os.dup(1)
         os.dup2(file.fileno(), 1)
-        said: list[str] = []
+        text: list[str] = []
         try:
-            yield lambda: said[0]
+            yield lambda: text[0]
         finally:
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(copy, 1)
+            os.close(copy)
             file.seek(0)
-            said.append(file.read().decode("utf-8", "replace"))
+            text.append(file.read().decode("utf-8", "replace"))
 
 
 def memory(me: str, seed: str, count: str) -> None:
-    """Entries under keys of its own, and a counter that all clients raise by compare-and-set."""
+    """Entries under the client's own keys, and a counter that all clients raise by compare-and-set."""
     from hivemind import Hive
     from hivemind.longterm import VersionConflict
 
@@ -162,8 +162,8 @@ def memory(me: str, seed: str, count: str) -> None:
             diary.ask("memory", key, put, text=text)
             continue
         while True:
-            found = store.get(space, "counter")
-            version, value = (0, 0) if found is None else (found.version, int(found.content.split()[-1]))
+            entry = store.get(space, "counter")
+            version, value = (0, 0) if entry is None else (entry.version, int(entry.content.split()[-1]))
 
             def raise_it(version: int = version, value: int = value) -> int:
                 return store.put(space, "counter", f"the counter is {value + 1}", expected_version=version).version
@@ -180,41 +180,41 @@ def documents(me: str, seed: str, count: str) -> None:
 
     diary, random = Diary(), Random(f"{me} {seed}")
     store = Hive.open(os.environ["HIVEMIND_HIVE"]).documents
-    mine: list[str] = []
+    nodes: list[str] = []
     for number in range(int(count)):
         text = f"{me} {seed} {number}"
         doing = random.choice(("append", "append", "insert", "update", "counter", "delete"))
-        if doing == "append" or not mine:
-            made = diary.ask(
+        if doing == "append" or not nodes:
+            answer = diary.ask(
                 "node", text, lambda t=text: store.append_child("log", "note", "wind", "b", t).id, text=text
             )  # type: ignore[misc]
         elif doing == "insert":
-            beside = random.choice(mine)
-            made = diary.ask(
-                "node", text, lambda t=text, b=beside: store.insert_before(b, "note", "wind", "b", t).id, text=text
+            sibling = random.choice(nodes)
+            answer = diary.ask(
+                "node", text, lambda t=text, b=sibling: store.insert_before(b, "note", "wind", "b", t).id, text=text
             )  # type: ignore[misc]
-        elif doing == "delete" and len(mine) > 2:
-            gone = mine.pop(random.randrange(len(mine)))
-            diary.ask("gone", gone, lambda g=gone: store.delete(g) and None, id=gone)  # type: ignore[misc]
+        elif doing == "delete" and len(nodes) > 2:
+            victim = nodes.pop(random.randrange(len(nodes)))
+            diary.ask("gone", victim, lambda g=victim: store.delete(g) and None, id=victim)  # type: ignore[misc]
             continue
         elif doing == "update":
-            node = random.choice(mine)
+            node = random.choice(nodes)
             diary.ask("text", node, lambda n=node, t=text: store.update_content(n, t).id, text=text)  # type: ignore[misc]
             continue
         else:
             while True:
-                [found] = [one for one in store.roots() if one.id == "counter"]
-                value = int(found.text) + 1
+                [root] = [node for node in store.roots() if node.id == "counter"]
+                value = int(root.text) + 1
                 raised = diary.ask(
                     "counter", text,
-                    lambda f=found, v=value: store.update_content("counter", str(v), expected_hash=f.hash).hash,
+                    lambda f=root, v=value: store.update_content("counter", str(v), expected_hash=f.hash).hash,
                     value=value,
                 )  # type: ignore[misc]  # fmt: skip
                 if not isinstance(raised, OptimisticLockError):
                     break
             continue
-        if isinstance(made, str):
-            mine.append(made)
+        if isinstance(answer, str):
+            nodes.append(answer)
 
 
 def shown() -> None:
@@ -222,12 +222,12 @@ def shown() -> None:
     from hivemind import Hive
 
     store = Hive.open(os.environ["HIVEMIND_HIVE"]).documents
-    found = [
+    nodes = [
         {"id": node.id, "parent": node.parent_id, "text": node.text, "order": node.order_value}
         for root in ("log", "counter")
         for node in store.serialize(root)
     ]
-    print(json.dumps(found))
+    print(json.dumps(nodes))
 
 
 def roots() -> None:
@@ -241,16 +241,16 @@ def roots() -> None:
 def member(name: str, path: str) -> None:
     """A coding agent that joins through MCP: its calls one after the other, each after the answer to the one before."""
     diary = Diary()
-    read, theirs = os.pipe()
-    others, write = os.pipe()
-    server = _forked(["mcp", "--agent", name, "--profile", "full"], others, theirs, (read, write))
-    os.close(theirs)
-    os.close(others)
+    read, reply_end = os.pipe()
+    request_end, write = os.pipe()
+    server = _forked(["mcp", "--agent", name, "--profile", "full"], request_end, reply_end, (read, write))
+    os.close(reply_end)
+    os.close(request_end)
     requests, answers = open(write, "wb", buffering=0), open(read, "rb")  # noqa: SIM115 - closed below
 
     def request(number: int | None, method: str, **parameters: Any) -> Any:
-        told = {"jsonrpc": "2.0", "method": method, "params": parameters}
-        requests.write(json.dumps(told if number is None else {**told, "id": number}).encode() + b"\n")
+        message = {"jsonrpc": "2.0", "method": method, "params": parameters}
+        requests.write(json.dumps(message if number is None else {**message, "id": number}).encode() + b"\n")
         while number is not None:
             line = answers.readline()
             if not line:
@@ -265,22 +265,22 @@ def member(name: str, path: str) -> None:
             0, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "t", "version": "1"}
         )
         request(None, "notifications/initialized")
-        for number, one in enumerate(json.loads(Path(path).read_text()), 1):
-            if "words" in one:  # a person's command meanwhile
-                asked = {"words": one["words"]}
-                diary.say(kind=one["kind"], key=one["key"], asked=asked, begin=time.monotonic_ns())
+        for number, step in enumerate(json.loads(Path(path).read_text()), 1):
+            if "words" in step:  # a person's command meanwhile
+                fields = {"words": step["words"]}
+                diary.say(kind=step["kind"], key=step["key"], asked=fields, begin=time.monotonic_ns())
                 with tempfile.TemporaryFile(dir=_IN_MEMORY) as output:
-                    _, status = os.waitpid(_forked(one["words"], 0, output.fileno(), (read, write)), 0)
+                    _, status = os.waitpid(_forked(step["words"], 0, output.fileno(), (read, write)), 0)
                     output.seek(0)
                     answer = output.read().decode("utf-8", "replace")
                 diary.say(end=time.monotonic_ns(), status=os.waitstatus_to_exitcode(status), answer=answer)
                 continue
-            diary.say(kind=one["kind"], key=one["key"], asked=one["call"], begin=time.monotonic_ns())
-            answer = request(number, "tools/call", **one["call"])
+            diary.say(kind=step["kind"], key=step["key"], asked=step["call"], begin=time.monotonic_ns())
+            answer = request(number, "tools/call", **step["call"])
             result = answer.get("result", {})
             text = "".join(part.get("text", "") for part in result.get("content", ()))
-            failed = "error" in answer or result.get("isError", False)
-            diary.say(end=time.monotonic_ns(), status=int(failed), answer=text or json.dumps(answer.get("error")))
+            is_error = "error" in answer or result.get("isError", False)
+            diary.say(end=time.monotonic_ns(), status=int(is_error), answer=text or json.dumps(answer.get("error")))
     except (EOFError, BrokenPipeError):
         return
     finally:
@@ -289,7 +289,7 @@ def member(name: str, path: str) -> None:
         answers.close()
 
 
-def _forked(words: list[str], given: int, output: int, ours: Sequence[int]) -> int:
+def _forked(words: list[str], source: int, output: int, unused: Sequence[int]) -> int:
     """Fork `hivemind WORDS` with the descriptors of its input and output, without `ours`; returns its pid."""
     from hivemind.cli import main as command_line
 
@@ -297,10 +297,10 @@ def _forked(words: list[str], given: int, output: int, ours: Sequence[int]) -> i
     if pid == 0:
         status = 70
         try:
-            os.dup2(given, 0)
+            os.dup2(source, 0)
             os.dup2(output, 1)
-            for one in ours:
-                os.close(one)
+            for descriptor in unused:
+                os.close(descriptor)
             status = command_line(words)
             sys.stdout.flush()
         except SystemExit as ended:

@@ -1,7 +1,7 @@
-"""A program as a mind that does what its task says, and mends what comes back from a landing.
+"""A program as a mind that does what its task says, and mends a landing that comes back.
 
-`coder.py`, started anew for each thought. The task has a line `work: COMMAND`, and `mend: COMMAND` for a check that fails. A
-conflict is solved by keeping both sides. Imports nothing that it could do without.
+`coder.py`, started for each thought. The task has a line `work: COMMAND`, and `mend: COMMAND` for a check that fails. A
+conflict is solved by keeping both sides. Imports only what it needs.
 """
 
 import json
@@ -24,11 +24,11 @@ elif "the conflict marks:" in returned:
     command = MARKS + " ".join(name.removeprefix("* ") for name in names.splitlines())
 else:
     command = commands["mend"]
-since = messages[start:]
-good = {message["call_id"] for message in since if message["role"] == "tool" and message.get("ok")}
+later = messages[start:]
+good = {message["call_id"] for message in later if message["role"] == "tool" and message.get("ok")}
 is_done = any(
     call["id"] in good and call["arguments"].get("command") == command
-    for message in since
+    for message in later
     for call in message.get("calls", ())
 )
 call = {"tool": "finish_task", "arguments": {"result": "Done."}}

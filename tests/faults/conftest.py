@@ -9,15 +9,15 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.sandbox import check_sandbox
 from tests import program
-from tests.faults.faults import FAULTS, missing
+from tests.faults.faults import FAULTS, gap_of
 from tests.program import Warm
 
 
 def needs(fault: str) -> None:
     """Skip the test if the machine cannot make a fault; fail where all are wanted and a program was not installed."""
-    if why := missing(FAULTS[fault]):
-        assert why.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", why.reason
-        pytest.skip(why.reason)
+    if gap := gap_of(FAULTS[fault]):
+        assert gap.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", gap.reason
+        pytest.skip(gap.reason)
 
 
 def needs_a_sandbox() -> None:

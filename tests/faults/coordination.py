@@ -1,4 +1,4 @@
-"""Leases and reservations, asked for by several programs at once: whatever they were answered, one lock explains it."""
+"""Leases and reservations, asked for by several programs at once: one lock explains all answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lease_commands(agent: str, random: Random) -> Iterator[dict[str, Any]]:
             ("claim", "claim", "release", "renew", "renew", "list", "force" if agent == "human" else "claim")
         )
         words = ["lease", "list"] if name == "list" else ["lease", "claim" if name == "force" else name, step]
-        shown = False
+        has_generation = False
         if name != "list":
             words += ["--agent", agent]
         if name in ("claim", "force", "renew"):
@@ -51,22 +51,22 @@ def lease_commands(agent: str, random: Random) -> Iterator[dict[str, Any]]:
             words.append("--force")
         elif name in ("renew", "release") and random.random() < 0.5:
             words += ["--generation", "{generation}"]
-            shown = True
+            has_generation = True
         yield {"kind": "lease", "key": step, "words": [*words, "--json"],
-               "asked": {"agent": agent, "name": name, "shown": shown}}  # fmt: skip
+               "asked": {"agent": agent, "name": name, "shown": has_generation}}  # fmt: skip
 
 
 def reserve_commands(agent: str, random: Random) -> Iterator[dict[str, Any]]:
     for _ in range(12):
         name = random.choice(("reserve", "reserve", "release", "list"))
-        pattern, shared = random.choice(PATTERNS), random.random() < 0.3
+        pattern, is_shared = random.choice(PATTERNS), random.random() < 0.3
         words = {
-            "reserve": ["reserve", "paths", pattern, "--agent", agent, *(["--shared"] if shared else [])],
+            "reserve": ["reserve", "paths", pattern, "--agent", agent, *(["--shared"] if is_shared else [])],
             "release": ["reserve", "release", "--agent", agent],
             "list": ["reserve", "list"],
         }[name]
         yield {"kind": "reservation", "key": agent, "words": [*words, "--json"],
-               "asked": {"agent": agent, "name": name, "pattern": pattern, "shared": shared}}  # fmt: skip
+               "asked": {"agent": agent, "name": name, "pattern": pattern, "shared": is_shared}}  # fmt: skip
 
 
 LATE = (("ada", "claim", 0), ("human", "force", 0), ("human", "release", 0), ("ada", "claim", 0), ("ada", "note", 0),
@@ -75,7 +75,7 @@ LATE = (("ada", "claim", 0), ("human", "force", 0), ("human", "release", 0), ("a
 
 
 def held_by_programs(subject: Subject, doings: Sequence[tuple[str, str, str, int]]) -> Running:
-    path = subject.beside / f"holder-{len(subject.started)}.json"
+    path = subject.scratch / f"holder-{len(subject.commands)}.json"
     path.write_text(json.dumps(doings))
     return subject.client("holder", str(path))
 
@@ -100,14 +100,14 @@ def play_reservations(subject: Subject) -> None:
 def run_scripts(subject: Subject, commands: Any, *more: Running) -> None:
     clients = [*more]
     for agent in ("ada", "bob", "human"):
-        path = subject.beside / f"script-{agent}.json"
+        path = subject.scratch / f"script-{agent}.json"
         path.write_text(json.dumps(list(commands(agent, Random(subject.random.random())))))
         clients.append(subject.client("script", str(path)))
     subject.collect(clients)
 
 
 def again_leases(subject: Subject) -> None:
-    """Each step can be had again: nothing that died holds it for ever; and who held it before changes nothing."""
+    """Claim each step again: a dead holder does not keep it, and a former holder cannot change it."""
     for step in STEPS:
         subject.ask("lease", step, "lease", "claim", step, "--agent", "human", "--force", "--ttl", "10000", "--json",
                     agent="human", name="force", shown=False)  # fmt: skip
@@ -124,7 +124,7 @@ def again_reservations(subject: Subject) -> None:
                 name="reserve", pattern="knowledge/*", shared=False)  # fmt: skip
 
 
-# what is held against it
+# checks
 
 
 def as_json(answer: str) -> Any:
@@ -135,8 +135,8 @@ def as_json(answer: str) -> Any:
 
 
 def lease_call(request: Request, step: str) -> Call | None:
-    """A request as the model has it; None for one that was refused for a reason of the machine's, without effect or in doubt."""
-    name, told = request.asked["name"], as_json(request.answer)
+    """Return a request for the model; None if the machine refused it, without effect or in doubt."""
+    name, answer = request.asked["name"], as_json(request.answer)
     words = request.asked.get("words", [])
     argument = (
         int(words[words.index("--generation") + 1]) if "--generation" in words else request.asked.get("generation")
@@ -146,18 +146,18 @@ def lease_call(request: Request, step: str) -> Call | None:
         if name == "list":
             if request.status != 0:
                 return None
-            mine = [one for one in told if one.get("step_id", one.get("step")) == step]
-            result = (holder_of(mine[0]), mine[0]["generation"]) if mine else (None, 0)
+            rows = [row for row in answer if row.get("step_id", row.get("step")) == step]
+            result = (holder_of(rows[0]), rows[0]["generation"]) if rows else (None, 0)
         elif request.status == 0:
-            result = ("mine", told["generation"]) if name in ("claim", "force") else "done"
+            result = ("mine", answer["generation"]) if name in ("claim", "force") else "done"
         else:
             result = {"STEP_LEASE_HELD": "held", "STEP_LEASE_NOT_HELD": "refused", "STALE_GENERATION": "refused"}.get(
-                told.get("code", "")
+                answer.get("code", "")
             )
             if name in ("note", "renew", "release") and result == "held":
                 result = "refused"
-    known = result is not None
-    return Call(request.begin, request.end if known else None, request.asked["agent"],
+    is_clear = result is not None
+    return Call(request.begin, request.end if is_clear else None, request.asked["agent"],
                 "get" if name == "list" else name, result, argument)  # fmt: skip
 
 
@@ -166,28 +166,28 @@ def holder_of(row: dict[str, Any]) -> str:
 
 
 def leases_linearizable(subject: Subject) -> Iterator[str]:
-    requests = [one for one in subject.ledger.requests if one.kind == "lease"]
+    requests = [request for request in subject.ledger.requests if request.kind == "lease"]
     for step in STEPS:
-        mine = [one for one in requests if one.asked["name"] == "list" or one.key == step]
-        calls = [call for one in mine if (call := lease_call(one, step)) is not None]
+        step_requests = [request for request in requests if request.asked["name"] == "list" or request.key == step]
+        calls = [call for request in step_requests if (call := lease_call(request, step)) is not None]
         before = as_json(subject.ledger.acknowledged("before")[step].answer)["generation"]
         if not linearizable(calls, (None, before), lease):
-            yield f"no one lease explains what was answered of {step}: {shown(calls)}"
+            yield f"no one lease explains what was answered of {step}: {describe(calls)}"
 
 
 def reservation_call(request: Request) -> Call | None:
-    name, told = request.asked["name"], as_json(request.answer)
+    name, answer = request.asked["name"], as_json(request.answer)
     result: Any = None
     if request.end is not None and request.status is not None:
         if request.status == 0:
             result = {
                 "list": lambda: tuple(
-                    sorted((one["agent_id"], pattern, one["shared"]) for one in told for pattern in one["patterns"])
+                    sorted((row["agent_id"], pattern, row["shared"]) for row in answer for pattern in row["patterns"])
                 ),
-                "reserve": lambda: ("got", told["reservation"]),
+                "reserve": lambda: ("got", answer["reservation"]),
                 "release": lambda: "done",
             }[name]()
-        elif told.get("code") == "RESERVATION_HELD":
+        elif answer.get("code") == "RESERVATION_HELD":
             result = "held"
         elif name == "list":
             return None
@@ -198,14 +198,14 @@ def reservation_call(request: Request) -> Call | None:
 def reservations_linearizable(subject: Subject) -> Iterator[str]:
     calls = [
         call
-        for one in subject.ledger.requests
-        if one.kind == "reservation" and (call := reservation_call(one)) is not None
+        for request in subject.ledger.requests
+        if request.kind == "reservation" and (call := reservation_call(request)) is not None
     ]
     if not linearizable(calls, frozenset(), reservations):
-        yield f"no one table of reservations explains what was answered: {shown(calls)}"
+        yield f"no one table of reservations explains what was answered: {describe(calls)}"
 
 
-def shown(calls: list[Call]) -> str:
+def describe(calls: list[Call]) -> str:
     first = min((call.begin for call in calls), default=0)
     return "; ".join(
         f"{(call.begin - first) // 1000}-{'' if call.end is None else (call.end - first) // 1000} us {call.agent} "

@@ -1,4 +1,4 @@
-"""What is done to a hive while a scenario is played: plain values, each with what it needs of the machine."""
+"""The faults of a hive while a scenario is played: plain values, each with its requirements of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fs.small_disk import small_disk
 
 from .subject import REPOSITORY, Command, Subject, folder, parent
 
-__all__ = ["FAULTS", "Fault", "Missing", "clock_library", "crash_points", "missing"]
+__all__ = ["FAULTS", "Fault", "Gap", "clock_library", "crash_points", "gap_of"]
 
 CHANGING = (
     "write", "pwrite64", "writev", "ftruncate", "rename,renameat,renameat2", "link,linkat", "unlink,unlinkat",
@@ -38,7 +38,7 @@ def _plain(root: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _nothing(_: Subject) -> Iterator[None]:
+def _no_act(_: Subject) -> Iterator[None]:
     yield
 
 
@@ -50,7 +50,7 @@ class Fault:
     name: str
     about: str
     after: str
-    act: Callable[[Subject], AbstractContextManager[None]] = _nothing
+    act: Callable[[Subject], AbstractContextManager[None]] = _no_act
     place: Callable[[Path], AbstractContextManager[None]] = _plain
     programs: tuple[str, ...] = ()
     kernel: Callable[[], str | None] = lambda: None  # why the kernel itself forbids it, in words
@@ -60,20 +60,20 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Why a fault can't be tried here; `kernel`: nobody's fault, nothing that can be installed."""
+class Gap:
+    """Why a fault can't be tried here; `kernel`: no program could be installed to change it."""
 
     reason: str
     kernel: bool
 
 
-def missing(fault: Fault) -> Missing | None:
-    """What the machine lacks for a fault, if anything."""
+def gap_of(fault: Fault) -> Gap | None:
+    """Return the reason why the machine cannot make a fault, if there is one."""
     for program in fault.programs:
         if shutil.which(program) is None:
-            return Missing(f"{program} is not installed", kernel=False)
-    refused = fault.kernel()
-    return None if refused is None else Missing(refused, kernel=True)
+            return Gap(f"{program} is not installed", kernel=False)
+    reason = fault.kernel()
+    return None if reason is None else Gap(reason, kernel=True)
 
 
 # killing
@@ -91,18 +91,18 @@ def _ticking(subject: Subject, tick: Callable[[], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def _kill_any(subject: Subject) -> Iterator[None]:
     """One process of hivemind's after the other, whichever it is, at random moments."""
-    left = subject.random.randrange(1, 6)
+    deaths = subject.random.randrange(1, 6)
     due = time.monotonic() + subject.random.uniform(0.0, 0.6)
 
     def tick() -> None:
-        nonlocal left, due
+        nonlocal deaths, due
         if (
-            left
+            deaths
             and time.monotonic() > due
-            and (found := [p for p in subject.processes() if not _is_a_steps_command(p)])
+            and (victims := [p for p in subject.processes() if not _is_a_steps_command(p)])
         ):
-            _kill(subject, subject.random.choice(found), signal.SIGKILL)
-            left -= 1
+            _kill(subject, subject.random.choice(victims), signal.SIGKILL)
+            deaths -= 1
             due = time.monotonic() + subject.random.expovariate(4)
 
     with _ticking(subject, tick):
@@ -110,10 +110,10 @@ def _kill_any(subject: Subject) -> Iterator[None]:
 
 
 def _is_a_steps_command(pid: int) -> bool:
-    """Whether it is the program of a task's step, or becomes it: one that is killed has failed, and so may its task."""
+    """Check that it is or becomes the program of a task's step: killed, it fails, and so may its task."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it has just ended
+    except OSError:  # it just ended
         return False
     return b"HIVEMIND_TASK=" in environment or b"PATH=" not in environment  # a guard and what it forks have none
 
@@ -137,16 +137,16 @@ def _kill_all(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kill_guards(subject: Subject) -> Iterator[None]:
-    """The guards of steps' commands, or the host of them, at random moments; an agent that waits for one is told that its
+    """The guards of steps' commands, or the host of them, at random moments; an agent that waits for one reads that its
     command was interrupted."""
-    left = subject.random.randrange(1, 5)  # five deaths over a task fail it, as its README says
+    deaths = subject.random.randrange(1, 5)  # five deaths over a task fail it, as its README says
     due = time.monotonic() + subject.random.uniform(0.0, 0.3)
 
     def tick() -> None:
-        nonlocal left, due
-        if left and time.monotonic() > due and (found := _guards(subject.processes())):
-            _kill(subject, subject.random.choice(found), signal.SIGKILL)
-            left -= 1
+        nonlocal deaths, due
+        if deaths and time.monotonic() > due and (guards := _guards(subject.processes())):
+            _kill(subject, subject.random.choice(guards), signal.SIGKILL)
+            deaths -= 1
             due = time.monotonic() + subject.random.expovariate(8)
 
     with _ticking(subject, tick):
@@ -155,14 +155,14 @@ def _kill_guards(subject: Subject) -> Iterator[None]:
 
 def _guards(processes: Sequence[int]) -> list[int]:
     """The hosts of guards that these processes have started, and their guards."""
-    found, above = list[int](), set(processes)
+    guards, above = list[int](), set(processes)
     pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
     for pid in pids:  # a child's number is nearly always higher than its parent's
         with contextlib.suppress(OSError):
             if b"/guard.py\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and parent(pid) in above:
-                found.append(pid)
+                guards.append(pid)
                 above.add(pid)
-    return found
+    return guards
 
 
 def _kill(subject: Subject, pid: int, number: int) -> None:
@@ -176,15 +176,15 @@ def _kill(subject: Subject, pid: int, number: int) -> None:
 @cache
 def crash_points() -> tuple[str, ...]:
     """All that the program has, from its source; a name made of a database's room, or of a log's kind, is given for each."""
-    found: set[str] = set()
+    points: set[str] = set()
     for path in sorted((REPOSITORY / "hivemind").rglob("*.py")):
         for prefix, name in re.findall(r'crash_point\((f?)"([^"]+)"\)', path.read_text("utf-8")):
             if prefix:
                 parts = LOGS if "{self.kind}" in name else ("documents", "longterm")
-                found.update(re.sub(r"\{[^}]*\}", part, name) for part in parts)
+                points.update(re.sub(r"\{[^}]*\}", part, name) for part in parts)
             elif name != "mail.deliver.written":  # an example in words
-                found.add(name)
-    return tuple(sorted(found))
+                points.add(name)
+    return tuple(sorted(points))
 
 
 @contextlib.contextmanager
@@ -192,8 +192,8 @@ def _crash(subject: Subject) -> Iterator[None]:
     """The first process that comes past one of some crash points for the n-th time is killed there."""
     points = [point for point in crash_points() if point.startswith(subject.points)]
     some = subject.random.sample(points, min(len(points), 8))  # not every scenario comes past each
-    point = ",".join(f"{one}:{subject.random.choice((1, 1, 1, 2, 3, 5))}" for one in some)
-    once = subject.beside / "died"
+    point = ",".join(f"{name}:{subject.random.choice((1, 1, 1, 2, 3, 5))}" for name in some)
+    once = subject.scratch / "died"
     with _with_environment(subject, HIVEMIND_CRASH_AT=point, HIVEMIND_CRASH_ONCE=str(once)):
         subject.notes.append(f"crash points {point}")
         yield
@@ -216,11 +216,11 @@ def _changing(subject: Subject, change: Callable[[Command], Command]) -> Iterato
         subject.change = before
 
 
-def _strace(subject: Subject, calls: str, what: str) -> tuple[str, ...]:
-    trace = subject.beside / "traces"
+def _strace(subject: Subject, calls: str, injection: str) -> tuple[str, ...]:
+    trace = subject.scratch / "traces"
     trace.mkdir(exist_ok=True)
-    return ("strace", "-f", "-qq", "--seccomp-bpf", "-o", str(trace / f"{len(subject.started):04d}"), "-e",
-            f"trace={calls}", "-e", f"inject={calls}:{what}")  # fmt: skip
+    return ("strace", "-f", "-qq", "--seccomp-bpf", "-o", str(trace / f"{len(subject.commands):04d}"), "-e",
+            f"trace={calls}", "-e", f"inject={calls}:{injection}")  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -230,17 +230,17 @@ def _kill_at_call(subject: Subject) -> Iterator[None]:
 
     def change(command: Command) -> Command:
         calls = subject.random.choice(CHANGING)
-        few = command.words[:2] != ("agent", "run")
-        at = subject.random.randrange(1, 5 if few else 40)
+        is_short = command.words[:2] != ("agent", "run")
+        at = subject.random.randrange(1, 5 if is_short else 40)
         return replace(command, before=_strace(subject, calls, f"signal=KILL:when={at}"), cold=True)
 
     with _changing(subject, change):
         yield
 
 
-def _sweeping(what: str) -> Callable[[Subject], AbstractContextManager[None]]:
-    """A command meets this at its first call that changes the disk, is asked again and meets it at the second, and so on,
-    until it has no more of them: each time under the same key."""
+def _sweeping(injection: str) -> Callable[[Subject], AbstractContextManager[None]]:
+    """Inject this at the first call of a command that changes the disk, ask again and inject it at the second, and so on,
+    until all calls had their turn: each time under the same key."""
 
     @contextlib.contextmanager
     def act(subject: Subject) -> Iterator[None]:
@@ -250,7 +250,7 @@ def _sweeping(what: str) -> Callable[[Subject], AbstractContextManager[None]]:
         def sweep(*words: str, **more: Any) -> Any:
             for calls in subject.random.sample(CHANGING, len(CHANGING)):
                 for at in range(1, 60):
-                    before = _strace(subject, calls, f"{what}:when={at}")
+                    before = _strace(subject, calls, f"{injection}:when={at}")
                     with _changing(subject, lambda command, b=before: replace(command, before=b, cold=True)):  # type: ignore[misc]
                         running = run(*words, **more)
                     if "INJECTED" not in _traced(before) and running.poll() != -signal.SIGKILL:
@@ -286,24 +286,24 @@ def _may_mount() -> str | None:
 
 def _has_capability(number: int) -> bool:
     with open("/proc/self/status") as file:
-        found = re.search(r"^CapEff:\s*([0-9a-f]+)", file.read(), re.MULTILINE)
-    return found is not None and bool(int(found[1], 16) >> number & 1)
+        match = re.search(r"^CapEff:\s*([0-9a-f]+)", file.read(), re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) >> number & 1)
 
 
 @contextlib.contextmanager
 def _full(subject: Subject) -> Iterator[None]:
     """All but a random rest of the disk is taken, after a random number of commands; at the end it is given back."""
     filler = subject.root / ".filler"
-    rest = subject.random.choice((0, 4096, 16384, 65536, 262144))
-    fill = _after_some_commands(subject, lambda: _fill(filler, rest))
+    room = subject.random.choice((0, 4096, 16384, 65536, 262144))
+    fill = _after_some_commands(subject, lambda: _fill(filler, room))
     with fill:
         yield
     filler.unlink(missing_ok=True)
 
 
-def _fill(filler: Path, rest: int) -> None:
-    told = os.statvfs(filler.parent)
-    size = told.f_bavail * told.f_frsize - rest
+def _fill(filler: Path, room: int) -> None:
+    space = os.statvfs(filler.parent)
+    size = space.f_bavail * space.f_frsize - room
     with open(filler, "wb") as file:
         while size > 0:
             try:
@@ -316,12 +316,12 @@ def _fill(filler: Path, rest: int) -> None:
 @contextlib.contextmanager
 def _no_inodes(subject: Subject) -> Iterator[None]:
     """All but a few inodes are taken; at the end they are given back."""
-    folder, rest = subject.root / ".filler", subject.random.randrange(0, 12)
+    folder, spare = subject.root / ".filler", subject.random.randrange(0, 12)
 
     def fill() -> None:
         try:
             folder.mkdir(exist_ok=True)
-            for number in range(max(0, os.statvfs(folder).f_favail - rest)):
+            for number in range(max(0, os.statvfs(folder).f_favail - spare)):
                 (folder / str(number)).touch()
         except OSError:  # somebody took some of them meanwhile
             return
@@ -333,7 +333,7 @@ def _no_inodes(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _read_only(subject: Subject) -> Iterator[None]:
-    """From a random command on the disk can only be read (whoever had it open for writing has died); at the end it can
+    """From a random command on the disk can only be read (processes that had it open for writing have died); at the end it can
     be written again."""
 
     def turn() -> None:
@@ -349,13 +349,13 @@ def _read_only(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _after_some_commands(subject: Subject, do: Callable[[], None]) -> Iterator[None]:
-    left = subject.random.randrange(0, 4)
+    delay = subject.random.randrange(0, 4)
 
     def change(command: Command) -> Command:
-        nonlocal left
-        if left == 0:
+        nonlocal delay
+        if delay == 0:
             do()
-        left -= 1
+        delay -= 1
         return command
 
     with _changing(subject, change):
@@ -392,31 +392,31 @@ def _slow(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _pause_any(subject: Subject) -> Iterator[None]:
-    """A process is stopped for longer than it may be silent, its work goes to others, then it goes on."""
-    left, due, stopped = subject.random.randrange(1, 4), time.monotonic() + subject.random.uniform(0.05, 1.0), 0
+    """A process is stopped for longer than it may be silent, its work goes to others, then it continues."""
+    pauses, due, paused_pid = subject.random.randrange(1, 4), time.monotonic() + subject.random.uniform(0.05, 1.0), 0
 
     def tick() -> None:
-        nonlocal left, due, stopped
+        nonlocal pauses, due, paused_pid
         if time.monotonic() < due:
             return
-        if stopped:
-            _kill(subject, stopped, signal.SIGCONT)
-            stopped, due = 0, time.monotonic() + subject.random.uniform(0.05, 0.5)
-        elif left and (found := subject.processes()):
-            stopped, left = subject.random.choice(found), left - 1
-            _kill(subject, stopped, signal.SIGSTOP)
+        if paused_pid:
+            _kill(subject, paused_pid, signal.SIGCONT)
+            paused_pid, due = 0, time.monotonic() + subject.random.uniform(0.05, 0.5)
+        elif pauses and (pids := subject.processes()):
+            paused_pid, pauses = subject.random.choice(pids), pauses - 1
+            _kill(subject, paused_pid, signal.SIGSTOP)
             due = time.monotonic() + subject.random.uniform(0.3, 4.0)
 
     with _ticking(subject, tick):
         yield
-    if stopped:
-        _kill(subject, stopped, signal.SIGCONT)
+    if paused_pid:
+        _kill(subject, paused_pid, signal.SIGCONT)
 
 
 @contextlib.contextmanager
 def _pause_at_call(subject: Subject) -> Iterator[None]:
-    """A process is stopped in the middle of a write, a rename or a flush, and goes on seconds later."""
-    since: dict[int, float] = {}
+    """A process is stopped in the middle of a write, a rename or a flush, and continues seconds later."""
+    starts: dict[int, float] = {}
 
     def change(command: Command) -> Command:
         at = subject.random.randrange(1, 6 if command.words[0] != "up" else 30)
@@ -424,17 +424,17 @@ def _pause_at_call(subject: Subject) -> Iterator[None]:
         return replace(command, before=_strace(subject, calls, f"signal=STOP:when={at}"), cold=True)
 
     def tick() -> None:
-        for pid in _stopped(subject.processes()):
-            if time.monotonic() - since.setdefault(pid, time.monotonic()) > 3:
+        for pid in _stopped_pids(subject.processes()):
+            if time.monotonic() - starts.setdefault(pid, time.monotonic()) > 3:
                 _kill(subject, pid, signal.SIGCONT)
 
     with _changing(subject, change), _ticking(subject, tick):
         yield
-    for pid in _stopped(subject.processes()):
+    for pid in _stopped_pids(subject.processes()):
         _kill(subject, pid, signal.SIGCONT)
 
 
-def _stopped(pids: list[int]) -> Iterator[int]:
+def _stopped_pids(pids: list[int]) -> Iterator[int]:
     for pid in pids:
         try:
             with open(f"/proc/{pid}/stat") as file:
@@ -456,13 +456,13 @@ def clock_library() -> str | None:
     clock_nanosleep takes an absolute time for a faked one)."""
     if shutil.which("cc") is None:
         return None
-    opened = contextlib.ExitStack()
-    made, source = opened.enter_context(folder("clock")) / "clock.so", Path(__file__).with_name("clock.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", made, source, "-ldl"], check=True)
+    cleanup = contextlib.ExitStack()
+    library, source = cleanup.enter_context(folder("clock")) / "clock.so", Path(__file__).with_name("clock.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", library, source, "-ldl"], check=True)
     multiprocessing.util.Finalize(
-        None, opened.close, exitpriority=1
+        None, cleanup.close, exitpriority=1
     )  # unlike atexit, at the end of a pool's process too
-    return str(made)
+    return str(library)
 
 
 def _clock(
@@ -472,7 +472,7 @@ def _clock(
 
     @contextlib.contextmanager
     def act(subject: Subject) -> Iterator[None]:
-        setting = subject.beside / "clock"
+        setting = subject.scratch / "clock"
         _set_clock(setting, first or 0)
         due, jump = time.monotonic() + subject.random.uniform(0.2, 1.5), later
         library = str(clock_library())
@@ -511,7 +511,7 @@ def _set_clock(setting: Path, seconds: int) -> None:
 @contextlib.contextmanager
 def _late(subject: Subject) -> Iterator[None]:
     """Two machines have the folder mounted and see it up to three seconds late; each runs its own agents."""
-    roots = tuple(subject.beside / f"machine-{number}" for number in (1, 2))
+    roots = tuple(subject.scratch / f"machine-{number}" for number in (1, 2))
     for root in roots:
         root.mkdir()
         subprocess.run(
@@ -550,7 +550,7 @@ _BROKEN_DISK = ("Input/output error", "input/output error", "Read-only file syst
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("none", "nothing is done to it", "none"),
+        Fault("none", "no fault", "none"),
         Fault("kill", "kill -9 of any process at random moments", "kill", _kill_any),
         Fault("kill-all", "kill -9 of all processes at once", "kill", _kill_all),
         Fault("kill-guards", "kill -9 of what guards the commands of steps", "kill", _kill_guards),
@@ -576,9 +576,9 @@ FAULTS = {
               programs=("strace",), kernel=_may_trace),
         Fault("slow-disk", "every flush, rename and write to a database waits", "none", _slow, programs=("strace",),
               kernel=_may_trace),
-        Fault("pause", "a process is stopped for longer than it may be silent, then goes on", "pause", _pause_any,
+        Fault("pause", "a process is stopped for longer than it may be silent, then continues", "pause", _pause_any,
               settings={"hang_after": 1.5}),
-        Fault("pause-at-call", "a process is stopped in the middle of a change to the disk, then goes on", "pause",
+        Fault("pause-at-call", "a process is stopped in the middle of a change to the disk, then continues", "pause",
               _pause_at_call, programs=("strace",), kernel=_may_trace, settings={"hang_after": 1.5}),
         Fault("clock-ahead", "all clocks are a day ahead of the disk's", "clock", _clock(_DAY, None, everyone=True),
               programs=("cc",)),

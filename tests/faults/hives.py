@@ -30,10 +30,10 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 def make_hive(subject: Subject, agents: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any) -> None:
-    """`hivemind init`, then agents and settings as they are named; its marks' folder beside it."""
+    """`hivemind init`, then agents and settings as they are named; its marks' folder next to it."""
     subject.marks.mkdir(parents=True, exist_ok=True)
-    made = subject.run("init", str(subject.root))
-    assert made.poll() == 0, made.errors()
+    init = subject.run("init", str(subject.root))
+    assert init.poll() == 0, init.errors()
     for path in (subject.root / "agents").glob("*.yaml"):
         path.unlink()
     for box in (subject.root / "mailboxes").iterdir():

@@ -22,7 +22,7 @@ DEEP = "$(printf 'd/%.0s' $(seq 900))"
 
 
 def attacks(subject: Subject) -> dict[str, str]:
-    person = subject.beside / "person"
+    person = subject.scratch / "person"
     run = f"touch {person}/ran; cat"
     return {
         "filter": f"git config filter.x.clean '{run}'; git config core.fsmonitor '{run}'; echo '* filter=x' > .gitattributes",
@@ -37,25 +37,25 @@ def attacks(subject: Subject) -> dict[str, str]:
 
 
 def digests(person: Path) -> dict[str, str]:
-    """What is the person's, but for the tasks' branches, their history, and objects that were added."""
-    found: dict[str, str] = {}
+    """Return digests of the person's files, without the tasks' branches, their history, and added objects."""
+    digests: dict[str, str] = {}
     for folder, folders, names in os.walk(person):
         folders[:] = [name for name in folders if name not in ("hive", "hivemind")]
         for name in names:
             path = Path(folder, name)
-            found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            digests[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests
 
 
 def prepare(subject: Subject) -> None:
-    app = subject.beside / "person" / "app"
+    app = subject.scratch / "person" / "app"
     subprocess.run(["git", "init", "-q", "-b", "main", app], check=True)
     (app / "boat").write_text("a boat\n")
     (app.parent / "diary").write_text("Dear diary\n")
-    who = ("-c", "user.name=Person", "-c", "user.email=person@example.org")
-    for words in (("add", "-A"), (*who, "commit", "-q", "-m", "Begin")):
+    person = ("-c", "user.name=Person", "-c", "user.email=person@example.org")
+    for words in (("add", "-A"), (*person, "commit", "-q", "-m", "Begin")):
         subprocess.run(["git", "-C", app, *words], check=True)
-    (subject.beside / "person.json").write_text(json.dumps(digests(app.parent)))
+    (subject.scratch / "person.json").write_text(json.dumps(digests(app.parent)))
     make_hive(subject, {"eve": {"sandbox": "bwrap"}}, roots=[{"path": str(app), "worktree": True, "land": "off"}])
 
 
@@ -69,35 +69,35 @@ def give(subject: Subject, name: str) -> None:
     add_task(subject, name, with_steps({"run": BEGIN + attacks(subject)[name]}), end="done")
 
 
-def again(subject: Subject) -> None:
+def retry(subject: Subject) -> None:
     for name in missing_tasks(subject, attacks(subject)):
         give(subject, name)
 
 
 def untouched(subject: Subject) -> Iterator[str]:
-    """Nothing of the person's is another, and nothing new is there but objects and the tasks' branches."""
-    person = subject.beside / "person"
-    before, after = json.loads((subject.beside / "person.json").read_text()), digests(person)
+    """Check that no file of the person changed, and that only objects and the tasks' branches are new."""
+    person = subject.scratch / "person"
+    before, after = json.loads((subject.scratch / "person.json").read_text()), digests(person)
     yield from (f"{path} was changed or is gone" for path in before if after.get(path) != before[path])
     objects = f"{person}/app/.git/objects/"
     yield from (f"{path} was made" for path in after if path not in before and not path.startswith(objects))
-    checked = subprocess.run(
+    fsck = subprocess.run(
         ["git", "-C", person / "app", "fsck", "--strict"], capture_output=True, text=True, check=False
     )
-    yield from checked.stderr.splitlines()
+    yield from fsck.stderr.splitlines()
 
 
 def work_arrived(subject: Subject) -> Iterator[str]:
-    """What a task that is done has committed stands on its branch."""
+    """Check that the commits of a done task are on its branch."""
     for name in attacks(subject):
         if (subject.root / "tasks" / "done" / name).is_dir():
-            words = ["git", "-C", subject.beside / "person/app", "show", f"hive/{name}:boat"]
+            words = ["git", "-C", subject.scratch / "person/app", "show", f"hive/{name}:boat"]
             if subprocess.run(words, capture_output=True, text=True, check=False).stdout != "red\n":
                 yield f"hive/{name} has not what the task {name} has changed"
 
 
 HOSTILE = Scenario(
-    "hostile", __doc__ or "", prepare, play, again,
+    "hostile", __doc__ or "", prepare, play, retry,
     (Checker("untouched", ("P66",), untouched), Checker("work arrived", ("P67",), work_arrived), *TASK_CHECKERS, *GENERAL),
     ("worktree.", "tasks.", "command."),
 )  # fmt: skip

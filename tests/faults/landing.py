@@ -24,7 +24,7 @@ COUNT = 7
 
 
 def app_of(subject: Subject) -> Path:
-    """The person's repository. It is not beside the hive: no fault kills the person's own git."""
+    """The person's repository. It is outside of the hive's folder: no fault kills the person's own git."""
     return subject.root.parent / "person" / "app"
 
 
@@ -38,7 +38,7 @@ def add_part(name: str) -> str:
 
 
 def workload() -> dict[str, str]:
-    """Two tasks that conflict, one with a red check, one that changes the file that the person has changed, three clean ones."""
+    """Two tasks that conflict, one with a red check, one with a change to the person's changed file, three clean ones."""
     tasks = {}
     for name in ("pair-1", "pair-2"):
         tasks[name] = task_text(name, [add_part(name), f"grep -q {name} boat || sed -i '1s/.*/{name}/' boat"])
@@ -58,7 +58,7 @@ def coders(names: Sequence[str] = ("ada", "bob", "cyd")) -> dict[str, dict[str, 
 
 
 def fingerprint(app: Path) -> dict[str, str]:
-    """What must stay as it is: the person's settings, hooks, stash, changed and untracked file."""
+    """Return digests of the person's settings, hooks, stash, changed and untracked file, which must not change."""
     paths = [app / "notes", app / "scratch", app / ".git/config", *sorted((app / ".git/hooks").glob("*"))]
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
     return {**digests, "stash": git(app, "stash", "list", "--format=%H")}
@@ -75,7 +75,7 @@ def prepare(subject: Subject) -> None:
     git(app, "commit", "-q", "-m", "Begin")
     person = Person(app, subject.random, "echo red > red", "rm -f red")
     person.prepare()
-    (subject.beside / "person.json").write_text(json.dumps(fingerprint(app)))
+    (subject.scratch / "person.json").write_text(json.dumps(fingerprint(app)))
     root = {"path": str(app), "worktree": True, "branch": "main", "land": "auto", "check": CHECK}
     make_hive(subject, coders(), roots=[root])  # type: ignore[arg-type]
 
@@ -94,30 +94,30 @@ def play(subject: Subject) -> None:
         subject.work()
     finally:
         person.stop()
-        said = subject.beside / "person.said"
-        said.write_text("".join(f"{line}\n" for line in person.said))
+        breach_file = subject.scratch / "person.said"
+        breach_file.write_text("".join(f"{line}\n" for line in person.said))
 
 
-def again(subject: Subject) -> None:
-    """Give what is missing, answer what waits for the person, who has rewritten main; then take the changed file back."""
+def retry(subject: Subject) -> None:
+    """Give missing tasks, answer tasks that wait for the person, who has rewritten main; then take the changed file back."""
     for key in missing_tasks(subject, workload()):
         give(subject, key)
     subject.work()
-    for waiting in subject.read("land")["queue"]:
-        if waiting["why"].startswith("main has lost"):
-            subject.run("land", waiting["id"])
+    for task in subject.read("land")["queue"]:
+        if task["why"].startswith("main has lost"):
+            subject.run("land", task["id"])
             subject.work()
     app = app_of(subject)
-    before = json.loads((subject.beside / "person.json").read_text())
+    before = json.loads((subject.scratch / "person.json").read_text())
     now = fingerprint(app)
     wrong = [path for path in before.keys() | now.keys() if before.get(path) != now.get(path)]
-    with open(subject.beside / "person.said", "a") as file:
+    with open(subject.scratch / "person.said", "a") as file:
         file.writelines(f"{path} of the person was changed\n" for path in wrong)
     git(app, "checkout", "-q", "--", "notes", check=False)
 
 
 def person_content(subject: Subject) -> Iterator[str]:
-    yield from (subject.beside / "person.said").read_text().splitlines()
+    yield from (subject.scratch / "person.said").read_text().splitlines()
 
 
 def once_in_target(subject: Subject) -> Iterator[str]:
@@ -125,12 +125,12 @@ def once_in_target(subject: Subject) -> Iterator[str]:
     queued = [event for event in subject.read("log") if event["kind"] == "landing.queued"]
     violations = [*breaches(app_of(subject), done, [str(event["commit"]) for event in queued])]
     if violations:
-        shutil.copytree(app_of(subject).parent, subject.beside / "person", symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(app_of(subject).parent, subject.scratch / "person", symlinks=True, dirs_exist_ok=True)
     yield from violations
 
 
 def breaches(app: Path, done: Sequence[str], tips: Sequence[str]) -> Iterator[str]:
-    """Check the target's history: each task has landed once, and is there; no commit of an agent is lost; nothing is left."""
+    """Check the target's history: each task has landed once; no commit of an agent is lost; no lock or worktree is left."""
     for key in done:
         part = f"pieces/{key}"
         commits = git(app, "log", "--first-parent", "-m", "--format=%H", "main", "--", part).split()
@@ -157,12 +157,12 @@ def breaches(app: Path, done: Sequence[str], tips: Sequence[str]) -> Iterator[st
         yield f"the person's checkout is not clean: {wrong[:10]}"
     if git(app, "symbolic-ref", "--short", "HEAD", check=False) != "main":
         yield "the person's checkout is on another branch"
-    checked = subprocess.run(["git", "-C", app, "fsck", "--strict"], capture_output=True, text=True, check=False)
-    yield from (line for line in checked.stderr.splitlines() if not line.startswith(("notice:", "Checking")))
+    fsck = subprocess.run(["git", "-C", app, "fsck", "--strict"], capture_output=True, text=True, check=False)
+    yield from (line for line in fsck.stderr.splitlines() if not line.startswith(("notice:", "Checking")))
 
 
 def put_away(subject: Subject) -> Iterator[str]:
-    """Once all have landed, no branch and no ref of theirs is left, but to commits that the target does not contain."""
+    """Once all have landed, none of their branches and refs is left, but to commits that the target does not contain."""
     app = app_of(subject)
     if all((subject.root / "tasks/done" / key).is_dir() for key in workload()):
         yield from (
@@ -173,7 +173,7 @@ def put_away(subject: Subject) -> Iterator[str]:
 
 
 LANDING = Scenario(
-    "landing", __doc__ or "", prepare, play, again,
+    "landing", __doc__ or "", prepare, play, retry,
     (Checker("once in the target", ("P78", "P79", "P80"), once_in_target), Checker("put away", ("P78",), put_away),
      Checker("person", ("P81", "P82"), person_content), *TASK_CHECKERS, *GENERAL),
     ("landing.", "worktree.", "tasks.", "command."),

@@ -1,4 +1,4 @@
-"""What was asked of a hive through its public doors, and what it answered: what checkers hold the hive to."""
+"""The requests to a hive through its public doors, and its answers: checkers hold the hive to them."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ class Ledger:
 
     def of(self, kind: str) -> dict[str, list[Request]]:
         """The requests of a kind by their key: who asks again under the same key asks for the same."""
-        found: dict[str, list[Request]] = {}
+        requests: dict[str, list[Request]] = {}
         for request in self.requests:
             if request.kind == kind:
-                found.setdefault(request.key, []).append(request)
-        return found
+                requests.setdefault(request.key, []).append(request)
+        return requests
 
     def acknowledged(self, kind: str) -> dict[str, Request]:
         """Of each key that the hive has acknowledged, the first request that it did."""
-        found: dict[str, Request] = {}
+        requests: dict[str, Request] = {}
         for request in self.requests:
             if request.kind == kind and request.acknowledged:
-                found.setdefault(request.key, request)
-        return found
+                requests.setdefault(request.key, request)
+        return requests
 
     def in_doubt(self, kind: str) -> dict[str, Request]:
         """Of each key that was asked for and never acknowledged, the last request."""
-        told = self.acknowledged(kind)
-        return {key: requests[-1] for key, requests in self.of(kind).items() if key not in told}
+        answers = self.acknowledged(kind)
+        return {key: requests[-1] for key, requests in self.of(kind).items() if key not in answers}
 
     def until(self, moment: int) -> Ledger:
         """The ledger of somebody who was cut off at `moment` (ns): what was answered later is in doubt."""
-        return Ledger(list(self._seen(moment)))
+        return Ledger(list(self._cut_at(moment)))
 
-    def _seen(self, moment: int) -> Iterator[Request]:
-        for one in self.requests:
-            if one.begin <= moment:
-                late = one.end is None or one.end > moment
-                yield replace(one, end=None, status=None, answer="") if late else one
+    def _cut_at(self, moment: int) -> Iterator[Request]:
+        for request in self.requests:
+            if request.begin <= moment:
+                late = request.end is None or request.end > moment
+                yield replace(request, end=None, status=None, answer="") if late else request
 
     def save(self, path: Path) -> None:
-        path.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in self.requests))
+        path.write_text("".join(json.dumps(asdict(request), ensure_ascii=False) + "\n" for request in self.requests))
 
     @classmethod
     def load(cls, path: Path) -> Ledger:

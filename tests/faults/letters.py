@@ -38,7 +38,7 @@ def workload(subject: Subject) -> dict[str, dict[str, Any]]:
 
 
 def attachments(subject: Subject) -> Path:
-    return subject.beside / "attachments"
+    return subject.scratch / "attachments"
 
 
 def prepare(subject: Subject) -> None:
@@ -55,13 +55,13 @@ def send(subject: Subject, key: str, letter: dict[str, Any]) -> None:
         words += ["--to", name]
     for name in letter.get("attach", ()):
         words += ["--attach", str(attachments(subject) / name)]
-    subject.ask("letter", key, *words, "--json", "-", given=letter["body"], **letter)
+    subject.ask("letter", key, *words, "--json", "-", stdin=letter["body"], **letter)
 
 
 def by_hand(subject: Subject) -> None:
     """Files that a person puts into a mailbox: with headers and without."""
-    written = f"From: human@hive\nTo: bob@hive\nMessage-ID: <hand-1@elsewhere>\nSubject: By hand\n\n{QUESTION}\n"
-    subject.drop("note", "hand-1", "mailboxes/bob/new/hand-1", written.encode(), box="bob", text=QUESTION)
+    letter = f"From: human@hive\nTo: bob@hive\nMessage-ID: <hand-1@elsewhere>\nSubject: By hand\n\n{QUESTION}\n"
+    subject.drop("note", "hand-1", "mailboxes/bob/new/hand-1", letter.encode(), box="bob", text=QUESTION)
     subject.drop("note", "hand-2", "mailboxes/ada/new/hand-2", b"Just a note.\n", box="ada", text="Just a note.")
 
 
@@ -84,14 +84,14 @@ def play(subject: Subject) -> None:
     subject.finish_work(swarm)
 
 
-def again(subject: Subject) -> None:
+def retry(subject: Subject) -> None:
     """Everything is sent a second time under its id, what was acknowledged too: nobody gets it twice."""
     for key, letter in workload(subject).items():
         send(subject, key, letter)
     notes = subject.ledger.acknowledged("note")
     if len(notes) < 2:
-        there = {path.name.partition(":")[0] for path in files_of(subject, "ada", "bob")}
-        if not {"hand-1", "hand-2"} & there:
+        names = {path.name.partition(":")[0] for path in files_of(subject, "ada", "bob")}
+        if not {"hand-1", "hand-2"} & names:
             by_hand(subject)
     if not subject.ledger.acknowledged("task"):
         posting(subject)
@@ -105,7 +105,7 @@ def prepare_post(subject: Subject) -> None:
 
 def to_nobody(subject: Subject) -> None:
     words = ("mail", "send", "--from", "human", "--to", "ada", "--to", "nobody", "--subject", "Letter lost", "-")
-    subject.ask("refused", "nobody", *words, given="Who are you?\n")
+    subject.ask("refused", "nobody", *words, stdin="Who are you?\n")
 
 
 def play_post(subject: Subject) -> None:
@@ -124,7 +124,7 @@ def again_post(subject: Subject) -> None:
             send(subject, key, letter)
 
 
-# what is held against it
+# checks
 
 
 def files_of(subject: Subject, *boxes: str, folders: tuple[str, ...] = ("", ".Archive")) -> Iterator[Path]:
@@ -137,11 +137,11 @@ def files_of(subject: Subject, *boxes: str, folders: tuple[str, ...] = ("", ".Ar
 
 def letters_in(subject: Subject, box: str, folder: str = "") -> list[EmailMessage]:
     """The messages of a mailbox, as any mail program reads them."""
-    return [_parsed(path.read_bytes()) for path in files_of(subject, box, folders=(folder,))]
+    return [_parse(path.read_bytes()) for path in files_of(subject, box, folders=(folder,))]
 
 
 @lru_cache(maxsize=200)
-def _parsed(content: bytes) -> EmailMessage:
+def _parse(content: bytes) -> EmailMessage:
     message = email.message_from_bytes(content, policy=email.policy.default)
     assert isinstance(message, EmailMessage)
     return message
@@ -154,42 +154,42 @@ def ids_in(subject: Subject, box: str, folder: str = "") -> Counter[str]:
 def sent_is_there(subject: Subject) -> Iterator[str]:
     acknowledged = subject.ledger.acknowledged("letter")
     for key, requests in subject.ledger.of("letter").items():
-        asked, name = requests[-1].asked, f"{key}@hive"
-        for box in asked["to"]:
+        fields, name = requests[-1].asked, f"{key}@hive"
+        for box in fields["to"]:
             count = ids_in(subject, box)[name]
             if count != 1 and key in acknowledged:
-                yield f"the letter {key} was said to be sent, and is in the box of {box} {count} times"
+                yield f"the letter {key} was reported as sent, and is in the box of {box} {count} times"
             elif count > 1:
                 yield f"the letter {key} is in the box of {box} {count} times"
-        sender = asked.get("from", "human")
+        sender = fields.get("from", "human")
         count = ids_in(subject, sender, ".Sent")[name]
         if (key in acknowledged and count != 1) or count > 1:
             yield f"the letter {key} is in .Sent of {sender} {count} times"
         for request in requests:
-            yield from told_falsely(subject, name, request.answer, box_of=asked["to"])
+            yield from told_falsely(subject, name, request.answer, box_of=fields["to"])
 
 
 def told_falsely(subject: Subject, name: str, answer: str, box_of: list[str]) -> Iterator[str]:
-    """An answer names who has the letter, also one that ended with an error."""
+    """Check that the boxes which an answer names have the letter, also after an error."""
     try:
-        told = json.loads(answer)
+        report = json.loads(answer)
     except ValueError:
         return
-    for box in told.get("delivered", ()) if isinstance(told, dict) else ():
+    for box in report.get("delivered", ()) if isinstance(report, dict) else ():
         if box in box_of and ids_in(subject, box)[name] != 1:
-            yield f"{name} was told to be delivered to {box}, and is there {ids_in(subject, box)[name]} times"
+            yield f"{name} was reported as delivered to {box}, and is in the box {ids_in(subject, box)[name]} times"
 
 
 def letters_whole(subject: Subject) -> Iterator[str]:
     for key, requests in subject.ledger.of("letter").items():
-        asked = requests[-1].asked
-        digests = sorted(digest((attachments(subject) / name).read_bytes()) for name in asked.get("attach", ()))
-        for box, folder in [*((box, "") for box in asked["to"]), (asked.get("from", "human"), ".Sent")]:
+        fields = requests[-1].asked
+        digests = sorted(digest((attachments(subject) / name).read_bytes()) for name in fields.get("attach", ()))
+        for box, folder in [*((box, "") for box in fields["to"]), (fields.get("from", "human"), ".Sent")]:
             for message in letters_in(subject, box, folder):
                 if str(message["Message-ID"]).strip() != f"<{key}@hive>":
                     continue
                 text = message.get_body(("plain",))
-                if text is None or text.get_content().strip() != asked["body"].strip():
+                if text is None or text.get_content().strip() != fields["body"].strip():
                     yield f"the body of {key} in {box}/{folder} is not what was sent"
                 if sorted(digest(part.get_payload(decode=True)) for part in message.iter_attachments()) != digests:
                     yield f"the attachments of {key} in {box}/{folder} are not what was sent"
@@ -201,9 +201,9 @@ def digest(content: Any) -> str:
 
 def notes_there(subject: Subject) -> Iterator[str]:
     for key, request in subject.ledger.acknowledged("note").items():
-        found = [path for path in files_of(subject, request.asked["box"]) if path.name.startswith(key)]
-        if len(found) != 1 or request.asked["text"] not in found[0].read_text("utf-8"):
-            yield f"the note {key} that was put into the box of {request.asked['box']} is there {len(found)} times"
+        files = [path for path in files_of(subject, request.asked["box"]) if path.name.startswith(key)]
+        if len(files) != 1 or request.asked["text"] not in files[0].read_text("utf-8"):
+            yield f"the note {key} that was put into the box of {request.asked['box']} is there {len(files)} times"
 
 
 def taken_in_once(subject: Subject) -> Iterator[str]:
@@ -214,7 +214,7 @@ def taken_in_once(subject: Subject) -> Iterator[str]:
                 yield f"{box} has not taken in {path.name}, although the swarm was idle"
     answers = Counter(str(message["In-Reply-To"]).strip("<> ") for message in letters_in(subject, "human"))
     questions = [
-        f"{key}@hive" for key, one in subject.ledger.acknowledged("letter").items() if one.asked.get("question")
+        f"{key}@hive" for key, request in subject.ledger.acknowledged("letter").items() if request.asked.get("question")
     ]
     if "hand-1" in subject.ledger.acknowledged("note"):
         questions.append("hand-1@elsewhere")
@@ -228,15 +228,15 @@ def taken_in_once(subject: Subject) -> Iterator[str]:
 
 def none_dead(subject: Subject) -> Iterator[str]:
     for path in files_of(subject, "human", *subject.agent_names(), folders=(".Dead",)):
-        why = path.parent.parent / f"{path.name.partition(':')[0]}.why"
-        yield f"a good letter was given up: {path.name}: {why.read_text() if why.exists() else 'without a reason'}"
+        reason = path.parent.parent / f"{path.name.partition(':')[0]}.why"
+        yield f"a good letter was given up: {path.name}: {reason.read_text() if reason.exists() else 'without a reason'}"
 
 
 def refused_as_a_whole(subject: Subject) -> Iterator[str]:
     """A letter to somebody whom there is not is refused, also for those whom there is; asked without a fault, in words."""
     requests = subject.ledger.of("refused")["nobody"]
-    if any(one.acknowledged for one in requests) or requests[-1].status != 2:
-        yield f"mail to nobody was answered with {[one.status for one in requests]}, and should be with 2"
+    if any(request.acknowledged for request in requests) or requests[-1].status != 2:
+        yield f"mail to nobody was answered with {[request.status for request in requests]}, and should be with 2"
     if (subject.root / "mailboxes" / "nobody").exists():
         yield "mail to nobody has made a mailbox"
     if any(message["Subject"] == "Letter lost" for message in letters_in(subject, "ada")):
@@ -247,9 +247,9 @@ def posted_once(subject: Subject) -> Iterator[str]:
     if not (subject.root / "tasks" / "done" / "posts").is_dir():  # it may have failed, and says why
         return
     for box in ("bob", "human"):
-        found = [message for message in letters_in(subject, box) if message["Subject"] == "Letter step"]
-        if len(found) != 1:
-            yield f"the letter of the task's step is in the box of {box} {len(found)} times"
+        copies = [message for message in letters_in(subject, box) if message["Subject"] == "Letter step"]
+        if len(copies) != 1:
+            yield f"the letter of the task's step is in the box of {box} {len(copies)} times"
 
 
 LETTER_CHECKERS = (
@@ -262,7 +262,7 @@ LETTER_CHECKERS = (
 )
 
 LETTERS = Scenario(
-    "letters", __doc__ or "", prepare, play, again, (*LETTER_CHECKERS, *TASK_CHECKERS, *GENERAL),
+    "letters", __doc__ or "", prepare, play, retry, (*LETTER_CHECKERS, *TASK_CHECKERS, *GENERAL),
     ("mail.", "fs.", "journal.", "tasks.", "graph."),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Is there one order of all calls, in keeping with when each began and ended, that one register or lock explains?
+"""Search one order of all calls, in keeping with when each began and ended, that one register or lock explains.
 
 Wing and Gong's search (*Testing and verifying concurrent objects*, 1993), with the dead ends remembered as Lowe does. A
 call that was never answered may have taken effect at any moment after it began, or not at all.
@@ -38,20 +38,20 @@ answered as it did. The specification: sequential, and obvious."""
 
 def linearizable(calls: Sequence[Call], initial: State, model: Model[State]) -> bool:
     """True if some order explains every answer. Depth first, an explicit stack."""
-    ordered = sorted(calls, key=lambda call: call.begin)
-    ends = [_NEVER if call.end is None else call.end for call in ordered]
-    answered = frozenset(at for at, call in enumerate(ordered) if call.end is not None)
+    queue = sorted(calls, key=lambda call: call.begin)
+    ends = [_NEVER if call.end is None else call.end for call in queue]
+    replies = frozenset(at for at, call in enumerate(queue) if call.end is not None)
     dead: set[tuple[frozenset[int], State]] = set()
     todo: list[tuple[frozenset[int], State]] = [(frozenset(), initial)]
     while todo:
         done, state = todo.pop()
-        if done >= answered:
+        if done >= replies:
             return True
         if (done, state) in dead:
             continue
         dead.add((done, state))
-        first_end = min(ends[at] for at in range(len(ordered)) if at not in done)
-        for at, call in enumerate(ordered):
+        first_end = min(ends[at] for at in range(len(queue)) if at not in done)
+        for at, call in enumerate(queue):
             if call.begin > first_end:  # what ended before it began has not been placed yet
                 break
             if at not in done:
@@ -99,37 +99,37 @@ def reservations(state: Reserved, call: Call) -> Iterator[Reserved]:
     """reserve (argument: pattern, shared) is answered with `("got", number)` or `"held"`; release (all of one's own) with
     `"done"`; list with all that are held, sorted, each as who, pattern, shared."""
     if call.name == "list":
-        if call.result in (None, tuple(sorted(one[1:] for one in state))):
+        if call.result in (None, tuple(sorted(row[1:] for row in state))):
             yield state
     elif call.name == "release":
-        yield frozenset(one for one in state if one[1] != call.agent)
+        yield frozenset(row for row in state if row[1] != call.agent)
     else:
-        pattern, shared = call.argument
-        held = any(
-            who != call.agent and meet(other, pattern) and not (also and shared) for _, who, other, also in state
+        pattern, is_shared = call.argument
+        is_held = any(
+            holder != call.agent and meet(path, pattern) and not (also and is_shared) for _, holder, path, also in state
         )
-        if held:
+        if is_held:
             if call.result in (None, "held"):
                 yield state
         elif call.result is None:
-            yield state | {(-call.begin, call.agent, pattern, shared)}  # a number that nobody was told
+            yield state | {(-call.begin, call.agent, pattern, is_shared)}  # a number that no answer has
         elif isinstance(call.result, tuple):
-            yield state | {(call.result[1], call.agent, pattern, shared)}
+            yield state | {(call.result[1], call.agent, pattern, is_shared)}
 
 
-def meet(one: str, other: str) -> bool:
-    """Whether a path could match both, for patterns of letters, `/` and `*` (within a folder's name)."""
-    ones, others = one.split("/"), other.split("/")
-    return len(ones) == len(others) and all(_part_meets(*pair) for pair in zip(ones, others, strict=True))
+def meet(first: str, second: str) -> bool:
+    """Check that a path could match both, for patterns of letters, `/` and `*` (within a folder's name)."""
+    parts, rival = first.split("/"), second.split("/")
+    return len(parts) == len(rival) and all(_part_meets(*pair) for pair in zip(parts, rival, strict=True))
 
 
-def _part_meets(one: str, other: str) -> bool:
-    if "*" not in one and "*" not in other:
-        return one == other
-    head = min(one.find("*") % (len(one) + 1), other.find("*") % (len(other) + 1))
-    tails = [len(part) - 1 - part.rfind("*") if "*" in part else len(part) for part in (one, other)]
+def _part_meets(first: str, second: str) -> bool:
+    if "*" not in first and "*" not in second:
+        return first == second
+    head = min(first.find("*") % (len(first) + 1), second.find("*") % (len(second) + 1))
+    tails = [len(part) - 1 - part.rfind("*") if "*" in part else len(part) for part in (first, second)]
     tail = min(tails)
-    return one[:head] == other[:head] and (tail == 0 or one[len(one) - tail :] == other[len(other) - tail :])
+    return first[:head] == second[:head] and (tail == 0 or first[len(first) - tail :] == second[len(second) - tail :])
 
 
 # a counter that is raised by compare-and-set

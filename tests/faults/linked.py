@@ -1,10 +1,10 @@
-"""Three linked hives, each in a network of its own, while they are killed and stopped, a network is cut, and the server dies.
+"""Three linked hives, each in its own network, while they are killed and stopped, a network is cut, and the server dies.
 
     python -m tests.faults.linked [--rounds 10] [--tasks 100] [--letters 1000] [--seed 1] [--report]
 
 Each round drops tasks that any hive may work on and sends letters across; meanwhile one hive's swarm is killed, another one's is
 stopped (SIGSTOP) for longer than a lease lasts, the third one's network is cut for as long, and the server is killed and
-started. Afterwards every task has one result, every letter is there once, no event is missing, and whatever a hive did late was
+started. Afterwards every task has one result, every letter arrived once, no event is missing, and late work was
 refused. Networks are Linux namespaces on a bridge, which takes root; without it the network is not cut, which the report says.
 """
 
@@ -42,7 +42,7 @@ _until = partial(waiting.until, limit_s=600, pause_s=0.2)
 
 
 class Machine:
-    """One hive and its swarm, in a network namespace of its own if there can be one."""
+    """One hive and its swarm, in its own network namespace if the machine allows it."""
 
     def __init__(self, root: Path, name: str, network: Network) -> None:
         self.root, self.name, self._within = root, name, network.within(name)
@@ -71,14 +71,14 @@ class Machine:
                 os.kill(pid, number)
 
     def pids(self) -> list[int]:
-        """The processes whose command names the hive: those that were forked carry their parent's words."""
-        found = []
+        """Return the processes with the hive in their command: forked ones carry their parent's words."""
+        pids = []
         for name in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError):
                 words = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
                 if str(self.root).encode() in words and b"hivemind" in words:
-                    found.append(int(name))
-        return found
+                    pids.append(int(name))
+        return pids
 
 
 class Network:
@@ -138,92 +138,92 @@ def play(folder: Path, *, rounds: int, tasks: int, letters: int, seed: int) -> t
         url = server.new_database()
         machines = [Machine(folder / name, name, network) for name in NAMES]
         try:
-            for one in machines:
-                one.run("link", url)
-                one.up()
+            for machine in machines:
+                machine.run("link", url)
+                machine.up()
             _until(
-                lambda: all(len(one.hive.linked_hives.agents) == 2 for one in machines),
+                lambda: all(len(machine.hive.linked_hives.agents) == 2 for machine in machines),
                 lambda: "they do not know one another",
             )
-            given: dict[str, str] = {}
-            sent: dict[str, str] = {}
+            givers: dict[str, str] = {}
+            targets: dict[str, str] = {}
             for number in range(1, rounds + 1):
                 began = time.monotonic()
                 plan = random.Random(seed * 1000 + number)
-                _round(plan, number, machines, network, server, (tasks, letters), (given, sent))
-                violations = [*_violations(machines, server, url, given, sent)]
+                _round(plan, number, machines, network, server, (tasks, letters), (givers, targets))
+                violations = [*_violations(machines, server, url, givers, targets)]
                 runs.append({
                     "scenario": "linked", "fault": "linked hives", "seed": seed, "promises": list(PROMISES),
                     "broken": list(PROMISES) if violations else [], "violations": violations,
                 })  # fmt: skip
                 print(f"round {number}: {time.monotonic() - began:.0f} s, {len(violations)} violations", flush=True)
-            late = sum(len(_refused(one)) for one in machines)
+            late = sum(len(_late_tasks(machine)) for machine in machines)
             notes.append(
-                f"{len(given)} tasks, {len(sent)} letters; {late} tasks were taken from hives that were too late"
+                f"{len(givers)} tasks, {len(targets)} letters; {late} tasks were taken from hives that were too late"
             )
         finally:
-            for one in machines:
-                one.signal(signal.SIGCONT)
-                one.signal(signal.SIGKILL)
+            for machine in machines:
+                machine.signal(signal.SIGCONT)
+                machine.signal(signal.SIGKILL)
     return runs, notes
 
 
 def _round(
     plan: random.Random, number: int, machines: list[Machine], network: Network, server: Server,
-    amount: tuple[int, int], known: tuple[dict[str, str], dict[str, str]],
+    amount: tuple[int, int], ledgers: tuple[dict[str, str], dict[str, str]],
 ) -> None:  # fmt: skip
-    given, sent = known
+    givers, targets = ledgers
 
     def drop(numbers: range) -> None:
         for at in numbers:
             giver, key = plan.choice(machines), f"r{number}-{at}"
             steps = [{"wait": f"{plan.randrange(1, 6)}s"}, {"write": {"path": "out.txt", "text": key}}]
             giver.hive.tasks.add(f"Write {key}.", id=key, where="any", steps=steps)
-            given[key] = giver.name
+            givers[key] = giver.name
 
     drop(range(amount[0] // 2))
     for at in range(amount[1]):
         giver, to = plan.sample(machines, 2)
         giver.hive.mail.send("ada", f"human@{to.name}", f"letter {number}-{at}", "")
-        sent[f"letter {number}-{at}"] = to.name
+        targets[f"letter {number}-{at}"] = to.name
     server.kill()
     time.sleep(plan.random() * 2)
     server.start()
     time.sleep(31)  # for so long no lease ends after its start
     drop(range(amount[0] // 2, amount[0]))
     time.sleep(1 + plan.random() * 3)  # some of them are in hand
-    killed, stopped, cut = plan.sample(machines, 3)
+    killed, paused, cut = plan.sample(machines, 3)
     killed.signal(signal.SIGKILL)
-    stopped.signal(signal.SIGSTOP)
+    paused.signal(signal.SIGSTOP)
     network.cut(cut.name, off=True)
     time.sleep(_AWAY_S)
     network.cut(cut.name, off=False)
-    stopped.signal(signal.SIGCONT)
+    paused.signal(signal.SIGCONT)
     killed.up()
-    by_name = {one.name: one for one in machines}
+    by_name = {machine.name: machine for machine in machines}
     _until(
-        lambda: all(by_name[name].hive.tasks.listing.outcome(key) is not None for key, name in given.items()),
+        lambda: all(by_name[name].hive.tasks.listing.outcome(key) is not None for key, name in givers.items()),
         lambda: (
-            f"without an end: {[key for key, name in given.items() if by_name[name].hive.tasks.listing.outcome(key) is None]}"
+            f"without an end: {[key for key, name in givers.items() if by_name[name].hive.tasks.listing.outcome(key) is None]}"
         ),
     )
     _until(
-        lambda: all(len(one.hive.mail.list("human")) >= list(sent.values()).count(one.name) for one in machines),
+        lambda: all(len(host.hive.mail.list("human")) >= list(targets.values()).count(host.name) for host in machines),
         lambda: "letters are missing",
     )
     _until(
-        lambda: not [path for one in machines for path in (one.root / ".hive/link/tasks").glob("*.json")],
+        lambda: not [path for machine in machines for path in (machine.root / ".hive/link/tasks").glob("*.json")],
         lambda: "tasks are in hand",
     )
 
 
 def _violations(
-    machines: list[Machine], server: Server, url: str, given: dict[str, str], sent: dict[str, str]
+    machines: list[Machine], server: Server, url: str, givers: dict[str, str], receivers: dict[str, str]
 ) -> Iterator[str]:
     database = url.rpartition("/")[2]
-    taken = Counter(task for one in machines for task in _done_for_others(one))
-    for key, name in given.items():
-        root = next(one.root for one in machines if one.name == name)
+    done_counts = Counter(task for peer in machines for task in _done_for_others(peer))
+    for key, name in givers.items():
+        root = next(peer.root for peer in machines if peer.name == name)
         places = [
             path
             for state in ("inbox", "active", "done", "failed")
@@ -233,34 +233,34 @@ def _violations(
         if [path.parent.name for path in places] != ["done"] or not (places[0] / "result.md").is_file():
             yield f"the task {key} of {name} lies in {[str(path.relative_to(root)) for path in places]}"
             continue
-        written = places[0] / "files/out.txt"
-        if not written.is_file() or written.read_text().strip() != key:
+        output = places[0] / "files/out.txt"
+        if not output.is_file() or output.read_text().strip() != key:
             yield f"the task {key} of {name} came home without what it wrote"
-        if taken[f"{name}-{key}"] > 1:
-            yield f"the task {key} of {name} counts as done in {taken[f'{name}-{key}']} other hives"
-    for one in machines:
-        counts = Counter(letter.subject for letter in one.hive.mail.list("human"))
-        wanted = {subject for subject, to in sent.items() if to == one.name}
+        if done_counts[f"{name}-{key}"] > 1:
+            yield f"the task {key} of {name} counts as done in {done_counts[f'{name}-{key}']} other hives"
+    for peer in machines:
+        counts = Counter(letter.subject for letter in peer.hive.mail.list("human"))
+        subjects = {subject for subject, to in receivers.items() if to == peer.name}
         yield from (
-            f"{subject} is with {one.name} {counts[subject]} times" for subject in wanted if counts[subject] != 1
+            f"{subject} is with {peer.name} {counts[subject]} times" for subject in subjects if counts[subject] != 1
         )
-        yield from (f"{one.name} has got {subject}" for subject in counts if subject not in wanted)
-        last = one.hive.journal.seq
-        shipped = f"select count(*), max(seq), min(seq) from hivemind_exchange.events where hive = '{one.name}' and seq <= {last}"
-        _until(lambda: server.execute(shipped, database)[0][1] == last, lambda: f"events of {one.name} are missing")  # noqa: B023
-        if server.execute(shipped, database)[0] != (last, last, 1):
-            yield f"the events of {one.name} have a gap: {server.execute(shipped, database)[0]}, and {last} were written"
+        yield from (f"{peer.name} has got {subject}" for subject in counts if subject not in subjects)
+        end = peer.hive.journal.seq
+        shipped = f"select count(*), max(seq), min(seq) from hivemind_exchange.events where hive = '{peer.name}' and seq <= {end}"
+        _until(lambda: server.execute(shipped, database)[0][1] == end, lambda: f"events of {peer.name} are missing")  # noqa: B023
+        if server.execute(shipped, database)[0] != (end, end, 1):
+            yield f"the events of {peer.name} have a gap: {server.execute(shipped, database)[0]}, and {end} were written"
 
 
-def _done_for_others(one: Machine) -> Iterator[str]:
+def _done_for_others(peer: Machine) -> Iterator[str]:
     """Of the tasks that a hive has done for others what they are called where they are from, by giver."""
-    for folder in (one.root / "tasks/done").iterdir():
+    for folder in (peer.root / "tasks/done").iterdir():
         if folder.name.startswith(NAMES):
             yield folder.name.rpartition("-")[0]
 
 
-def _refused(one: Machine) -> list[str]:
-    return [path.name for path in (one.root / "tasks/failed").iterdir() if path.name.startswith(NAMES)]
+def _late_tasks(peer: Machine) -> list[str]:
+    return [path.name for path in (peer.root / "tasks/failed").iterdir() if path.name.startswith(NAMES)]
 
 
 def main() -> int:
@@ -274,7 +274,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.long:
         arguments.rounds, arguments.tasks, arguments.letters = 10, 100, 1000
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that all is taken away
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # to clean up
     folder = Path(tempfile.mkdtemp(prefix="hivemind-linked-"))
     runs, notes = play(
         folder, rounds=arguments.rounds, tasks=arguments.tasks, letters=arguments.letters, seed=arguments.seed

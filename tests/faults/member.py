@@ -19,14 +19,14 @@ __all__ = ["MEMBER"]
 
 def prepare(subject: Subject) -> None:
     make_hive(subject, {"claude": {"mind": "mcp"}, "ada": {}, "dora": {"mind": "mcp"}})
-    outside = subject.beside / "outside"
+    outside = subject.scratch / "outside"
     outside.mkdir()
     (outside / "secret.txt").write_text(SECRET)
     os.symlink(outside / "secret.txt", subject.root / "knowledge" / "innocent.md")
     os.symlink(outside, subject.root / "knowledge" / "folder")
     add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
     add_task(subject, "raft", "Build a raft.\n", end="cancelled")
-    subject.ask("pier", "late", "task", "add", "-", "--id", "late", given="---\nassignee: dora\n---\nBuild a pier.\n")
+    subject.ask("pier", "late", "task", "add", "-", "--id", "late", stdin="---\nassignee: dora\n---\nBuild a pier.\n")
 
 
 def raft() -> list[dict[str, Any]]:
@@ -39,12 +39,12 @@ def raft() -> list[dict[str, Any]]:
     ]
 
 
-def call(what: str, key: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"kind": what, "key": key, "call": {"name": tool, "arguments": arguments}}
+def call(kind: str, key: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"kind": kind, "key": key, "call": {"name": tool, "arguments": arguments}}
 
 
 def calls(subject: Subject) -> list[dict[str, Any]]:
-    outside = str(subject.beside / "outside" / "written.txt")
+    outside = str(subject.scratch / "outside" / "written.txt")
 
     return [
         call("step", "claim", "claim_task", task="boat"),
@@ -57,7 +57,7 @@ def calls(subject: Subject) -> list[dict[str, Any]]:
         *(call("refused", f"out-{number}", tool, **arguments) for number, (tool, arguments) in enumerate((
             ("read_file", {"path": "knowledge/innocent.md"}),
             ("read_file", {"path": "knowledge/folder/secret.txt"}),
-            ("read_file", {"path": str(subject.beside / "outside" / "secret.txt")}),
+            ("read_file", {"path": str(subject.scratch / "outside" / "secret.txt")}),
             ("read_file", {"path": "../beside/outside/secret.txt"}),
             ("write_file", {"path": outside, "text": "x"}),
             ("write_file", {"path": "knowledge/folder/written.txt", "text": "x"}),
@@ -78,13 +78,13 @@ def play(subject: Subject) -> None:
 
 
 def session(subject: Subject, all_calls: list[dict[str, Any]]) -> None:
-    path = subject.beside / f"calls-{len(subject.started)}.json"
+    path = subject.scratch / f"calls-{len(subject.commands)}.json"
     path.write_text(json.dumps(all_calls))
     subject.collect([subject.client("member", "claude", str(path))])
 
 
-def again(subject: Subject) -> None:
-    """It joins again and does what it does; what was done is refused, and nothing is there twice."""
+def retry(subject: Subject) -> None:
+    """Join again and repeat all calls; completed ones are refused, and no effect appears twice."""
     if "boat" not in subject.ledger.acknowledged("task"):
         add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
     subject.run("task", "cancel", "late")
@@ -94,18 +94,18 @@ def again(subject: Subject) -> None:
 
 
 def member_work(subject: Subject) -> Iterator[str]:
-    told = subject.ledger.acknowledged("card")
+    cards = subject.ledger.acknowledged("card")
     folder = subject.root / "tasks" / "done" / "boat"
     if not folder.is_dir():
         return
     graph = (folder / "graph.json").read_text("utf-8")
-    for key in sorted(told):
+    for key in sorted(cards):
         if f'"{key}"' not in graph:
-            yield f"{key} was said to be in the graph, and is not"
+            yield f"{key} was reported as added to the graph, and is not in it"
     for key, requests in subject.ledger.of("refused").items():
-        for one in requests:
-            if one.acknowledged:
-                yield f"{key} was obeyed, and should not be: {one.asked} -> {one.answer[:200]}"
+        for request in requests:
+            if request.acknowledged:
+                yield f"{key} was obeyed, and should not be: {request.asked} -> {request.answer[:200]}"
 
 
 def planned_whole(subject: Subject) -> Iterator[str]:
@@ -116,19 +116,19 @@ def planned_whole(subject: Subject) -> Iterator[str]:
 
 
 def taken_away(subject: Subject) -> Iterator[str]:
-    """A task that was cancelled is over: what is written under the claim afterwards is refused, and stands nowhere."""
-    told = subject.ledger.acknowledged("cancelled").get("raft")
-    if told is None:
+    """Check that a cancelled task is over: later writes under the claim are refused, and leave no trace."""
+    cancel = subject.ledger.acknowledged("cancelled").get("raft")
+    if cancel is None:
         return
     if [place.parent.name for place in places_of(subject, "raft")] != ["failed"]:
-        yield f"the raft was cancelled, and lies in {places_of(subject, 'raft')}"
+        yield f"the raft was cancelled, and is in {places_of(subject, 'raft')}"
     for key, requests in subject.ledger.of("late").items():
-        late = [one for one in requests if one.acknowledged and told.end is not None and one.begin > told.end]
+        late = [call for call in requests if call.acknowledged and cancel.end is not None and call.begin > cancel.end]
         if late:
             yield f"{key} was taken after the task was cancelled: {late[0].answer[:200]}"
     for path in (subject.root / "tasks").rglob("*"):
         if path.is_file() and b"It swims." in path.read_bytes():
-            yield f"the result of a task that was cancelled stands in {path.relative_to(subject.root)}"
+            yield f"the result of a cancelled task is in {path.relative_to(subject.root)}"
 
 
 def too_late(subject: Subject) -> Iterator[str]:
@@ -142,22 +142,22 @@ def too_late(subject: Subject) -> Iterator[str]:
 
 
 def given_back(subject: Subject) -> Iterator[str]:
-    """What the member held went with it."""
-    held = [one for one in subject.read("reserve", "list") if one["agent_id"] == "claude"]
-    held += [one for one in subject.read("lease", "list") if "claude" in one.values()]
-    if held:
-        yield f"the member has ended, and holds {held}"
+    """Check that the member's locks were released."""
+    locks = [row for row in subject.read("reserve", "list") if row["agent_id"] == "claude"]
+    locks += [row for row in subject.read("lease", "list") if "claude" in row.values()]
+    if locks:
+        yield f"the member has ended, and holds {locks}"
 
 
 def member_stores(subject: Subject) -> Iterator[str]:
     for box in ("human", "ada"):
-        found = [message for message in letters_in(subject, box) if message["Subject"] == "The keel"]
-        if len(found) > 1 or (not found and subject.ledger.acknowledged("post")):
-            yield f"the member's letter is in the box of {box} {len(found)} times"
+        copies = [message for message in letters_in(subject, box) if message["Subject"] == "The keel"]
+        if len(copies) > 1 or (not copies and subject.ledger.acknowledged("post")):
+            yield f"the member's letter is in the box of {box} {len(copies)} times"
     if subject.ledger.acknowledged("fact"):
-        kept = subject.read("memory", "list", "--agent", "claude")
-        if [one["content"] for one in kept if one["key"] == "keel"] != ["The keel is of oak and four fathoms long"]:
-            yield f"what the member remembered is not kept: {kept}"
+        rows = subject.read("memory", "list", "--agent", "claude")
+        if [row["content"] for row in rows if row["key"] == "keel"] != ["The keel is of oak and four fathoms long"]:
+            yield f"what the member remembered is not kept: {rows}"
     chart = subject.root / "knowledge" / "chart.md"
     if subject.ledger.acknowledged("written") and "shoal lies west" not in (
         chart.read_text() if chart.exists() else ""
@@ -169,7 +169,7 @@ def member_stores(subject: Subject) -> Iterator[str]:
 
 
 MEMBER = Scenario(
-    "member", __doc__ or "", prepare, play, again,
+    "member", __doc__ or "", prepare, play, retry,
     (Checker("member work", ("P28", "P38"), member_work), Checker("planned whole", ("P29",), planned_whole),
      Checker("taken away", ("P10", "P12"), taken_away), Checker("too late", ("P10",), too_late),
      Checker("given back", ("P24",), given_back), Checker("member stores", ("P13", "P33", "P45"), member_stores),

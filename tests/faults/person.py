@@ -11,16 +11,16 @@ from random import Random
 
 __all__ = ["Person", "git"]
 
-_WHO = {"user.name": "Person", "user.email": "person@example.org", "commit.gpgsign": "false", "gc.auto": "0"}
+_IDENTITY = {"user.name": "Person", "user.email": "person@example.org", "commit.gpgsign": "false", "gc.auto": "0"}
 _LOCKED = re.compile(
     r"\.lock|stash failed|Unable to write index|unable to write new index|MERGE_HEAD exists|during a merge|cannot lock ref"
 )
 """Git's messages if another git has the index or has moved the branch. They may leave half a merge."""
-_CONFIG = [word for key, value in _WHO.items() for word in ("-c", f"{key}={value}")]
+_CONFIG = [word for key, value in _IDENTITY.items() for word in ("-c", f"{key}={value}")]
 
 
 def git(path: Path, *words: str, check: bool = True) -> str:
-    """Run the person's git; returns its output, also if it has failed and `check` is False."""
+    """Run the person's git; returns its output, also after a failure if `check` is False."""
     done = subprocess.run(["git", "-C", path, *_CONFIG, *words], capture_output=True, text=True, check=False)
     if check and done.returncode:
         raise AssertionError(f"git {' '.join(words)}: {done.stderr[-600:]}")
@@ -43,7 +43,7 @@ class Person:
         self._is_red = False
 
     def prepare(self) -> None:
-        """Add what must stay as it is: a changed file, an untracked one, a stash, a linked worktree."""
+        """Add files that must not change: a changed file, an untracked one, a stash, a linked worktree."""
         notes = self.app / "notes"
         notes.write_text("stashed\n")
         git(self.app, "stash", "-q")

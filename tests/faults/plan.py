@@ -1,4 +1,4 @@
-"""Which scenarios run under which faults, with which seeds, for how long; and what is told of it."""
+"""The plan of scenarios, faults, seeds and times; and the report of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.program import REPOSITORY, Warm
 
-from .faults import FAULTS, clock_library, missing
+from .faults import FAULTS, clock_library, gap_of
 from .report import runs_of, write_part, write_table
 from .scenarios import SCENARIOS
 from .trial import Trial, try_once
@@ -40,19 +40,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--report", action="store_true", help="write tests/faults/report/ and docs/promises.md")
     parser.add_argument("--strict", action="store_true", help="fail if a program is missing and a fault was left out")
     arguments = parser.parse_args(argv)
-    skipped = {name: why for name in arguments.fault or FAULTS if (why := missing(FAULTS[name]))}
-    for name, why in skipped.items():
-        print(f"{name}: left out: {why.reason}", flush=True)
+    skipped = {name: gap for name in arguments.fault or FAULTS if (gap := gap_of(FAULTS[name]))}
+    for name, gap in skipped.items():
+        print(f"{name}: left out: {gap.reason}", flush=True)
     faults = [name for name in arguments.fault or FAULTS if name not in skipped]
     seconds = arguments.seconds or (LONG_S if arguments.long else SHORT_S)
     trials = list(_run(arguments, faults, time.monotonic() + seconds))
-    found = [trial for trial in trials if trial.violations]
-    print(f"{len(trials)} trials, {len(found)} with violations")
+    failures = [trial for trial in trials if trial.violations]
+    print(f"{len(trials)} trials, {len(failures)} with violations")
     if arguments.report:
-        write_part("scenarios", runs_of(trials), left_out={name: why.reason for name, why in skipped.items()})
+        write_part("scenarios", runs_of(trials), left_out={name: gap.reason for name, gap in skipped.items()})
         write_table()
-    lacking = arguments.strict and any(not why.kernel for why in skipped.values())
-    return 1 if found or lacking else 0
+    is_incomplete = arguments.strict and any(not gap.kernel for gap in skipped.values())
+    return 1 if failures or is_incomplete else 0
 
 
 def _run(arguments: argparse.Namespace, faults: Sequence[str], end: float) -> Iterator[Trial]:
@@ -60,34 +60,34 @@ def _run(arguments: argparse.Namespace, faults: Sequence[str], end: float) -> It
     keep, long = arguments.keep, arguments.long
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, mp_context=spawn) as pool:
-        waiting = set()
+        futures = set()
         for plan in plans:
             if time.monotonic() > end:
                 break
-            waiting.add(pool.submit(_one, *plan, keep, long))
-            while len(waiting) >= arguments.jobs:
-                done = next((one for one in waiting if one.done()), None)
+            futures.add(pool.submit(_run_trial, *plan, keep, long))
+            while len(futures) >= arguments.jobs:
+                done = next((future for future in futures if future.done()), None)
                 if done is None:
                     time.sleep(0.02)
                     continue
-                waiting.remove(done)
-                yield _told(done.result())
-        for one in waiting:
-            yield _told(one.result())
+                futures.remove(done)
+                yield _print_trial(done.result())
+        for future in futures:
+            yield _print_trial(future.result())
 
 
 def _plans(scenarios: Sequence[str], faults: Sequence[str], seed: int | None) -> Iterator[tuple[str, str, int]]:
-    """Each pair once, then each again with the next seed. First those that meet most of the program, the turn under every
+    """Each pair once, then each again with the next seed. First the pairs that meet most of the program, the turn under every
     fault; then, whenever the time is up, each other scenario had its turns with every kind of fault."""
     at = 1 if seed is None else seed
     every = _by_turns(faults)
-    others = [one for one in scenarios if one != "turn"]
+    rest_names = [name for name in scenarios if name != "turn"]
     while True:
         pairs = [("turn", fault) for fault in every if "turn" in scenarios]
         pairs += [
-            (one, every[(turn + number) % len(every)])
+            (name, every[(turn + number) % len(every)])
             for turn in range(len(every))
-            for number, one in enumerate(others)
+            for number, name in enumerate(rest_names)
         ]
         for scenario, fault in pairs:
             late = FAULTS[fault].after == "late" and seed is None  # asked for by its seed, it is tried all the same
@@ -106,17 +106,17 @@ def _by_turns(faults: Sequence[str]) -> list[str]:
     return [name for turn in zip_longest(*kinds.values()) for name in turn if name is not None]
 
 
-def _one(scenario: str, fault: str, seed: int, keep: Path, long: bool) -> Trial:
+def _run_trial(scenario: str, fault: str, seed: int, keep: Path, long: bool) -> Trial:
     global _warm
     _warm = _warm or Warm(preload=clock_library())
     return try_once(SCENARIOS[scenario], FAULTS[fault], seed, warm=_warm, keep=keep, thorough=long)
 
 
-def _told(trial: Trial) -> Trial:
+def _print_trial(trial: Trial) -> Trial:
     word = "VIOLATION" if trial.violations else "ok"
     print(f"{word:9} {trial.scenario:12} {trial.fault:14} {trial.seed:4}  {trial.took_s:5.1f} s", flush=True)
     for promises, checker, sentence in trial.violations:
         print(f"    {' '.join(promises)} ({checker}): {sentence}", flush=True)
     if trial.violations:
-        print(f"    again: {trial.command}\n    trace: {trial.kept}", flush=True)
+        print(f"    again: {trial.command}\n    trace: {trial.trace}", flush=True)
     return trial

@@ -38,7 +38,7 @@ __all__ = [
 
 FOLDER = Path(__file__).parent / "report"
 PROMISES = REPOSITORY / "docs" / "promises.md"
-_OTHER = {
+_FOREIGN = {
     "power": "power",
     "hostile input": "input",
     "linked hives": "hives",
@@ -48,19 +48,19 @@ BEGIN, END = "<!-- the harness writes from here -->", "<!-- to here -->"
 
 
 def write_part(part: str, runs: Iterable[Mapping[str, Any]], **more: Any) -> None:
-    """Write what one part of the harness has found since this program was started. A long run, and one of some scenarios,
-    has a file of its own, which stays beside those of the next `make faults`."""
+    """Write the finds of one part of the harness since this program was started. A long run, and one of some scenarios,
+    has a separate file, which the next `make faults` keeps."""
     FOLDER.mkdir(exist_ok=True)
     words = [word for word in sys.argv[1:] if word not in ("--report", "--strict")]
-    named = [value for option, value in pairwise(words) if option in ("--scenario", "--fault", "--door")]
-    part = "-".join([part, *(["long"] if "--long" in words else []), *named])
-    told = {
+    names = [value for option, value in pairwise(words) if option in ("--scenario", "--fault", "--door")]
+    part = "-".join([part, *(["long"] if "--long" in words else []), *names])
+    report = {
         "part": part, "commit": _commit(), "command": shlex.join(["python", "-m", _module(), *words]),
         "took_s": round(time.monotonic() - _BEGAN), "load": os.getloadavg()[0],
         "machine": f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores",
         "runs": list(runs), **more,
     }  # fmt: skip
-    (FOLDER / f"{part}.json").write_text(json.dumps(told, indent=1) + "\n")
+    (FOLDER / f"{part}.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 def _module() -> str:
@@ -70,12 +70,12 @@ def _module() -> str:
 
 
 def _commit() -> str:
-    asked = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, cwd=REPOSITORY, check=False).stdout.strip()
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False).stdout.strip()
 
 
 def runs_of_this_commit() -> list[dict[str, Any]]:
-    """What the report has of runs of the very program that lies here."""
+    """Return the report's runs of this very program."""
     parts = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
     return [run for part in parts if part["commit"] == _commit() for run in part["runs"]]
 
@@ -85,15 +85,15 @@ def runs_of(trials: Iterable[Trial]) -> Iterator[dict[str, Any]]:
         broken = sorted({promise for promises, _, _ in trial.violations for promise in promises})
         yield {
             "scenario": trial.scenario, "fault": trial.fault, "seed": trial.seed, "durability": trial.durability,
-            "promises": trial.checked, "broken": broken, "violations": [sentence for _, _, sentence in trial.violations],
+            "promises": trial.covered, "broken": broken, "violations": [sentence for _, _, sentence in trial.violations],
         }  # fmt: skip
 
 
 def write_table() -> None:
     """Write the summary of the last run into docs/promises.md, between its two marks."""
     text = PROMISES.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    PROMISES.write_text(f"{before}{BEGIN}\n\n{_summary()}\n{END}{rest.partition(END)[2]}", "utf-8")
+    before, _, tail = text.partition(BEGIN)
+    PROMISES.write_text(f"{before}{BEGIN}\n\n{_summary()}\n{END}{tail.partition(END)[2]}", "utf-8")
 
 
 def _parts() -> list[dict[str, Any]]:
@@ -119,35 +119,35 @@ def table() -> str:
         lines.append(f"* {part['part']}: commit {part['commit']}; `{part['command']}`; {took}{part['machine']}")
         lines += [f"  * left out: {fault}: {reason}" for fault, reason in part.get("left_out", {}).items()]
         lines += [f"  * {note}" for note in part.get("notes", ())]
-    kinds = (*dict.fromkeys(fault.after for fault in FAULTS.values()), *_OTHER.values())
+    kinds = (*dict.fromkeys(fault.after for fault in FAULTS.values()), *_FOREIGN.values())
     lines += ["", "Runs of each promise, by the kind of fault:", "",
               f"| promise | {' | '.join(kinds)} | violations |", f"|---|{'---|' * len(kinds)}---|"]  # fmt: skip
     for promise in numbers():
-        mine = [run for run in runs if promise in run["promises"] or promise in run["broken"]]
-        counts = [sum(_count(run) for run in mine if _kind(run["fault"]) == kind) for kind in kinds]
-        told = (
+        matches = [run for run in runs if promise in run["promises"] or promise in run["broken"]]
+        counts = [sum(_count(run) for run in matches if _kind(run["fault"]) == kind) for kind in kinds]
+        cells = (
             " | ".join(str(count or "") for count in counts)
-            if mine
+            if matches
             else "see the test beside it" + " |" * (len(kinds) - 1)
         )
-        lines.append(f"| {promise} | {told} | {sum(promise in run['broken'] for run in mine)} |")
+        lines.append(f"| {promise} | {cells} | {sum(promise in run['broken'] for run in matches)} |")
     lines += ["", "Runs of each fault, with the plans' seeds (`python -m tests.faults --scenario S --fault F --seed N`):",
               "", "| fault | runs | scenarios: seeds | violations |", "|---|---|---|---|"]  # fmt: skip
     for fault in dict.fromkeys(run["fault"] for run in runs):
-        mine = [run for run in runs if run["fault"] == fault]
+        matches = [run for run in runs if run["fault"] == fault]
         seeds = {
-            one: sorted({run["seed"] for run in mine if run["scenario"] == one})
-            for one in dict.fromkeys(run["scenario"] for run in mine)
+            scenario: sorted({run["seed"] for run in matches if run["scenario"] == scenario})
+            for scenario in dict.fromkeys(run["scenario"] for run in matches)
         }
-        told = ", ".join(f"{one}: {' '.join(map(str, its))}" for one, its in seeds.items())
+        cells = ", ".join(f"{scenario}: {' '.join(map(str, numbers_))}" for scenario, numbers_ in seeds.items())
         lines.append(
-            f"| {fault} | {sum(map(_count, mine))} | {told} | {sum(bool(run['violations']) for run in mine)} |"
+            f"| {fault} | {sum(map(_count, matches))} | {cells} | {sum(bool(run['violations']) for run in matches)} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def _kind(fault: str) -> str:
-    return _OTHER.get(fault) or FAULTS[fault].after
+    return _FOREIGN.get(fault) or FAULTS[fault].after
 
 
 def held_after(fault: str) -> set[str]:
@@ -158,7 +158,7 @@ def held_after(fault: str) -> set[str]:
 
 
 def _count(run: Mapping[str, Any]) -> int:
-    """How many runs a row stands for: states of a disk, inputs of a fuzz."""
+    """Return the number of runs in a row: states of a disk, inputs of a fuzz."""
     return int(run.get("count", 1))
 
 

@@ -1,4 +1,4 @@
-"""What a scenario and a checker are: plain values, so that each scenario runs under each fault."""
+"""Scenarios and checkers: plain values, to run each scenario under each fault."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Scenario:
     """A small swarm with a known workload.
 
     `prepare` makes the hive, without a fault. `play` is the workload, under the fault: it asks through `Subject.ask`
-    and `Subject.drop` and never insists. `again` is what a person does once the fault is over: whatever was not
-    acknowledged is asked for once more, under the same key. Then the swarm works until it is idle, and checkers look.
+    and `Subject.drop` and never insists. `retry` is what a person does once the fault is over: all requests that were not
+    acknowledged are repeated, under the same key. Then the swarm works until it is idle, and checkers look.
     """
 
     name: str
     about: str
     prepare: Callable[[Subject], None]
     play: Callable[[Subject], None]
-    again: Callable[[Subject], None]
+    retry: Callable[[Subject], None]
     checkers: tuple[Checker, ...]
     points: tuple[str, ...] = ("",)  # what the crash points on its way begin with
     late: bool = False  # promised also where two machines see the folder late: no journal and no database is in it

@@ -42,48 +42,48 @@ def again_memory(subject: Subject) -> None:
 
 def entries(subject: Subject, agent: str | None = None) -> dict[str, dict[str, Any]]:
     words = ("--agent", agent) if agent else ("--namespace", SPACE)
-    return {one["key"]: one for one in subject.read("memory", "list", *words, "--limit", "1000")}
+    return {row["key"]: row for row in subject.read("memory", "list", *words, "--limit", "1000")}
 
 
 def memories_there(subject: Subject) -> Iterator[str]:
-    mine, shared = entries(subject, "ada"), entries(subject)
+    own_rows, hive_rows = entries(subject, "ada"), entries(subject)
     for key, request in subject.ledger.acknowledged("kept").items():
         if key == "fact-0":
-            if key in mine and "fact-0" in subject.ledger.acknowledged("forgotten"):
+            if key in own_rows and "fact-0" in subject.ledger.acknowledged("forgotten"):
                 yield "fact-0 was forgotten, and is there again"
-        elif key not in mine or mine[key]["content"] != request.asked["text"]:
-            yield f"{key} was said to be remembered, and is {mine.get(key)}"
+        elif key not in own_rows or own_rows[key]["content"] != request.asked["text"]:
+            yield f"{key} was reported as remembered, and is {own_rows.get(key)}"
     for key, requests in subject.ledger.of("memory").items():
-        told = [at for at, one in enumerate(requests) if one.acknowledged]
-        if told:  # one program writes each of these keys: what stands there is its last answered, or a later one
-            good = {one.asked["text"] for one in requests[told[-1] :]}
-            if key not in shared or shared[key]["content"] not in good:
-                yield f"{key} holds {shared.get(key, {}).get('content')!r}, and not {requests[told[-1]].asked['text']!r}"
-    found = subject.read("memory", "search", "harbour behind the cape", "--agent", "ada", "--mode", "text")
-    lost = {"fact-1", "fact-2"} & set(subject.ledger.acknowledged("kept")) - {one["key"] for one in found}
+        answers = [at for at, request in enumerate(requests) if request.acknowledged]
+        if answers:  # one program writes each of these keys: the content is its last answered, or a later one
+            good = {request.asked["text"] for request in requests[answers[-1] :]}
+            if key not in hive_rows or hive_rows[key]["content"] not in good:
+                yield f"{key} holds {hive_rows.get(key, {}).get('content')!r}, and not {requests[answers[-1]].asked['text']!r}"
+    hits = subject.read("memory", "search", "harbour behind the cape", "--agent", "ada", "--mode", "text")
+    lost = {"fact-1", "fact-2"} & set(subject.ledger.acknowledged("kept")) - {hit["key"] for hit in hits}
     if lost:
         yield f"a search by its words does not find {sorted(lost)}"
 
 
 def memory_counter(subject: Subject) -> Iterator[str]:
-    found = entries(subject).get("counter")
-    value = 0 if found is None else int(found["content"].split()[-1])
-    yield from counted(subject, value, "memory")
+    row = entries(subject).get("counter")
+    value = 0 if row is None else int(row["content"].split()[-1])
+    yield from check_counter(subject, value, "memory")
 
 
-def counted(subject: Subject, value: int, what: str) -> Iterator[str]:
+def check_counter(subject: Subject, value: int, store: str) -> Iterator[str]:
     calls = []
-    for one in subject.ledger.requests:
-        if one.kind == "counter":
+    for req in subject.ledger.requests:
+        if req.kind == "counter":
             result = None
-            if one.end is not None:
-                result = "done" if one.status == 0 else "conflict" if is_conflict(one.answer) else None
-            calls.append(Call(one.begin, one.end if result else None, one.key, "raise", result, one.asked["value"]))
+            if req.end is not None:
+                result = "done" if req.status == 0 else "conflict" if is_conflict(req.answer) else None
+            calls.append(Call(req.begin, req.end if result else None, req.key, "raise", result, req.asked["value"]))
     last = max((call.end or call.begin for call in calls), default=0)
     calls.append(Call(last + 1, last + 2, "looking", "get", value))
     if not linearizable(calls, 0, counter):
         done = sum(call.result == "done" for call in calls)
-        yield f"the counter in {what} is {value} after {done} answered raises of {len(calls) - 1}: an update was lost"
+        yield f"the counter in {store} is {value} after {done} answered raises of {len(calls) - 1}: an update was lost"
 
 
 def is_conflict(answer: str) -> bool:
@@ -92,9 +92,9 @@ def is_conflict(answer: str) -> bool:
 
 def prepare_documents(subject: Subject) -> None:
     make_hive(subject)
-    made = subject.client("roots")
-    assert subject.wait(made) == 0, made.errors()
-    (subject.beside / "chart.md").write_text(
+    roots = subject.client("roots")
+    assert subject.wait(roots) == 0, roots.errors()
+    (subject.scratch / "chart.md").write_text(
         "# Chart\n\n## Shoals\n\nTwo shoals lie east.\n\n## Lights\n\nOne light.\n"
     )
 
@@ -107,7 +107,7 @@ def play_documents(subject: Subject) -> None:
 
 
 def import_chart(subject: Subject) -> None:
-    subject.ask("imported", "chart", "doc", "import", str(subject.beside / "chart.md"))
+    subject.ask("imported", "chart", "doc", "import", str(subject.scratch / "chart.md"))
 
 
 def again_documents(subject: Subject) -> None:
@@ -119,56 +119,56 @@ def again_documents(subject: Subject) -> None:
 def nodes(subject: Subject) -> list[dict[str, Any]]:
     running = subject.client("shown")
     assert subject.wait(running) == 0, running.errors()
-    found: list[dict[str, Any]] = json.loads(running.output())
-    return found
+    rows: list[dict[str, Any]] = json.loads(running.output())
+    return rows
 
 
 def nodes_there(subject: Subject) -> Iterator[str]:
-    found = nodes(subject)
-    by_id = {one["id"]: one for one in found}
-    gone = subject.ledger.of("gone")
+    rows = nodes(subject)
+    by_id = {row["id"]: row for row in rows}
+    deletions = subject.ledger.of("gone")
     for text, requests in subject.ledger.of("node").items():
-        written = [one for one in found if one["text"] == text]
+        copies = [row for row in rows if row["text"] == text]
         if not requests[0].acknowledged:
-            if len(written) > 1:
-                yield f"the node {text!r} is there {len(written)} times"
+            if len(copies) > 1:
+                yield f"the node {text!r} is there {len(copies)} times"
             continue
         name = json.loads(f'"{requests[0].answer}"')
-        if name in gone:
-            if name in by_id and any(one.acknowledged for one in gone[name]):
+        if name in deletions:
+            if name in by_id and any(request.acknowledged for request in deletions[name]):
                 yield f"the node {name} was deleted, and is there"
         elif name not in by_id:
-            yield f"the node {name} ({text!r}) was said to be made, and is not there"
+            yield f"the node {name} ({text!r}) was reported as made, and is missing"
         else:
             yield from right_text(subject, by_id[name], text)
-    for parent in {one["parent"] for one in found} - {None}:
-        orders = [one["order"] for one in found if one["parent"] == parent]
+    for parent in {row["parent"] for row in rows} - {None}:
+        orders = [row["order"] for row in rows if row["parent"] == parent]
         if len(orders) != len(set(orders)):
             yield f"two children of {parent} have one place"
 
 
 def right_text(subject: Subject, node: dict[str, Any], first: str) -> Iterator[str]:
     changes = subject.ledger.of("text").get(node["id"], [])
-    told = [at for at, one in enumerate(changes) if one.acknowledged]
-    good = {one.asked["text"] for one in (changes[told[-1] :] if told else changes)} | (set() if told else {first})
+    acks = [at for at, edit in enumerate(changes) if edit.acknowledged]
+    good = {edit.asked["text"] for edit in (changes[acks[-1] :] if acks else changes)} | (set() if acks else {first})
     if node["text"] not in good:
         yield f"the node {node['id']} says {node['text']!r}, and should say one of {sorted(good)}"
 
 
 def document_counter(subject: Subject) -> Iterator[str]:
-    [value] = [int(one["text"]) for one in nodes(subject) if one["id"] == "counter"]
-    yield from counted(subject, value, "documents")
+    [value] = [int(node["text"]) for node in nodes(subject) if node["id"] == "counter"]
+    yield from check_counter(subject, value, "documents")
 
 
 def imported_whole(subject: Subject) -> Iterator[str]:
-    """An import is whole or not there; the words of what is there are found."""
-    found = subject.read("doc", "find", "shoals lie east")
-    there = any("Two shoals lie east" in json.dumps(one) for one in found)
-    if subject.ledger.acknowledged("imported") and not there:
+    """Check that an import is whole or absent, and that a search finds its words."""
+    hits = subject.read("doc", "find", "shoals lie east")
+    has_shoals = any("Two shoals lie east" in json.dumps(hit) for hit in hits)
+    if subject.ledger.acknowledged("imported") and not has_shoals:
         yield "the imported file is not found by its words"
     if subject.ledger.acknowledged("said"):
-        said = subject.read("doc", "find", "Ada was here")
-        if not any("Ada was here" in json.dumps(one) for one in said):
+        hits_of_ada = subject.read("doc", "find", "Ada was here")
+        if not any("Ada was here" in json.dumps(hit) for hit in hits_of_ada):
             yield "what an agent wrote into a document is not found by its words"
 
 

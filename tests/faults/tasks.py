@@ -17,9 +17,9 @@ from .subject import Subject
 
 __all__ = ["TASKS", "TASK_CHECKERS", "add_task", "conversation", "drop_task", "missing_tasks", "places_of", "untold"]
 
-KEY = "ghp_k1e2y3o4f5t6h7e8h9a0r1b2o3u4r5"  # what commands may print, and nothing in the hive may keep
+KEY = "ghp_k1e2y3o4f5t6h7e8h9a0r1b2o3u4r5"  # commands may print it, and no file of the hive may keep it
 ENDS = ("finish_task", "fail_task")  # the calls that end a task
-MINE = "mine.txt"  # in a folder of a person's, which is no task's
+PERSON_FILE = "mine.txt"  # in a person's folder, not a task's
 QUESTION = "What moves a rowing boat?"
 QUOTE = "A rowing boat is moved with oars by the people who sit in it."
 BROKEN = "---\nprioritty: high\n---\nThis line is kept: \u00e4\u00f6\u00fc.\n"
@@ -31,14 +31,14 @@ def marking(subject: Subject, name: str, more: str = "") -> str:
 
 
 def killing(subject: Subject) -> str:
-    """A command that kills the agent whose command it is, as its lock names it."""
+    """Return a command that kills its own agent, which the lock names."""
     lock = subject.root / ".hive" / "locks" / "agent-$HIVEMIND_AGENT.lock"
     return f"""kill -9 $(sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p' {lock}) || true"""
 
 
 def in_the_way(folder: Path) -> str:
     """A command that makes a folder, on the disk, where the task will end."""
-    return f"mkdir -p {folder} && touch {folder}/{MINE} && sync {folder}/{MINE} {folder} {folder.parent}"
+    return f"mkdir -p {folder} && touch {folder}/{PERSON_FILE} && sync {folder}/{PERSON_FILE} {folder} {folder.parent}"
 
 
 def with_steps(*steps: dict[str, Any], **keys: Any) -> str:
@@ -46,13 +46,13 @@ def with_steps(*steps: dict[str, Any], **keys: Any) -> str:
 
 
 def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
-    """By id: how it is given (`add`, `drop` or `folder`), its text, and what is held against the hive at the end."""
+    """By id: how it is given (`add`, `drop` or `folder`), its text, and the expectations at the end."""
     done = subject.root / "tasks" / "done"
     run, twin = done / "run", done / "twin"
     return {
         "plain": ("add", f"{QUESTION}\n", {"end": "done", "result": QUOTE}),
         "never": ("add", with_steps({"run": marking(subject, "never")}), {"end": "cancelled", "kept": "never.md"}),
-        "run": ("drop", with_steps({"run": marking(subject, "run", f"; cat {subject.beside}/key.txt")},
+        "run": ("drop", with_steps({"run": marking(subject, "run", f"; cat {subject.scratch}/key.txt")},
                                    {"run": marking(subject, "run-2", "; echo told")}),
                 {"end": "done", "at_least_once": ["run", "run-2"], "result": "told"}),
         "once": ("drop", with_steps({"run": marking(subject, "once"), "once": True}),
@@ -74,7 +74,7 @@ def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
 
 
 def add_task(subject: Subject, key: str, text: str, **asked: Any) -> None:
-    subject.ask("task", key, "task", "add", "-", "--id", key, given=text, text=text, whole=False, **asked)
+    subject.ask("task", key, "task", "add", "-", "--id", key, stdin=text, text=text, whole=False, **asked)
 
 
 def drop_task(subject: Subject, key: str, text: str, **asked: Any) -> None:
@@ -90,36 +90,36 @@ def drop_folder(subject: Subject, key: str, text: str, **asked: Any) -> None:
         (built / "ballad.txt").write_text("and the boat came home\n")
         (built / "task.md").write_text(text)
         for path in (*built.iterdir(), built):
-            opened = os.open(path, os.O_RDONLY)
-            os.fsync(opened)
-            os.close(opened)
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
     except OSError:
         shutil.rmtree(built, ignore_errors=True)
         return
     subject.move_in("task", key, built, f"tasks/inbox/{key}", text=text, whole=True, **asked)
 
 
-GIVEN = {"add": add_task, "drop": drop_task, "folder": drop_folder}
+METHODS = {"add": add_task, "drop": drop_task, "folder": drop_folder}
 
 
 def prepare(subject: Subject) -> None:
     make_hive(subject)
-    (subject.beside / "key.txt").write_text(f"the key is {KEY}\n")
+    (subject.scratch / "key.txt").write_text(f"the key is {KEY}\n")
 
 
 def play(subject: Subject) -> None:
-    given = workload(subject)
-    names = list(given)
+    tasks = workload(subject)
+    names = list(tasks)
     subject.random.shuffle(names)
     names.sort(key=lambda name: (name != "never") + (name == "after"))  # what it depends on goes before it
-    every = [(name, given[name]) for name in names]
+    every = [(name, tasks[name]) for name in names]
     begin = subject.random.randrange(1, len(every))
-    for key, (how, text, asked) in every[:begin]:
-        GIVEN[how](subject, key, text, **asked)
+    for key, (method, text, fields) in every[:begin]:
+        METHODS[method](subject, key, text, **fields)
     cancel(subject)
     swarm = subject.begin_work()
-    for key, (how, text, asked) in every[begin:]:
-        GIVEN[how](subject, key, text, **asked)
+    for key, (method, text, fields) in every[begin:]:
+        METHODS[method](subject, key, text, **fields)
     subject.finish_work(swarm)
 
 
@@ -128,17 +128,17 @@ def cancel(subject: Subject) -> None:
 
 
 def missing_tasks(subject: Subject, keys: Iterable[str]) -> list[str]:
-    """Those that were not acknowledged and are not there: a person gives them once more. (One that is just being claimed
-    lies in no place where a person would look, and the listing has it.)"""
-    there = {row["id"] for row in subject.read("task", "list")} | set(subject.ledger.acknowledged("task"))
-    return [key for key in keys if key not in there]
+    """Return unacknowledged tasks that are absent, for a person to give once more. (A task that is just being claimed
+    is in no place where a person would look, but in the listing.)"""
+    ids = {row["id"] for row in subject.read("task", "list")} | set(subject.ledger.acknowledged("task"))
+    return [key for key in keys if key not in ids]
 
 
-def again(subject: Subject) -> None:
+def retry(subject: Subject) -> None:
     lost = missing_tasks(subject, workload(subject))
-    for key, (how, text, asked) in workload(subject).items():
+    for key, (method, text, fields) in workload(subject).items():
         if key in lost:
-            GIVEN[how](subject, key, text, **asked)
+            METHODS[method](subject, key, text, **fields)
             if key == "never":
                 cancel(subject)
     if not subject.seems_idle():
@@ -151,51 +151,51 @@ def again(subject: Subject) -> None:
         subject.run("task", "retry", "after")
 
 
-# what is held against it
+# checks
 
 
 def places_of(subject: Subject, key: str) -> list[Path]:
-    """Everywhere where a task of that id, or one that could be its double, lies."""
-    found = []
+    """Return all places of a task of that id, or of its possible double."""
+    places = []
     for state in ("inbox", "active", "done", "failed"):
         folder = subject.root / "tasks" / state
         for name in sorted(os.listdir(folder)):
             stem = name.partition(".")[0] if state == "inbox" else name
             if (stem == key or (stem.startswith(f"{key}-") and stem[len(key) + 1 :].isdigit())) and not (
-                folder / name / MINE
+                folder / name / PERSON_FILE
             ).exists():
-                found.append(folder / name)
-    return found
+                places.append(folder / name)
+    return places
 
 
 def one_end(subject: Subject) -> Iterator[str]:
     for key in subject.ledger.of("task"):
         places = places_of(subject, key)
         if len(places) != 1:
-            where = ", ".join(str(place.relative_to(subject.root)) for place in places) or "nowhere"
-            yield f"the task {key} lies {where}, not in one place"
+            paths = ", ".join(str(place.relative_to(subject.root)) for place in places) or "nowhere"
+            yield f"the task {key} is {paths}, not in one place"
         elif places[0].parent.name not in ("done", "failed"):
             yield f"the task {key} came to no end: {places[0].relative_to(subject.root)}"
 
 
 def the_right_end(subject: Subject) -> Iterator[str]:
-    for key, asked in asked_of(subject).items():
+    for key, fields in asked_of(subject).items():
         for place in places_of(subject, key):
             state = place.parent.name
             if state not in ("done", "failed"):
                 continue
             error = read(place / "error.md")
-            if asked["end"] == "cancelled":
+            if fields["end"] == "cancelled":
                 continue
-            wanted = {"unless unknown": "done", "retried": "done"}.get(asked["end"], asked["end"])
-            unknown = asked["end"] == "unless unknown" and "is unknown whether" in error
+            end = {"unless unknown": "done", "retried": "done"}.get(fields["end"], fields["end"])
+            unknown = fields["end"] == "unless unknown" and "is unknown whether" in error
             excused = state == "failed" and any(word in error for word in subject.excuses)
-            if state != wanted and not unknown and not excused:
-                yield f"the task {key} is {state} and not {wanted}: {error[:600]}"
-            elif state == "done" and asked.get("result", "") not in read(place / "result.md"):
-                yield f"the result of {key} lacks {asked['result']!r}"
-            elif state == "failed" and state == wanted and asked.get("error", "") not in error:
-                yield f"the error.md of {key} does not say {asked['error']!r}: {error[:300]}"
+            if state != end and not unknown and not excused:
+                yield f"the task {key} is {state} and not {end}: {error[:600]}"
+            elif state == "done" and fields.get("result", "") not in read(place / "result.md"):
+                yield f"the result of {key} lacks {fields['result']!r}"
+            elif state == "failed" and state == end and fields.get("error", "") not in error:
+                yield f"the error.md of {key} does not say {fields['error']!r}: {error[:300]}"
 
 
 def asked_of(subject: Subject) -> dict[str, dict[str, Any]]:
@@ -207,7 +207,7 @@ def read(path: Path) -> str:
 
 
 def whole_folders(subject: Subject) -> Iterator[str]:
-    for key, asked in asked_of(subject).items():
+    for key, fields in asked_of(subject).items():
         for place in places_of(subject, key):
             state = place.parent.name
             if state == "done":
@@ -220,19 +220,21 @@ def whole_folders(subject: Subject) -> Iterator[str]:
             if state == "done" and (place / "error.md").exists():
                 yield f"{key} is done and has an error.md"
             yield from unreadable(place)
-            kept = place / (asked.get("kept", "task.md") if state == "failed" else "task.md")
-            if asked["end"] == "cancelled" and not kept.is_file():  # nobody had it yet: it lies as it was dropped
-                kept = place / f"{key}.md"
-            if not kept.is_file():
-                yield f"{key}: the text that was given is not there as {kept.name}"
-            elif (kept.read_text("utf-8") if asked["whole"] else body(kept.read_text("utf-8"))) != (
-                asked["text"] if asked["whole"] else body(asked["text"])
+            text_file = place / (fields.get("kept", "task.md") if state == "failed" else "task.md")
+            if (
+                fields["end"] == "cancelled" and not text_file.is_file()
+            ):  # nobody had it yet: the dropped file is unchanged
+                text_file = place / f"{key}.md"
+            if not text_file.is_file():
+                yield f"{key}: the text that was given is not there as {text_file.name}"
+            elif (text_file.read_text("utf-8") if fields["whole"] else body(text_file.read_text("utf-8"))) != (
+                fields["text"] if fields["whole"] else body(fields["text"])
             ):
-                yield f"{key}: {kept.name} is not what was given"
+                yield f"{key}: {text_file.name} is not what was given"
 
 
 def body(text: str) -> str:
-    """Without front matter, which `task add` writes anew."""
+    """Return a text without front matter, which `task add` rewrites."""
     return text.rpartition("---\n")[2]
 
 
@@ -241,55 +243,55 @@ def unreadable(place: Path) -> Iterator[str]:
         if (place / "graph.json").is_file():
             json.loads((place / "graph.json").read_text("utf-8"))
         if (place / "messages.jsonl").is_file():
-            yield from (f"{place.name}: {said}" for said in untold(place))
+            yield from (f"{place.name}: {problem}" for problem in untold(place))
     except ValueError as error:
         yield f"{place.name}: its graph or its conversation cannot be read ({error})"
 
 
 def conversation(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
-    """The messages of a task, and what stands behind the last whole line. Raises ValueError if one of the lines is no JSON."""
-    head, hole, rest = (folder / "messages.jsonl").read_bytes().partition(b"\0")
+    """The messages of a task, and the bytes behind the last whole line. Raises ValueError if a line is not JSON."""
+    head, hole, tail = (folder / "messages.jsonl").read_bytes().partition(b"\0")
     *lines, torn = head.split(b"\n")
     records = [json.loads(line) for line in lines]
     if not records or records[0].get("kind") != "messages":
         raise ValueError("messages.jsonl does not say what it is")
-    return [one for one in records if "role" in one], torn + hole + rest
+    return [record for record in records if "role" in record], torn + hole + tail
 
 
 def untold(folder: Path) -> Iterator[str]:
-    """What a finished task's conversation lacks. All of it was on the disk before the end, but for what tells of the end: the
-    result of the call that ended it and of those behind it, and of a mind by rule the answer with that call."""
+    """Yield the gaps of a finished task's conversation. All of it was on the disk before the end, except for the records of
+    the end: the result of the call that ended it and of those behind it, and of a mind by rule the answer with that call."""
     messages, torn = conversation(folder)
-    if len({one["id"] for one in messages}) != len(messages):
-        yield f"a message stands twice: {[one['id'] for one in messages]}"
-    called = [call for one in messages for call in one.get("calls", ())]
-    results = [one for one in messages if one["role"] == "tool"]
+    if len({message["id"] for message in messages}) != len(messages):
+        yield f"a message occurs twice: {[message['id'] for message in messages]}"
+    called = [call for message in messages for call in message.get("calls", ())]
+    results = [message for message in messages if message["role"] == "tool"]
     names = [call["id"] for call in called]
-    if [one["call_id"] for one in results] != names[: len(results)]:
-        yield f"the calls {names} have the results {[one['call_id'] for one in results]}"
+    if [message["call_id"] for message in results] != names[: len(results)]:
+        yield f"the calls {names} have the results {[message['call_id'] for message in results]}"
     if folder.parent.name != "done":  # what failed may have failed in the middle of a turn
         return
-    left = called[len(results) :]
-    if left and left[0]["tool"] not in ENDS:
-        yield f"the call {left[0]['id']} of {left[0]['tool']} has no result, and did not end the task"
-    ended = any(call["tool"] in ENDS and one["ok"] for call, one in zip(called, results, strict=False))
-    if torn and ended:
-        yield f"something torn stands behind its end: {torn[:80]!r}"
+    tail = called[len(results) :]
+    if tail and tail[0]["tool"] not in ENDS:
+        yield f"the call {tail[0]['id']} of {tail[0]['tool']} has no result, and did not end the task"
+    has_ended = any(call["tool"] in ENDS and reply["ok"] for call, reply in zip(called, results, strict=False))
+    if torn and has_ended:
+        yield f"something torn follows its end: {torn[:80]!r}"
     for line in torn.split(b"\n"):
         with suppress(ValueError):
-            one = json.loads(line)
-            tools = [call["tool"] for call in one.get("calls", ())]
-            if one.get("call_id") not in [None, *(call["id"] for call in left)] or (tools and tools[0] not in ENDS):
-                yield f"a hole stands before the message {one['id']}, which does not tell of its end"
+            row = json.loads(line)
+            tools = [call["tool"] for call in row.get("calls", ())]
+            if row.get("call_id") not in [None, *(call["id"] for call in tail)] or (tools and tools[0] not in ENDS):
+                yield f"a hole precedes the message {row['id']}, which does not tell of its end"
 
 
 def commands_ran(subject: Subject) -> Iterator[str]:
-    for key, asked in asked_of(subject).items():
+    for key, fields in asked_of(subject).items():
         states = {place.parent.name for place in places_of(subject, key)}
-        for name in asked.get("at_least_once", ()):
-            if ran(subject, name) == 0 and ("done" in states or (asked["end"] == "failed" and "failed" in states)):
+        for name in fields.get("at_least_once", ()):
+            if ran(subject, name) == 0 and ("done" in states or (fields["end"] == "failed" and "failed" in states)):
                 yield f"{key} has ended, and its command {name} never ran"
-        for name in asked.get("at_most_once", ()):
+        for name in fields.get("at_most_once", ()):
             if ran(subject, name) > 1:
                 yield f"the command {name} of {key} may run once and ran {ran(subject, name)} times"
             elif "done" in states and ran(subject, name) != 1:
@@ -297,29 +299,29 @@ def commands_ran(subject: Subject) -> Iterator[str]:
 
 
 def stays_cancelled(subject: Subject) -> Iterator[str]:
-    """What was withdrawn before anybody had it is not worked on."""
+    """Check that a task withdrawn before its claim is not worked on."""
     if "never" not in subject.ledger.acknowledged("cancelled"):
         return
     if ran(subject, "never"):
         yield "the task never was cancelled before the swarm was up, and its command ran"
     states = [place.parent.name for place in places_of(subject, "never")]
     if states != ["failed"]:
-        yield f"the task never was cancelled, and lies in {states}"
+        yield f"the task never was cancelled, and is in {states}"
 
 
 def replaces_nothing(subject: Subject) -> Iterator[str]:
-    """A folder that somebody has put where a task ends is kept; the task lies beside it."""
-    if ran(subject, "twin") and not (subject.root / "tasks" / "done" / "twin" / MINE).exists():
+    """Check that a foreign folder at a task's end place is kept; the task ends next to it."""
+    if ran(subject, "twin") and not (subject.root / "tasks" / "done" / "twin" / PERSON_FILE).exists():
         yield "a folder in done/ was replaced by a task that came to its end"
 
 
 def masked(subject: Subject) -> Iterator[str]:
-    """What a command printed that is a secret stands nowhere in the hive."""
+    """Check that no file of the hive contains a secret that a command printed."""
     for folder, _, files in subject.walk():
         for name in files:
             path = Path(folder, name)
             if path.is_file() and not path.is_symlink() and KEY.encode() in path.read_bytes():
-                yield f"a key that a command printed stands in {path.relative_to(subject.root)}"
+                yield f"a key that a command printed is in {path.relative_to(subject.root)}"
 
 
 def ran(subject: Subject, name: str) -> int:
@@ -327,19 +329,19 @@ def ran(subject: Subject, name: str) -> int:
 
 
 def told_ends(subject: Subject) -> Iterator[str]:
-    """What the journal says of a task's end, and the folder, are one thing; and it ended once an attempt."""
+    """Check that the journal and the folder agree on a task's end; and that it ended once an attempt."""
     ends: dict[str, list[str]] = {}
     for event in subject.read("log"):
         if event["kind"] in ("task.done", "task.failed"):
             ends.setdefault(event["task_id"], []).append(event["kind"].removeprefix("task."))
-    for key, asked in asked_of(subject).items():
-        told = ends.get(key, [])
-        most = 2 if asked["end"] == "retried" or key == "after" else 1
-        if len(told) > most:
-            yield f"the end of {key} is told {len(told)} times: {told}"
+    for key, fields in asked_of(subject).items():
+        events = ends.get(key, [])
+        limit = 2 if fields["end"] == "retried" or key == "after" else 1
+        if len(events) > limit:
+            yield f"the end of {key} is told {len(events)} times: {events}"
         for place in places_of(subject, key):
-            if told and place.parent.name in ("done", "failed") and told[-1] != place.parent.name:
-                yield f"{key} is told to be {told[-1]} and lies in {place.parent.name}"
+            if events and place.parent.name in ("done", "failed") and events[-1] != place.parent.name:
+                yield f"{key} is logged as {events[-1]} and is in {place.parent.name}"
 
 
 TASK_CHECKERS = (
@@ -352,7 +354,7 @@ TASK_CHECKERS = (
 
 POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "messages.", "mail.", "documents.")
 TASKS = Scenario(
-    "tasks", __doc__ or "", prepare, play, again,
+    "tasks", __doc__ or "", prepare, play, retry,
     (*TASK_CHECKERS, Checker("stays cancelled", ("P12",), stays_cancelled),
      Checker("replaces nothing", ("P2",), replaces_nothing), Checker("masked", ("P39",), masked), *GENERAL),
     POINTS,

@@ -27,10 +27,10 @@ def played(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
         if name not in done:
             folder = tmp_path_factory.mktemp(name)
             subject = Subject(folder / "hive", folder / "beside", Random(1), warm)
-            for made in (subject.root, subject.beside):
+            for made in (subject.root, subject.scratch):
                 made.mkdir()
             SCENARIOS[name].prepare(subject)
-            with subject.following():
+            with subject.follow_log():
                 SCENARIOS[name].play(subject)
             trial = Trial(name, "none", 1, "full")
             recover(SCENARIOS[name], subject, trial)
@@ -166,10 +166,10 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
 
 def found_in(whole: Subject, scenario: str, folder: Path, break_it: Callable[[Path, Path], object]) -> dict[str, str]:
     """What the checkers say of a copy that was broken: a promise's number -> a sentence."""
-    subject = replace(whole, root=folder / "hive", beside=folder / "beside", started=[])
+    subject = replace(whole, root=folder / "hive", scratch=folder / "beside", commands=[])
     shutil.copytree(whole.root, subject.root, symlinks=True)
-    shutil.copytree(whole.beside, subject.beside, symlinks=True)
-    break_it(subject.root, subject.beside)
+    shutil.copytree(whole.scratch, subject.scratch, symlinks=True)
+    break_it(subject.root, subject.scratch)
     return {one: sentence for promises, _, sentence in check(subject, SCENARIOS[scenario].checkers) for one in promises}
 
 

@@ -26,7 +26,7 @@ from tests.waiting import until
 @pytest.fixture
 def subject(tmp_path: Path, warm: Warm) -> Iterator[Subject]:
     made = Subject(tmp_path / "hive", tmp_path / "beside", Random(1), warm)
-    for folder in (made.root, made.beside):
+    for folder in (made.root, made.scratch):
         folder.mkdir()
     yield made
     made.kill_all()
@@ -67,7 +67,7 @@ def test_a_webhook_that_never_ends_and_a_question_as_long_as_a_book_hold_up_no_s
 ) -> None:
     """A byte every few seconds held `hivemind due` for good; an argument that was too long, all notices behind it; and a file
     written long ago that came with `missed: all` dropped a task for each minute since."""
-    told = subject.beside / "told.txt"
+    told = subject.scratch / "told.txt"
     program = ["sh", "-c", f'echo "$2" | cut -c -20 >> {told}', "told"]
     with slow_server() as webhook:
         make_hive(subject, notify={"events": ["failed", "parked"], "program": program, "webhook": {"url": webhook}})
@@ -85,9 +85,9 @@ def test_a_webhook_that_never_ends_and_a_question_as_long_as_a_book_hold_up_no_s
         schedule.mkdir(exist_ok=True)
         for name, age_s in (("soon", 58), ("old", 400 * 86_400 + 30)):
             text = f"---\n{json.dumps({'every': '1m', 'missed': 'all', 'steps': [{'run': 'true'}]})}\n---\nA task.\n"
-            (subject.beside / name).write_text(text)
-            os.utime(subject.beside / name, (time.time() - age_s,) * 2)
-            os.rename(subject.beside / name, schedule / f"{name}.md")
+            (subject.scratch / name).write_text(text)
+            os.utime(subject.scratch / name, (time.time() - age_s,) * 2)
+            os.rename(subject.scratch / name, schedule / f"{name}.md")
         wait_for(lambda: len([*subject.root.glob("tasks/done/soon-*")]) == 1)
         assert len([*subject.root.glob("tasks/*/old-*")]) == 1
         subject.run("down")

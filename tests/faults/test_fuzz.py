@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.fuzz.run import DOOR_NAMES, fuzz, kept
+from tests.faults.fuzz.run import DOOR_NAMES, corpus, fuzz
 from tests.faults.fuzz.worker import Worker
 
 INPUTS = 4  # of each door; `make faults` has fifty
@@ -22,10 +22,10 @@ def worker() -> Iterator[Worker]:
 @pytest.mark.parametrize("door", DOOR_NAMES)
 def test_a_door_refuses_what_it_cannot_take_in_words_and_the_next_one_has_its_turn(door, worker):
     run = fuzz(door, worker, INPUTS)
-    assert run.found == {}, run.command
+    assert run.causes == {}, run.command
 
 
-@pytest.mark.parametrize("found", list(kept()), ids=lambda found: found[0].stem)
+@pytest.mark.parametrize("found", list(corpus()), ids=lambda found: found[0].stem)
 def test_what_was_found_before_stays_mended(found, worker):
     _, door, name, data = found
     assert worker.ask(door, name, data).wrong == ()

@@ -8,5 +8,5 @@ from tests.faults.mutants import REPOSITORY, mutants, sources
 def test_every_mutant_still_breaks_its_promise_where_that_is_kept() -> None:
     files = sources(REPOSITORY)
     for mutant in mutants():
-        for path, text in mutant.changed(files).items():
+        for path, text in mutant.patch(files).items():
             compile(text, path, "exec")

@@ -21,9 +21,9 @@ SHARE = 1 if IS_WHOLE else 2  # of the crash states
 def told(outcome: Outcome, *words: str) -> list[str]:
     """What was found that begins with one of the words, with what repeats it."""
     return [
-        f"{what} ({found.crash.why}; {outcome.command})"
-        for found in outcome.found
-        for what in found.what
+        f"{what} ({found.crash.reason}; {outcome.command})"
+        for found in outcome.faults
+        for what in found.sentences
         if what.startswith(words)
     ]
 
@@ -52,4 +52,4 @@ def test_a_task_is_in_one_place_if_the_power_fails_while_it_is_claimed(lost):
 @sampled
 def test_a_relaxed_hive_opens_after_a_power_loss_with_nothing_doubled_and_nothing_half_that_is_believed():
     outcome = power_loss("stores", "relaxed", states=40 // SHARE)
-    assert [(found.crash.why, found.what) for found in outcome.found] == []
+    assert [(found.crash.reason, found.sentences) for found in outcome.faults] == []

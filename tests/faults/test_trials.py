@@ -45,7 +45,7 @@ def test_every_promise_holds_in_a_scenario_under_a_fault(
     if scenario == "hostile":
         needs_a_sandbox()
     trial = try_once(SCENARIOS[scenario], FAULTS[fault], seed, warm=warm, keep=tmp_path)
-    assert not trial.violations, (trial.command, trial.kept, *(sentence for _, _, sentence in trial.violations))
+    assert not trial.violations, (trial.command, trial.trace, *(sentence for _, _, sentence in trial.violations))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

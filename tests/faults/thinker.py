@@ -1,6 +1,6 @@
-"""A program as a mind that plays a script, and marks what it was told.
+"""A program as a mind that plays a script, and records its input.
 
-`thinker.py MARKS AGENT SCRIPT`, started anew for each thought: it imports nothing that it could do without. The script is a
+`thinker.py MARKS AGENT SCRIPT`, started for each thought: it imports only what it needs. The script is a
 JSON list of turns, each a list of calls; the next turn is the first with a call that has not succeeded yet, as the
 conversation says.
 """
@@ -12,8 +12,8 @@ import time
 marks, agent, script = sys.argv[1:]
 messages = json.load(sys.stdin).get("messages", ())
 answers = [message for message in messages if message["role"] == "tool"]
-over = ("already", "none is in focus")  # so it is told of what it did before its process, or the power, ended
-good = {one["call_id"] for one in answers if one.get("ok") or any(word in one["text"] for word in over)}
+over = ("already", "none is in focus")  # the answer to a call that succeeded before its process, or the power, ended
+good = {answer["call_id"] for answer in answers if answer.get("ok") or any(word in answer["text"] for word in over)}
 done = [call["tool"] for message in messages for call in message.get("calls", ()) if call["id"] in good]
 calls = []
 for turn in json.loads(script):

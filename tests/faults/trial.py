@@ -23,16 +23,16 @@ __all__ = ["Trial", "check", "recover", "try_once"]
 
 @dataclass(slots=True)
 class Trial:
-    """What one run found. `violations` are (promises, checker, sentence)."""
+    """The finds of one run. `violations` are (promises, checker, sentence)."""
 
     scenario: str
     fault: str
     seed: int
     durability: str
     violations: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)
-    checked: list[str] = field(default_factory=list)  # the promises that were looked at
+    covered: list[str] = field(default_factory=list)  # the promises that were looked at
     notes: list[str] = field(default_factory=list)
-    kept: str | None = None  # where the trace of a violation lies
+    trace: str | None = None  # path of a violation's trace
     took_s: float = 0.0
 
     @property
@@ -64,20 +64,22 @@ def try_once(
         subject = Subject(base / "hive", base / "beside", random, warm, excuses=fault.excuses, points=scenario.points)
         subject.settings = {"durability": durability, **fault.settings}
         subject.thorough = thorough
-        subject.beside.mkdir()
+        subject.scratch.mkdir()
         subject.root.mkdir()
         with fault.place(subject.root):
             try:
                 _play(scenario, fault, subject, trial)
-            except Exception:  # the boundary of a trial: a fault of the harness is told like a find, and the rest go on
+            except (
+                Exception
+            ):  # the boundary of a trial: a fault of the harness is reported like a find, and the rest go on
                 trial.violations.append(((), "harness", traceback.format_exc()))
             subject.alone, subject.change = False, lambda command: command
             subject.kill_all()
             trial.notes = subject.notes
             if trial.violations and keep is not None:
-                kept = keep / f"{scenario.name}.{fault.name}.{seed}"
-                subject.copy_to(kept)
-                trial.kept = str(kept)
+                trace = keep / f"{scenario.name}.{fault.name}.{seed}"
+                subject.copy_to(trace)
+                trial.trace = str(trace)
     trial.took_s = time.monotonic() - began
     return trial
 
@@ -87,7 +89,7 @@ def _play(scenario: Scenario, fault: Fault, subject: Subject, trial: Trial) -> N
     if fault.after == "disk":  # a full disk is a pause: the swarm waits for room, and we for it not for long
         subject.patience_s = 20
     with fault.act(subject):
-        with subject.following():
+        with subject.follow_log():
             scenario.play(subject)
         trial.violations += _left_running(subject)
         if fault.tidy and not any("was killed" in note for note in subject.notes):
@@ -97,41 +99,41 @@ def _play(scenario: Scenario, fault: Fault, subject: Subject, trial: Trial) -> N
 
 
 def _left_running(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Whatever happened to a swarm, its processes end: agents notice that their supervisor is gone."""
+    """Check that a swarm's processes end in any case: agents notice that their supervisor is gone."""
     end = time.monotonic() + 30
-    while (found := subject.processes()) and time.monotonic() < end:
+    while (pids := subject.processes()) and time.monotonic() < end:
         subject.tick()
-    for pid in found:
+    for pid in pids:
         yield ("P40",), "ends by itself", f"thirty seconds after the swarm's end a process of it lives: {pid}"
     subject.kill_all()
 
 
 def _litter(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """An error, unlike a kill, leaves nothing half-written for the doctor to find."""
+    """Check that an error, unlike a kill, leaves no half-written file for the doctor to find."""
     for path in subject.root.rglob(".tmp-*"):
         yield ("P40",), "no litter", f"an error has left {path.relative_to(subject.root)}"
 
 
 def recover(scenario: Scenario, subject: Subject, trial: Trial) -> None:
-    """The fault is over: people ask again, the swarm works, the doctor mends, and everything must be as it was promised."""
+    """The fault is over: people ask again, the swarm works, the doctor mends, and every promise must hold."""
     if subject.random.random() < 0.5:  # some ask the doctor first, others just go on
         subject.run("doctor", "--fix")
-    scenario.again(subject)
+    scenario.retry(subject)
     subject.work()
     subject.kill_all()
-    trial.violations += check(subject, [one for one in scenario.checkers if one not in (DOCTOR_CONTENT, NOTHING_LEFT)])
+    trial.violations += check(subject, [row for row in scenario.checkers if row not in (DOCTOR_CONTENT, NOTHING_LEFT)])
     checkers = [NOTHING_LEFT] if _is_content(subject.run("doctor", "--fix", "--json").output()) else scenario.checkers
-    trial.violations += [found for found in check(subject, checkers) if found not in trial.violations]
-    trial.checked = sorted({promise for checker in scenario.checkers for promise in checker.promises})
+    trial.violations += [violation for violation in check(subject, checkers) if violation not in trial.violations]
+    trial.covered = sorted({promise for checker in scenario.checkers for promise in checker.promises})
 
 
-def _is_content(said: str) -> bool:
-    """Whether the doctor finds a hive healthy, and has changed nothing."""
+def _is_content(stdout: str) -> bool:
+    """Check that the doctor finds a hive healthy, and has changed no file."""
     try:
-        told = json.loads(said)
+        report = json.loads(stdout)
     except ValueError:
         return False
-    return told["healthy"] and not any(one["done"] for one in told["findings"])
+    return report["healthy"] and not any(finding["done"] for finding in report["findings"])
 
 
 def check(subject: Subject, checkers: Iterable[Checker]) -> Iterator[tuple[tuple[str, ...], str, str]]:

@@ -16,7 +16,7 @@ from .tasks import TASK_CHECKERS, add_task, conversation, marking, missing_tasks
 
 __all__ = ["TURN"]
 
-PRINTED = "The mast is nine fathoms high."
+OUTPUT = "The mast is nine fathoms high."
 
 
 def script(subject: Subject) -> list[list[dict[str, Any]]]:
@@ -25,7 +25,7 @@ def script(subject: Subject) -> list[list[dict[str, Any]]]:
 
     return [
         [call("plan_steps", steps=[{"title": "The keel"}, {"title": "The mast"}])],
-        [call("run_command", command=marking(subject, "keel", f"; echo {PRINTED}")),
+        [call("run_command", command=marking(subject, "keel", f"; echo {OUTPUT}")),
          call("add_card", kind="note", title="oak", text="The keel is of oak.")],
         [call("write_file", path="chart.md", text="# Chart\n\nA shoal lies west.\n"),
          call("send_mail", to=["human"], subject="The keel", body="It is on.", key="keel"), call("finish_step")],
@@ -49,38 +49,38 @@ def play(subject: Subject) -> None:
     subject.work()
 
 
-def again(subject: Subject) -> None:
+def retry(subject: Subject) -> None:
     if missing_tasks(subject, ["boat"]):
         boat(subject)
 
 
-def finished(subject: Subject) -> Path | None:
+def done_folder(subject: Subject) -> Path | None:
     """The task's folder, once it is done."""
     folder = subject.root / "tasks" / "done" / "boat"
     return folder if folder.is_dir() else None
 
 
 def conversation_whole(subject: Subject) -> Iterator[str]:
-    """Each message once, one result for each call, in order; an answer that the model was shown again stands there so."""
-    if (folder := finished(subject)) is None:
+    """Each message once, one result for each call, in order; an answer that the model was shown again is unchanged."""
+    if (folder := done_folder(subject)) is None:
         return
     yield from untold(folder)
-    kept = {one["id"]: one for one in conversation(folder)[0]}
-    shown = [one for thought in thoughts(subject) for one in thought["told"] if one["role"] == "assistant"]
-    for one in shown:
-        if any(kept.get(one["id"], {}).get(key) != value for key, value in one.items()):
-            yield f"the answer {one} was shown to the model again, and stands there as {kept.get(one['id'])}"
+    messages = {message["id"]: message for message in conversation(folder)[0]}
+    replies = [msg for thought in thoughts(subject) for msg in thought["told"] if msg["role"] == "assistant"]
+    for answer in replies:
+        if any(messages.get(answer["id"], {}).get(key) != value for key, value in answer.items()):
+            yield f"the answer {answer} was shown to the model again, and is recorded as {messages.get(answer['id'])}"
 
 
 def work_kept(subject: Subject) -> Iterator[str]:
-    """What the calls of a finished task did: the command's output lies where its receipt says, the letter and file are there."""
-    if (folder := finished(subject)) is None:
+    """Check the effects of a finished task: the command's output is where its receipt says, the letter and file exist."""
+    if (folder := done_folder(subject)) is None:
         return
-    receipts = [one["result"] for one in conversation(folder)[0] if "exit_status" in one.get("result", ())]
+    receipts = [message["result"] for message in conversation(folder)[0] if "exit_status" in message.get("result", ())]
     for receipt in receipts:
-        printed = folder / "artifacts" / Path(receipt["output_path"]).name
-        if not printed.is_file() or PRINTED not in printed.read_text("utf-8"):
-            yield f"{printed.name} lacks what the command printed"
+        output = folder / "artifacts" / Path(receipt["output_path"]).name
+        if not output.is_file() or OUTPUT not in output.read_text("utf-8"):
+            yield f"{output.name} lacks what the command printed"
     if not 0 < len(receipts) <= ran(subject, "keel"):
         yield f"there are {len(receipts)} receipts of the command, and it ran {ran(subject, 'keel')} times"
     if '"oak"' not in (folder / "graph.json").read_text("utf-8"):
@@ -93,7 +93,7 @@ def work_kept(subject: Subject) -> Iterator[str]:
 
 
 TURN = Scenario(
-    "turn", "A model's turns at a task, which end with it.", prepare, play, again,
+    "turn", "A model's turns at a task, which end with it.", prepare, play, retry,
     (Checker("conversation whole", ("P49",), conversation_whole),
      Checker("work kept", ("P13", "P28", "P50"), work_kept), *TASK_CHECKERS, *GENERAL),
     ("messages.", "command.", "tasks.", "journal.", "fs.", "graph.", "mail."),

@@ -17,6 +17,6 @@ def start_child(code: str, *args: object, crash_at: str | None = None) -> subpro
 def run_child(code: str, *args: object, crash_at: str | None = None) -> str:
     """Run a child and return its output. It must die at the crash point, or exit with 0 if there is none."""
     child = start_child(code, *args, crash_at=crash_at)
-    printed, _ = child.communicate(timeout=60)
+    stdout, _ = child.communicate(timeout=60)
     assert child.returncode == (-signal.SIGKILL if crash_at else 0), (crash_at, child.returncode)
-    return printed
+    return stdout

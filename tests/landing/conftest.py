@@ -58,7 +58,7 @@ class Harbour:
         self.turn(*writes(**files), *FINISH, by=by)
 
     def land(self) -> None:
-        """Run the lander until nothing can land."""
+        """Run the lander until no task can land."""
         with_hive(self.root)
 
     def state(self, task: str) -> str:
@@ -105,21 +105,21 @@ FINISH = (("finish_step", {}), ("finish_task", {"result": "Done."}))
 
 
 def writes(**files: str) -> list[tuple[str, dict[str, Any]]]:
-    """Calls that write files; `__` in a name stands for `/`."""
+    """Calls that write files; `__` in a name means `/`."""
     return [("write_file", {"path": name.replace("__", "/"), "text": text}) for name, text in files.items()]
 
 
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Crew]:
-    made = Crew(tmp_path / "hive")
-    yield made
-    made.close()
+    crew = Crew(tmp_path / "hive")
+    yield crew
+    crew.close()
 
 
 @pytest.fixture
 def harbour(crew: Crew, tmp_path: Path) -> Iterator[Harbour]:
     repo = Repo(tmp_path / "app")
     repo.commit(boat="a boat\n", src__sail="a sail\n")
-    made = Harbour(crew, repo)
-    yield made
-    made.close()
+    harbour = Harbour(crew, repo)
+    yield harbour
+    harbour.close()

@@ -44,7 +44,7 @@ class Repo:
         return self.git("rev-parse", "HEAD")
 
     def branch(self, *, start: str | None = None, message: str = "by an agent", **files: Any) -> str:
-        """Return a commit with files changed since `base`, made beside the branch that is checked out."""
+        """Return a commit with files changed since `base`, created without touching the checked out branch."""
         self.git("checkout", "-q", "--detach", start or self.base)
         try:
             return self.commit(message=message, **files)

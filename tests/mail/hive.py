@@ -1,4 +1,4 @@
-"""A hive's mail as tests and the child processes of tests open it; imports no pytest, so that children start fast."""
+"""A hive's mail as tests and the child processes of tests open it; imports no pytest: children start fast."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LIMIT_S = 60
 
 
 class Joined:
-    """A client that is an agent of the hive, with what it is told already decoded."""
+    """A client that is an agent of the hive, with decoded answers."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -40,10 +40,10 @@ class Joined:
     async def ask(self, tool: str, **arguments) -> dict:
         """The answer of a tool that must not refuse."""
         result = await self.client.call_tool(tool, arguments)
-        told = json.loads(result.content[0].text)
-        assert not result.is_error, told
-        assert told == result.structured_content
-        return told
+        reply = json.loads(result.content[0].text)
+        assert not result.is_error, reply
+        assert reply == result.structured_content
+        return reply
 
     async def refused(self, tool: str, **arguments) -> dict:
         """The typed error of a tool that must refuse."""
@@ -62,9 +62,9 @@ class Hive:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.extra: dict[str, str] = {}
-        made = hivemind.Hive.init(root)
+        hive = hivemind.Hive.init(root)
         for name in ("claude", "codex"):
-            add_agent(made, name, mind="mcp")
+            add_agent(hive, name, mind="mcp")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -87,8 +87,8 @@ class Hive:
     def events(self) -> list[dict]:
         paths = sorted((self.root / ".hive/journal").glob("*.jsonl"))
         lines = [line for path in paths for line in path.read_text().splitlines()[1:]]
-        found = [json.loads(line) for line in lines]
-        return [event for one in found for event in (one if isinstance(one, list) else [one])]
+        rows = [json.loads(line) for line in lines]
+        return [event for row in rows for event in (row if isinstance(row, list) else [row])]
 
     def lives(self, name: str) -> list[str]:
         return [
@@ -106,8 +106,8 @@ class Hive:
     @asynccontextmanager
     async def joined(self, name: str, *more: str):
         words = ["-m", "hivemind", "mcp", "--agent", name, *more]
-        started = StdioServerParameters(command=sys.executable, args=words, env=self.environment)
-        async with Client(started) as client:
+        server = StdioServerParameters(command=sys.executable, args=words, env=self.environment)
+        async with Client(server) as client:
             yield Joined(client)
 
     @asynccontextmanager
@@ -131,8 +131,8 @@ def hive(tmp_path):
 
 
 def greeting(id_: int = 1) -> str:
-    told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": "initialize", "params": told}) + "\n"
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": "initialize", "params": hello}) + "\n"
 
 
 @pytest.fixture

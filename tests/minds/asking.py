@@ -1,4 +1,4 @@
-"""What the tests of language models ask, and how time and cost are kept for them."""
+"""The requests of the tests of language models, and the record of their time and cost."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ OPENING = (ChatMessage("system", "Be brief."), ChatMessage("user", "# Note it\n\
 
 
 def turn(*more: ChatMessage) -> Turn:
-    """A turn of a task whose conversation has begun."""
+    """A turn of a task with a conversation."""
     return replace(example_turn(), messages=[*OPENING, *more])
 
 
 def exchanged(thought: Thought, *results: str, ok: bool = True) -> list[ChatMessage]:
     """A thought and the results of its calls, as they stand in the conversation afterwards."""
-    answered = zip(thought.actions, results, strict=True)
-    said = ChatMessage("assistant", thought.text, thought.actions, provider=thought.provider)
-    return [said, *(ChatMessage("tool", text, call_id=call.id, ok=ok) for call, text in answered)]
+    pairs = zip(thought.actions, results, strict=True)
+    answer = ChatMessage("assistant", thought.text, thought.actions, provider=thought.provider)
+    return [answer, *(ChatMessage("tool", text, call_id=call.id, ok=ok) for call, text in pairs)]
 
 
 class Clock:
@@ -52,7 +52,7 @@ class Clock:
 
 
 class Counted:
-    """A meter that keeps what it is told."""
+    """A meter that records its calls."""
 
     def __init__(self) -> None:
         self.asked, self.exchanges = [], []

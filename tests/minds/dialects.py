@@ -34,22 +34,22 @@ class AnthropicRequest(Request):
 
     @property
     def conversation(self) -> list[tuple[Any, ...]]:
-        said: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         for message in self.messages:
-            for one in _blocks(message):
-                if one["type"] == "text":
-                    said.append((message["role"], one["text"]))
-                elif one["type"] == "tool_use":
-                    said.append(("call", one["name"], one["input"]))
-                elif one["type"] == "tool_result":
-                    said.append(("result", one["tool_use_id"], "".join(part["text"] for part in _blocks(one))))
-        return said
+            for block in _blocks(message):
+                if block["type"] == "text":
+                    rows.append((message["role"], block["text"]))
+                elif block["type"] == "tool_use":
+                    rows.append(("call", block["name"], block["input"]))
+                elif block["type"] == "tool_result":
+                    rows.append(("result", block["tool_use_id"], "".join(part["text"] for part in _blocks(block))))
+        return rows
 
     @property
     def thinking(self) -> list[str]:
-        blocks = [one for message in self.messages for one in _blocks(message) if one["type"] == "thinking"]
-        assert all(one["signature"] == f"signed {one['thinking']}" for one in blocks)
-        return [one["thinking"] for one in blocks]
+        blocks = [block for message in self.messages for block in _blocks(message) if block["type"] == "thinking"]
+        assert all(block["signature"] == f"signed {block['thinking']}" for block in blocks)
+        return [block["thinking"] for block in blocks]
 
     @property
     def key(self) -> str:
@@ -60,8 +60,8 @@ class AnthropicRequest(Request):
         return [tool["name"] for tool in self.body.get("tools", ())]
 
     def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
-        told = {"type": code or "invalid_request_error", "message": message}
-        self.send(status, json.dumps({"type": "error", "error": told, "request_id": "req_1"}), **headers)
+        error = {"type": code or "invalid_request_error", "message": message}
+        self.send(status, json.dumps({"type": "error", "error": error, "request_id": "req_1"}), **headers)
 
     def completion(
         self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None, written=0
@@ -71,8 +71,8 @@ class AnthropicRequest(Request):
         )
         content += [{"type": "text", "text": text}] if text else []
         content += [
-            {"type": "tool_use", "id": f"toolu_{at}", "name": tool, "input": _object(given)}
-            for at, (tool, given) in enumerate(calls or ())
+            {"type": "tool_use", "id": f"toolu_{at}", "name": tool, "input": _object(args)}
+            for at, (tool, args) in enumerate(calls or ())
         ]
         out = tokens_out if tokens_out is not None else max(1, len(json.dumps(content)) // 4)
         ends = {"length": "max_tokens", "content_filter": "refusal", None: "tool_use" if calls else "end_turn"}
@@ -88,9 +88,9 @@ class AnthropicRequest(Request):
         })  # fmt: skip
 
     def limited(self, after_s: int | None = None) -> None:
-        told = {} if after_s is None else {"Retry_After": str(after_s)}
+        fields = {} if after_s is None else {"Retry_After": str(after_s)}
         self.error(
-            429, "This request would exceed your rate limit of 50 requests per minute.", "rate_limit_error", **told
+            429, "This request would exceed your rate limit of 50 requests per minute.", "rate_limit_error", **fields
         )
 
     def troubled(self) -> None:
@@ -127,28 +127,28 @@ class GeminiRequest(Request):
 
     @property
     def conversation(self) -> list[tuple[Any, ...]]:
-        said: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         for message in self.messages:
-            for one in message["parts"]:
-                if "functionCall" in one:
-                    said.append(("call", one["functionCall"]["name"], one["functionCall"]["args"]))
-                elif "functionResponse" in one:
-                    given = one["functionResponse"]
-                    said.append(("result", given["id"], next(iter(given["response"].values()))))
-                elif not one.get("thought"):
-                    said.append(("assistant" if message["role"] == "model" else "user", one["text"]))
-        return said
+            for part in message["parts"]:
+                if "functionCall" in part:
+                    rows.append(("call", part["functionCall"]["name"], part["functionCall"]["args"]))
+                elif "functionResponse" in part:
+                    answer = part["functionResponse"]
+                    rows.append(("result", answer["id"], next(iter(answer["response"].values()))))
+                elif not part.get("thought"):
+                    rows.append(("assistant" if message["role"] == "model" else "user", part["text"]))
+        return rows
 
     @property
     def thinking(self) -> list[str]:
         signed = [
-            one["thoughtSignature"]
+            part["thoughtSignature"]
             for message in self.messages
-            for one in message["parts"]
-            if "thoughtSignature" in one
+            for part in message["parts"]
+            if "thoughtSignature" in part
         ]
-        found = [base64.b64decode(one).decode() for one in signed]
-        return [one.removeprefix("signed ") for one in found if one.startswith("signed ")]
+        texts = [base64.b64decode(code).decode() for code in signed]
+        return [text.removeprefix("signed ") for text in texts if text.startswith("signed ")]
 
     @property
     def key(self) -> str:
@@ -156,7 +156,7 @@ class GeminiRequest(Request):
 
     @property
     def tools(self) -> list[str]:
-        return [tool["name"] for given in self.body.get("tools", ()) for tool in given["functionDeclarations"]]
+        return [tool["name"] for group in self.body.get("tools", ()) for tool in group["functionDeclarations"]]
 
     @property
     def bound(self) -> int:
@@ -166,28 +166,28 @@ class GeminiRequest(Request):
         self.fail(status, message, code or "INVALID_ARGUMENT", [], **headers)
 
     def fail(self, status: int, message: str, name: str, details: list[dict[str, Any]], **headers: str) -> None:
-        told = {"code": status, "message": message, "status": name, "details": details}
-        self.send(status, json.dumps({"error": told}), **headers)
+        error = {"code": status, "message": message, "status": name, "details": details}
+        self.send(status, json.dumps({"error": error}), **headers)
 
     def completion(self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None) -> str:
         parts: list[dict[str, Any]] = [{"text": thinking, "thought": True}] if thinking else []
         parts += [{"text": text}] if text else []
-        parts += [{"functionCall": {"name": tool, "args": _object(given)}} for tool, given in calls or ()]
+        parts += [{"functionCall": {"name": tool, "args": _object(args)}} for tool, args in calls or ()]
         if thinking and parts:  # the last part of an answer is signed
             parts[-1]["thoughtSignature"] = base64.b64encode(f"signed {thinking}".encode()).decode()
         out = tokens_out if tokens_out is not None else max(1, len(json.dumps(parts)) // 4)
         ends = {"length": "MAX_TOKENS", "content_filter": "SAFETY", None: "STOP"}
-        whole: dict[str, Any] = {
+        reply: dict[str, Any] = {
             "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": ends[finish], "index": 0}],
             "modelVersion": "played",
         }
         if usage:
-            whole["usageMetadata"] = {
+            reply["usageMetadata"] = {
                 "promptTokenCount": self.tokens_in, "candidatesTokenCount": out, "totalTokenCount": self.tokens_in + out,
                 "cachedContentTokenCount": cached,
             }  # fmt: skip
             self.server.charge(self.tokens_in, out)
-        return json.dumps(whole)
+        return json.dumps(reply)
 
     def limited(self, after_s: int | None = None) -> None:
         details = [] if after_s is None else [_google("RetryInfo", retryDelay=f"{after_s}s")]
@@ -211,26 +211,26 @@ class GeminiRequest(Request):
         )
 
     def refuse(self) -> None:
-        """The prompt itself was blocked: there is no candidate."""
+        """The prompt itself was blocked: the candidates are missing."""
         usage = {"promptTokenCount": self.tokens_in, "totalTokenCount": self.tokens_in}
         self.server.charge(self.tokens_in, 0)
         self.send(200, json.dumps({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage}))
 
 
 class OllamaRequest(Request):
-    """OpenAI's protocol, with errors of its own."""
+    """OpenAI's protocol, with its own errors."""
 
     root = "/ollama/v1"
     place: ClassVar[str] = "/ollama/"
     thoughts: ClassVar[str] = "reasoning"
 
     def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
-        told = {"message": message, "type": "api_error", "param": None, "code": None}
-        self.send(status, json.dumps({"error": told}), **headers)
+        error = {"message": message, "type": "api_error", "param": None, "code": None}
+        self.send(status, json.dumps({"error": error}), **headers)
 
     def limited(self, after_s: int | None = None) -> None:
-        told = {} if after_s is None else {"Retry_After": str(after_s)}
-        self.error(429, "too many requests", **told)
+        fields = {} if after_s is None else {"Retry_After": str(after_s)}
+        self.error(429, "too many requests", **fields)
 
     def troubled(self) -> None:
         self.error(503, "server busy, please try again.  maximum pending requests exceeded")

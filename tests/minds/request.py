@@ -15,10 +15,10 @@ class Request:
     """One request, and the ways to answer it. What follows `# in its own words` differs from provider to provider."""
 
     root: ClassVar[str] = "/v1"
-    """Where below the server's address this protocol's clients are pointed."""
+    """The path below the server's address for this protocol's clients."""
 
     thoughts: ClassVar[str] = "reasoning_content"
-    """Where a message has what the model thought."""
+    """The key of a message's thoughts."""
 
     def __init__(self, web: BaseHTTPRequestHandler, server: ModelServer, body: dict[str, Any]) -> None:
         self.web, self.server, self.body = web, server, body
@@ -31,33 +31,33 @@ class Request:
     @property
     def user(self) -> str:
         """The first message of the user: the task."""
-        return next(_text(one) for one in self.messages if one["role"] == "user")
+        return next(_text(msg) for msg in self.messages if msg["role"] == "user")
 
     @property
     def system(self) -> str:
-        return next(_text(one) for one in self.messages if one["role"] == "system")
+        return next(_text(msg) for msg in self.messages if msg["role"] == "system")
 
     @property
     def conversation(self) -> list[tuple[Any, ...]]:
-        """What was said after the system message: (user | assistant, text), (call, tool, arguments), (result, id, text)."""
-        said: list[tuple[Any, ...]] = []
-        for one in self.messages:
-            if one["role"] == "tool":
-                said.append(("result", one["tool_call_id"], _text(one)))
-            elif one["role"] != "system":
-                said += [(one["role"], text)] if (text := _text(one)) else []
-                calls = [call["function"] for call in one.get("tool_calls", ())]
-                said += [("call", call["name"], json.loads(call["arguments"])) for call in calls]
-        return said
+        """The conversation after the system message: (user | assistant, text), (call, tool, arguments), (result, id, text)."""
+        rows: list[tuple[Any, ...]] = []
+        for msg in self.messages:
+            if msg["role"] == "tool":
+                rows.append(("result", msg["tool_call_id"], _text(msg)))
+            elif msg["role"] != "system":
+                rows += [(msg["role"], text)] if (text := _text(msg)) else []
+                calls = [call["function"] for call in msg.get("tool_calls", ())]
+                rows += [("call", call["name"], json.loads(call["arguments"])) for call in calls]
+        return rows
 
     @property
     def thinking(self) -> list[str]:
         """The thinking that came back with the answers that were sent along."""
-        return [one[self.thoughts] for one in self.messages if self.thoughts in one]
+        return [msg[self.thoughts] for msg in self.messages if self.thoughts in msg]
 
     @property
     def key(self) -> str:
-        """The key as it was shown."""
+        """The key in the request."""
         return self.headers.get("Authorization", "").removeprefix("Bearer ")
 
     @property
@@ -75,14 +75,14 @@ class Request:
         return len(json.dumps(self.body)) // 4
 
     def send(self, status: int, body: str | bytes, kind: str = "application/json", **headers: str) -> None:
-        whole = body.encode() if isinstance(body, str) else body
+        content = body.encode() if isinstance(body, str) else body
         self.web.send_response(status)
         self.web.send_header("Content-Type", kind)
-        self.web.send_header("Content-Length", str(len(whole)))
+        self.web.send_header("Content-Length", str(len(content)))
         for name, value in headers.items():
             self.web.send_header(name.replace("_", "-"), value)
         self.web.end_headers()
-        self.web.wfile.write(whole)
+        self.web.wfile.write(content)
 
     def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
         self.send(status, json.dumps({"error": {"message": message, "code": code, "type": "error"}}), **headers)
@@ -111,32 +111,32 @@ class Request:
                 {
                     "id": f"call-{at}",
                     "type": "function",
-                    "function": {"name": tool, "arguments": given if isinstance(given, str) else json.dumps(given)},
+                    "function": {"name": tool, "arguments": args if isinstance(args, str) else json.dumps(args)},
                 }
-                for at, (tool, given) in enumerate(calls)
+                for at, (tool, args) in enumerate(calls)
             ]
         out = tokens_out if tokens_out is not None else max(1, len(json.dumps(message)) // 4)
         finish = finish or ("tool_calls" if calls else "stop")
-        whole: dict[str, Any] = {
+        reply: dict[str, Any] = {
             "id": "x", "object": "chat.completion", "created": int(time.time()), "model": self.body["model"],
             "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
         }  # fmt: skip
         if usage:
-            whole["usage"] = {
+            reply["usage"] = {
                 "prompt_tokens": self.tokens_in, "completion_tokens": out, "total_tokens": self.tokens_in + out,
                 "prompt_tokens_details": {"cached_tokens": cached},
             }  # fmt: skip
             self.server.charge(self.tokens_in, out)
-        return json.dumps(whole)
+        return json.dumps(reply)
 
     def cut(self, after: int = 60) -> None:
         """Break the connection in the middle of an answer."""
-        whole = self.completion("this will be cut", None, usage=False).encode()
+        content = self.completion("this will be cut", None, usage=False).encode()
         self.web.send_response(200)
         self.web.send_header("Content-Type", "application/json")
-        self.web.send_header("Content-Length", str(len(whole)))
+        self.web.send_header("Content-Length", str(len(content)))
         self.web.end_headers()
-        self.web.wfile.write(whole[:after])
+        self.web.wfile.write(content[:after])
         self.web.wfile.flush()
         self.web.close_connection = True
 
@@ -144,8 +144,8 @@ class Request:
 
     def limited(self, after_s: int | None = None) -> None:
         """Asked too often; with the seconds to wait, or without."""
-        told = {} if after_s is None else {"Retry_After": str(after_s)}
-        self.error(429, "Rate limit reached for requests", "rate_limit_exceeded", **told)
+        fields = {} if after_s is None else {"Retry_After": str(after_s)}
+        self.error(429, "Rate limit reached for requests", "rate_limit_exceeded", **fields)
 
     def troubled(self) -> None:
         self.error(500, "The server had an error while processing your request. Sorry about that!", "server_error")
@@ -169,9 +169,9 @@ class Request:
 
     def refuse(self) -> None:
         """The model's own no."""
-        whole = json.loads(self.completion(None, None))
-        whole["choices"][0]["message"]["refusal"] = "I can't help with that."
-        self.send(200, json.dumps(whole))
+        reply = json.loads(self.completion(None, None))
+        reply["choices"][0]["message"]["refusal"] = "I can't help with that."
+        self.send(200, json.dumps(reply))
 
 
 def _text(message: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ class ModelServer:
         self._thread.start()
 
     def forget(self) -> None:
-        """Begin anew: nothing is ordered, nothing was asked."""
+        """Reset: no orders, no requests."""
         self.orders: deque[Behaviour] = deque()
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -88,7 +88,7 @@ class ModelServer:
             self.tokens_out += tokens_out
 
     def keep_silent(self, request: Request) -> None:
-        """Answer nothing, until the server is closed or told to go on."""
+        """Hold all answers until the server is closed or resumed."""
         self.silence.wait(20)
         request.web.close_connection = True
 

@@ -91,5 +91,5 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
 
 def processes_with(mark: str) -> list[str]:
     """The command lines of processes that have a mark in them."""
-    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in shown.splitlines() if mark in line and not line.startswith("ps ")]
+    stdout = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in stdout.splitlines() if mark in line and not line.startswith("ps ")]

@@ -20,10 +20,10 @@ AGENTS = {"scout": "finder", "clerk": None, "smith": "maker"}
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    found = Layout.at(tmp_path / "hive")
-    for folder in found.folders():
+    layout = Layout.at(tmp_path / "hive")
+    for folder in layout.folders():
         folder.mkdir(parents=True)
-    return found
+    return layout
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def tasks(layout: Layout) -> Tasks:
 
 
 def opened(layout: Layout, **options: object) -> Tasks:
-    """A Tasks as another process would have it: nothing remembered."""
+    """A Tasks as another process would open it, without a cache."""
     journal = Journal(layout.journal, durable=False)
-    given = {
+    defaults = {
         "agents": lambda: AGENTS,
         "durable": False,
         "settle_ms": 20,
@@ -42,11 +42,11 @@ def opened(layout: Layout, **options: object) -> Tasks:
         "journal": journal,
         **options,
     }
-    return Tasks(layout, **given)  # type: ignore[arg-type]
+    return Tasks(layout, **defaults)  # type: ignore[arg-type]
 
 
 def in_process(work: Callable[[], object], crash_at: str | None = None) -> int:
-    """Run `work` in a process of its own, which dies at the crash point; the signal that ended it, or 0.
+    """Run `work` in a separate process, which dies at the crash point; the signal that ended it, or 0.
 
     Raises AssertionError if the work failed in any other way.
     """
@@ -74,20 +74,20 @@ def killed_at(point: str, work: Callable[[], object]) -> None:
 
 def drop(layout: Layout, name: str, content: str | bytes) -> Path:
     """A file moved into the inbox, as a person's file manager does."""
-    made = layout.root / f"elsewhere-{name}"
-    made.write_bytes(content if isinstance(content, bytes) else content.encode())
+    draft = layout.root / f"elsewhere-{name}"
+    draft.write_bytes(content if isinstance(content, bytes) else content.encode())
     target = layout.inbox / name
-    made.rename(target)
+    draft.rename(target)
     return target
 
 
 def age(path: Path, seconds: float) -> None:
     """Give a file an older modification time."""
-    then = time.time() - seconds
-    os.utime(path, (then, then))
+    moment = time.time() - seconds
+    os.utime(path, (moment, moment))
 
 
 def texts(layout: Layout, marker: bytes) -> list[Path]:
     """Every file below tasks/ that is a task's text with the marker in it."""
-    named = (path for path in layout.tasks.rglob("*") if path.is_file() and path.suffix in (".md", ".yaml"))
-    return [path for path in named if path.name not in ("result.md", "error.md") and marker in path.read_bytes()]
+    paths = (path for path in layout.tasks.rglob("*") if path.is_file() and path.suffix in (".md", ".yaml"))
+    return [path for path in paths if path.name not in ("result.md", "error.md") and marker in path.read_bytes()]

@@ -16,7 +16,7 @@ import pytest
 
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks
-from tests.faults.faults import FAULTS, missing
+from tests.faults.faults import FAULTS, gap_of
 from tests.faults.powerloss.disk import Crash, Disk, Sync
 from tests.faults.powerloss.recording import record
 from tests.faults.powerloss.run import environment
@@ -43,11 +43,11 @@ MOST = 150
 def crashes(disk: Disk) -> Iterator[Crash]:
     """After each operation: all of it lost, each one alone, all but one, and pairs of what was not waited for."""
     first, words = disk.operations.index(Sync(None)), disk.words()
-    for at, pending in itertools.islice(disk.pending(), first + 2, None):
+    for at, pending in itertools.islice(disk.open_operations(), first + 2, None):
         for many in range(1, len(pending) + 1):
             if many <= 2 or many >= len(pending) - 1:
                 for lost in itertools.combinations(pending, many):
-                    yield Crash(at, frozenset(lost), why=f"{[words[one] for one in lost]} lost")
+                    yield Crash(at, frozenset(lost), reason=f"{[words[one] for one in lost]} lost")
 
 
 def opened(layout: Layout) -> Tasks:
@@ -59,7 +59,7 @@ def opened(layout: Layout) -> Tasks:
 
 @pytest.mark.parametrize("kind", ["good", "bad"])
 def test_a_claim_keeps_name_text_and_maker_of_a_task_wherever_the_power_fails(tmp_path: Path, kind: str) -> None:
-    if why := missing(FAULTS["kill-at-call"]):
+    if why := gap_of(FAULTS["kill-at-call"]):
         pytest.skip(why.reason)
     hive = tmp_path / "hive"
     hive.mkdir()
@@ -74,15 +74,15 @@ def test_a_claim_keeps_name_text_and_maker_of_a_task_wherever_the_power_fails(tm
         claimed = {task.id: task for task in tasks.mine("scout", 2)}
         while (task := tasks.claim("scout")) is not None:
             claimed[task.id] = task
-        assert {name: task.maker for name, task in claimed.items() if name == "made"} == {"made": "ada"}, crash.why
+        assert {name: task.maker for name, task in claimed.items() if name == "made"} == {"made": "ada"}, crash.reason
         lies = {path.name for place in ("active", "failed", "done") for path in (layout.tasks / place).iterdir()} - {
             ".claimed"
         }
-        assert lies == {"made", "leak"}, crash.why
+        assert lies == {"made", "leak"}, crash.reason
         kept = [
             path
             for path in (layout.failed if kind == "bad" else layout.active).glob("leak/*.md")
             if path.name != "error.md"
         ]
         said = "Find the leak.\n" if kind == "good" else "---\nnonsense: 1\n---\n"
-        assert [path.read_text() for path in kept] == [said], crash.why
+        assert [path.read_text() for path in kept] == [said], crash.reason

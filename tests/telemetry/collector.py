@@ -1,4 +1,4 @@
-"""A collector: an HTTP server that decodes OTLP, answers as it is told to, and keeps what it was sent."""
+"""A collector: an HTTP server that decodes OTLP, answers by orders, and keeps what it receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
 class SentSpan:
-    """A span as it was sent."""
+    """A received span."""
 
     def __init__(self, span: Span) -> None:
         self.name, self.kind = span.name, Span.SpanKind.Name(span.kind)
@@ -22,7 +22,7 @@ class SentSpan:
         self.is_error = span.status.code == Status.STATUS_CODE_ERROR
         self.events = [event.name for event in span.events]
         self.attributes: dict[str, Any] = {
-            one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes
+            pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in span.attributes
         }
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class Collector(ThreadingHTTPServer):
 
     @property
     def spans(self) -> dict[str, SentSpan]:
-        """The spans by id, the last of those that were sent twice."""
+        """The spans by id, the last one if sent twice."""
         return {span.id: span for span in self.sent}
 
     def named(self, name: str) -> list[SentSpan]:
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.status == 200:
             assert self.path == "/v1/traces"
             for part in request.resource_spans:
-                self.server.resources.append({one.key: one.value.string_value for one in part.resource.attributes})
+                self.server.resources.append({pair.key: pair.value.string_value for pair in part.resource.attributes})
                 self.server.sent += [SentSpan(span) for scope in part.scope_spans for span in scope.spans]
         self.send_response(self.server.status)
         self.send_header("Content-Length", "0")

@@ -27,7 +27,7 @@ class Clock:
 
 
 class Place(SimpleNamespace):
-    """A hive as views see it, with one task `t` whose graph has its task node, and ways to fill it."""
+    """A hive as views see it, with one task `t`, its graph with the task node, and ways to fill it."""
 
     def card(self, kind: str, text: str = "a thought", **fields: Any) -> int:
         agent = fields.pop("agent", "ada")
@@ -62,8 +62,8 @@ def make_place(root: Path) -> Place:
         graph=graph,
         clock=clock,
     )
-    with graph.change("ada") as made:
-        made.add_node("task", "what is to be done")
+    with graph.change("ada") as tree:
+        tree.add_node("task", "what is to be done")
     return place
 
 
@@ -76,4 +76,4 @@ def place(tmp_path: Path) -> Place:
 def codes(place: Place) -> Callable[..., list[str]]:
     from hivemind.views import signals
 
-    return lambda **more: [one["code"] for one in signals(place, "ada", "t", **more)]
+    return lambda **more: [row["code"] for row in signals(place, "ada", "t", **more)]

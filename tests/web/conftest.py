@@ -1,4 +1,4 @@
-"""A hive with a little of everything, and the page of it, served by a process of its own."""
+"""A hive with a little of everything, and the page of it, served by a separate process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVIL = '<script>alert(1)</script><img src=x onerror="alert(2)">'
 
 @dataclass(frozen=True)
 class Got:
-    """What the page answered."""
+    """The page's answer."""
 
     status: int
     headers: dict[str, str]
@@ -56,13 +56,13 @@ class Site:
         return str(numbers[-1])
 
     def post(self, act: str, **form: str) -> Got:
-        """What a form of the page does."""
+        """Submit a form of the page."""
         return self.send(f"/do/{act}", {"number": self.number(), **form})
 
     def send(self, path: str, form: dict[str, str], **headers: str) -> Got:
         """A form as a browser sends it: it names no origin, as the page lets it send no referrer."""
-        sent = {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded", **headers}
-        return self.ask("POST", self.root + path, urlencode(form).encode(), sent)
+        all_headers = {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded", **headers}
+        return self.ask("POST", self.root + path, urlencode(form).encode(), all_headers)
 
     def ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Got:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -83,7 +83,7 @@ class Site:
         return self.get(address.partition(self.root)[2]).text
 
     def listening(self, *topics: str) -> Iterator[str]:
-        """The names of the changes, as the page is told of them."""
+        """The names of the changes, as the page receives them."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", f"{self.root}/live?of={','.join(topics)}")
         answer = connection.getresponse()
@@ -126,7 +126,7 @@ def filled(root: Path) -> Hive:
     hive = Hive.open(make_hive(root))
     hive.mail.ensure("human")
     done = claimed(hive, "analyst", "What is a lease?", id="lease")
-    begun = {
+    fields = {
         "kind": "epoch",
         "epoch": 1,
         "agent": "analyst",
@@ -134,7 +134,7 @@ def filled(root: Path) -> Hive:
         "opening": [],
         "at": "2026-11-20T10:00:00+00:00",
     }
-    hive.tasks.active.log(done, begun)
+    hive.tasks.active.log(done, fields)
     for number in range(1, 4):
         at = f"2026-11-20T10:00:0{number}+00:00"
         call = {"id": f"c{number}", "tool": "read_file", "arguments": {"path": f"knowledge/{number}.md"}}
@@ -147,13 +147,13 @@ def filled(root: Path) -> Hive:
     (hive.layout.knowledge).mkdir(exist_ok=True)
     (hive.layout.knowledge / "lease.md").write_text("# Leases\n\nA lease is the right to work on one step.\n")
     hive.tasks.finish(done, f"A lease is a right.\n\n> A lease\n\n— `knowledge/lease.md:3-3`\n\n{EVIL}\n")
-    failed = claimed(hive, "researcher", f"Count {EVIL}", id="count", title=EVIL)
-    hive.tasks.fail(failed, f"it cannot be counted {EVIL}")
-    asked = claimed(hive, "reviewer", "Paint the boats", id="paint")
-    sent = hive.mail.send(
+    count = claimed(hive, "researcher", f"Count {EVIL}", id="count", title=EVIL)
+    hive.tasks.fail(count, f"it cannot be counted {EVIL}")
+    paint = claimed(hive, "reviewer", "Paint the boats", id="paint")
+    mail = hive.mail.send(
         "reviewer", "human", "Which colour?", f"Red or blue? {EVIL}", message_id="ask.paint.s1.7@hive", task="paint"
     )
-    hive.tasks.active.park(asked, f"asks: Red or blue? (answer with: hivemind mail reply human {sent.message_id} TEXT)")
+    hive.tasks.active.park(paint, f"asks: Red or blue? (answer with: hivemind mail reply human {mail.message_id} TEXT)")
     hive.mail.send(
         "researcher", "human", EVIL, f"[press](javascript:alert(3)) ![x](http://elsewhere.example/x.png) {EVIL}"
     )
@@ -166,23 +166,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One page for the tests of a module that only look."""
     root = tmp_path_factory.mktemp("web") / "hive"
     filled(root)
-    with serving(root) as found:
-        yield found
+    with serving(root) as page:
+        yield page
 
 
 @pytest.fixture(scope="module")
 def own_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Another one for those that change something."""
+    """Another page for tests that change something."""
     root = tmp_path_factory.mktemp("web") / "hive"
     filled(root)
-    with serving(root) as found:
-        yield found
+    with serving(root) as page:
+        yield page
 
 
 def events(hive: Hive) -> list[dict[str, object]]:
-    """What the journal says that a person did here."""
+    """Return the person's actions in the journal."""
     return [
-        json.loads(json.dumps(one.payload))
-        for one in Hive.look(hive.layout.root).journal.read()
-        if one.kind == "human.did"
+        json.loads(json.dumps(event.payload))
+        for event in Hive.look(hive.layout.root).journal.read()
+        if event.kind == "human.did"
     ]

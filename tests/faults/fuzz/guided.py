@@ -1,7 +1,7 @@
 """Bytes that find their own way: `python -m tests.faults.fuzz.guided [--door NAME] [--seconds N] [--inputs N] [--report]`.
 
-atheris (libFuzzer) changes what lies in a hive and in the corpus, keeps what reaches code that nothing reached before, and
-goes on from there. What is found is put into corpus/, as by `run.py`. Each door has a process of its own.
+atheris (libFuzzer) changes files of a hive and of the corpus, keeps inputs that reach new code, and
+continues from there. Finds are put into corpus/, as by `run.py`. Each door has a separate process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.faults.fuzz.run import CORPUS, PROMISES, keep, kept
+from tests.faults.fuzz.run import CORPUS, PROMISES, corpus, keep
 from tests.faults.report import write_part, write_table
 
 NAMES = {  # what an input is called, by its first byte
@@ -25,14 +25,14 @@ NAMES = {  # what an input is called, by its first byte
     "knowledge": ("in.md", "in.py", "in.html", "in.toml", "in.eml", "in.rst"),
     "mind": ("",),
     "page": ("text",),
-    "mcp": ("",),  # the server is another process, whose code is not seen: its lines are changed, and led by nothing
+    "mcp": ("",),  # the server is another process, its code is not seen: its lines are changed blindly
 }
 _SECONDS_EACH = 20
 
 
-def fuzz(door: str, seconds: int, inputs: int, told: Path) -> None:
-    """Never returns: libFuzzer ends the process when the time is up, or all inputs are tried. What it has tried and found is in
-    the file `told`."""
+def fuzz(door: str, seconds: int, inputs: int, report: Path) -> None:
+    """Never returns: libFuzzer ends the process when the time is up, or all inputs are tried. The file `report` holds
+    the number of inputs and the finds."""
     import atheris
 
     with atheris.instrument_imports(include=["hivemind"]):
@@ -43,26 +43,26 @@ def fuzz(door: str, seconds: int, inputs: int, told: Path) -> None:
     seeds = base / "seeds"
     seeds.mkdir()
     first = [doors.content(name) for name in doors.files()] if door != "file" else []
-    first += [data for _, of, _, data in kept() if of == door]
+    first += [data for _, of, _, data in corpus() if of == door]
     for number, data in enumerate(first):
         (seeds / str(number)).write_bytes(b"\0" + data)
     if door == "file":
         for number, name in enumerate(names):
             (seeds / str(number)).write_bytes(bytes([number]) + doors.content(name))
-    found: dict[str, str] = {}
-    tried = 0
+    causes: dict[str, str] = {}
+    count = 0
 
     def take(data: bytes) -> None:
-        nonlocal tried
-        tried, name, rest = tried + 1, names[(data[:1] or b"\0")[0] % len(names)], data[1:]
+        nonlocal count
+        count, name, body = count + 1, names[(data[:1] or b"\0")[0] % len(names)], data[1:]
         try:
-            wrong = list(DOORS[door](doors, name, rest))
-        except Exception as error:  # that is what is looked for
+            wrong = list(DOORS[door](doors, name, body))
+        except Exception as error:  # the fuzzer looks for these
             wrong = [f"{type(error).__name__}: {str(error)[:200]}"]
-        for one in wrong:
-            if (cause := one[:60]) not in found:
-                found[cause] = str(keep(door, name, rest, one))
-        told.write_text(json.dumps({"tried": tried, "found": found}))
+        for problem in wrong:
+            if (cause := problem[:60]) not in causes:
+                causes[cause] = str(keep(door, name, body, problem))
+        report.write_text(json.dumps({"tried": count, "found": causes}))
 
     limits = [
         f"-max_total_time={seconds}",
@@ -84,23 +84,23 @@ def main() -> int:
         "--report", action="store_true", help="write tests/faults/report/guided.json and docs/promises.md"
     )
     parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.told:
-        fuzz(given.door[0], given.seconds, given.inputs, given.told)
+    options = parser.parse_args()
+    if options.told:
+        fuzz(options.door[0], options.seconds, options.inputs, options.told)
     rows: list[dict[str, Any]] = []
-    for door in given.door or NAMES:
+    for door in options.door or NAMES:
         with tempfile.TemporaryDirectory(prefix="hive-guided-") as folder:
-            told = Path(folder) / "told.json"
-            told.write_text('{"tried": 0, "found": {}}')
+            report = Path(folder) / "told.json"
+            report.write_text('{"tried": 0, "found": {}}')
             words = [
                 "--door",
                 door,
                 "--seconds",
-                str(given.seconds),
+                str(options.seconds),
                 "--inputs",
-                str(given.inputs),
+                str(options.inputs),
                 "--told",
-                str(told),
+                str(report),
             ]
             command = [sys.executable, "-m", "tests.faults.fuzz.guided", *words]
             done = subprocess.run(
@@ -111,16 +111,16 @@ def main() -> int:
                 env={**_environment(), "TMPDIR": folder},
                 check=False,
             )
-            said = json.loads(told.read_text())
-        violations = list(said["found"])
+            report_json = json.loads(report.read_text())
+        violations = list(report_json["found"])
         if done.returncode:  # it took too long over one, or too much memory
             violations.append(f"the process ended with {done.returncode}: {done.stderr[-300:]}")
-        print(f"{door}: {said['tried']} inputs, {len(violations)} found", *violations, sep="\n  ", flush=True)
+        print(f"{door}: {report_json['tried']} inputs, {len(violations)} found", *violations, sep="\n  ", flush=True)
         rows.append({
-            "scenario": f"guided: {door}", "fault": "hostile input", "seed": 0, "count": said["tried"],
+            "scenario": f"guided: {door}", "fault": "hostile input", "seed": 0, "count": report_json["tried"],
             "promises": list(PROMISES), "broken": list(PROMISES) if violations else [], "violations": violations,
         })  # fmt: skip
-    if given.report:
+    if options.report:
         write_part("guided", rows)
         write_table()
     return 1 if any(row["violations"] for row in rows) else 0

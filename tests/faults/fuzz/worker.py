@@ -24,14 +24,14 @@ __all__ = ["CPU_S", "GROWN_MB", "Answer", "Worker"]
 CPU_S = 20
 """Processor seconds after which an input has hung; most take a hundredth of one."""
 GROWN_MB = 400
-"""How much the worker's memory may grow over one input."""
+"""The limit of the worker's growth over one input."""
 _SPACE = 6 << 30
 HOUSE = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is wrong, the processor seconds that it took, and the MB that the worker has grown by."""
+    """The problems, the processor seconds that it took, and the MB that the worker has grown by."""
 
     wrong: tuple[str, ...]
     cpu: float = 0.0
@@ -47,15 +47,15 @@ class Worker:
 
     def ask(self, door: str, name: str, data: bytes) -> Answer:
         """Have one input taken. A death, a hang and a growth are wrong as well."""
-        process = self._started()
+        process = self._worker()
         assert process.stdin is not None
         assert process.stdout is not None
-        said = ""
+        line = ""
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps({"door": door, "name": name, "data": data.hex()}) + "\n")
             process.stdin.flush()
-            said = process.stdout.readline()
-        if not said:
+            line = process.stdout.readline()
+        if not line:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
             process.stdout.close()
@@ -65,26 +65,26 @@ class Worker:
             return Answer(
                 (f"the process died over it with {status} (-24: it took more than {CPU_S} s of processor time)",)
             )
-        found = json.loads(said)
-        wrong = list(found["wrong"])
-        if found["grown"] > GROWN_MB:
-            wrong.append(f"memory grew by {found['grown']:.0f} MB")
-        return Answer(tuple(wrong), found["cpu"], found["grown"])
+        answer = json.loads(line)
+        wrong = list(answer["wrong"])
+        if answer["grown"] > GROWN_MB:
+            wrong.append(f"memory grew by {answer['grown']:.0f} MB")
+        return Answer(tuple(wrong), answer["cpu"], answer["grown"])
 
     def files(self) -> dict[str, bytes]:
-        """The files of the worker's hive, and what stands in them."""
-        process = self._started()
+        """Return the files of the worker's hive with their content."""
+        process = self._worker()
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write('{"door": ""}\n')
         process.stdin.flush()
         return {name: bytes.fromhex(data) for name, data in json.loads(process.stdout.readline()).items()}
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _worker(self) -> subprocess.Popen[str]:
         if self._process is None:
             environment = {**os.environ, "PYTHONPATH": _paths(), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}
-            made = self._folder.enter_context(folder("fuzz"))
-            command = [sys.executable, "-m", "tests.faults.fuzz.worker", os.fspath(made)]
+            base = self._folder.enter_context(folder("fuzz"))
+            command = [sys.executable, "-m", "tests.faults.fuzz.worker", os.fspath(base)]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             self._process = subprocess.Popen(command, env=environment, **pipes)
         return self._process
@@ -111,19 +111,19 @@ def _paths() -> str:
 def _take(doors, request) -> dict[str, object]:
     from tests.faults.fuzz.doors import DOORS
 
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    before = used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    before = usage.ru_utime + usage.ru_stime
     resource.setrlimit(resource.RLIMIT_CPU, (int(before) + CPU_S + 1, resource.RLIM_INFINITY))
     try:
         wrong = list(DOORS[request["door"]](doors, request["name"], bytes.fromhex(request["data"])))
-    except Exception as error:  # that is what is looked for
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        wrong = [f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(where.filename)}:{where.lineno})"]
+    except Exception as error:  # the fuzzer looks for these
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        wrong = [f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(frame.filename)}:{frame.lineno})"]
     now = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "wrong": wrong,
         "cpu": now.ru_utime + now.ru_stime - before,
-        "grown": (now.ru_maxrss - used.ru_maxrss) / 1024,
+        "grown": (now.ru_maxrss - usage.ru_maxrss) / 1024,
     }
 
 

@@ -1,4 +1,4 @@
-"""Mutants: small patches, each of which breaks one promise; the harness must find every one.
+"""Mutants: small patches that each break one promise; the harness must find every one.
 
 They were written by somebody who had not read the checkers. A patch is a unified diff without files' names and line numbers:
 each hunk is found by what it replaces, which must stand in `hivemind/` exactly once. Edits elsewhere and moved files do not
@@ -32,36 +32,34 @@ class Mutant:
     @classmethod
     def read(cls, path: Path) -> Mutant:
         head, *hunks = path.read_text("utf-8").split("\n@@\n")
-        told = dict(line.split(": ", 1) for line in head.splitlines() if line)
+        fields = dict(line.split(": ", 1) for line in head.splitlines() if line)
         changes = tuple(_sides(hunk.rstrip("\n").split("\n")) for hunk in hunks)
-        return cls(path.stem, told["Promise"], told["Broken by"], tuple(told["Shown under"].split(", ")), changes)
+        return cls(path.stem, fields["Promise"], fields["Broken by"], tuple(fields["Shown under"].split(", ")), changes)
 
     def apply(self, house: Path) -> None:
         """Change the program below `house`. Raises AssertionError, naming the place, if the patch does not fit any more."""
-        for path, text in self.changed(sources(house)).items():
+        for path, text in self.patch(sources(house)).items():
             path.write_text(text, "utf-8")
 
-    def changed(self, files: Mapping[Path, str]) -> dict[Path, str]:
-        """The files that it changes, as it makes them. Raises AssertionError like `apply`."""
-        made: dict[Path, str] = {}
+    def patch(self, files: Mapping[Path, str]) -> dict[Path, str]:
+        """Return the patched files. Raises AssertionError like `apply`."""
+        patched: dict[Path, str] = {}
         for before, after in self.changes:
-            there = {**files, **made}
-            found = [path for path, text in there.items() for _ in range(text.count(before))]
-            assert len(found) == 1, (
-                f"{self.name}.patch does not fit any more: this stands in hivemind/ {len(found)} times and not once "
-                f"({', '.join(map(str, found))}); let it break the same promise where that is kept now:\n{before}"
+            texts = {**files, **patched}
+            hits = [path for path, text in texts.items() for _ in range(text.count(before))]
+            assert len(hits) == 1, (
+                f"{self.name}.patch does not fit any more: this occurs in hivemind/ {len(hits)} times and not once "
+                f"({', '.join(map(str, hits))}); let it break the same promise where that is kept now:\n{before}"
             )
-            made[found[0]] = there[found[0]].replace(before, after)
-        return made
+            patched[hits[0]] = texts[hits[0]].replace(before, after)
+        return patched
 
     def house(self, folder: Path) -> Path:
         """A repository at `folder` that is this one but for the mutant's changes."""
         folder.mkdir()
         for path in REPOSITORY.iterdir():
             if path.name == "hivemind":
-                shutil.copytree(
-                    path, folder / path.name
-                )  # what is compiled too: all but the patched modules stay as they are
+                shutil.copytree(path, folder / path.name)  # compiled modules too: all but the patched ones are reused
             elif path.name not in (".git", ".venv", ".hive"):
                 (folder / path.name).symlink_to(path)
         self.apply(folder)

@@ -1,4 +1,4 @@
-"""What must be there after a power loss, asked through the public doors: `Hive`, `Intake`, the command line, and the files."""
+"""Checks after a power loss, through the public doors: `Hive`, `Intake`, the command line, and the files."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from typing import Any
 
 __all__ = ["Facts", "inspect", "set_going"]
 
-NOBODY: dict[str, Any] = {"agent": None, "generation": 0}
+NO_HOLDER: dict[str, Any] = {"agent": None, "generation": 0}
 
 
 @dataclass
 class Facts:
-    """What was acknowledged before the power went, and what was under way: kind -> key -> value."""
+    """The requests acknowledged before the power went, and those under way: kind -> key -> value."""
 
-    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    acked: dict[str, dict[str, Any]] = field(default_factory=dict)
     under_way: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     effects: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, said: Collection[str]) -> Facts:
+    def of(cls, lines: Collection[str]) -> Facts:
         facts = cls()
-        for line in said:
-            for what, fact in json.loads(line).items():
-                if what == "effect":
+        for line in lines:
+            for event, fact in json.loads(line).items():
+                if event == "effect":
                     facts.effects.append(fact)
                     continue
                 kind, key, value = fact
                 open_ = facts.under_way.setdefault(kind, {}).setdefault(key, [])
-                if what == "begin":
+                if event == "begin":
                     open_.append(value)
                 else:
                     open_.clear()
-                    facts.known.setdefault(kind, {})[key] = value
+                    facts.acked.setdefault(kind, {})[key] = value
         return facts
 
     def keys(self, kind: str) -> list[str]:
-        return sorted({*self.known.get(kind, {}), *(key for key, one in self.under_way.get(kind, {}).items() if one)})
+        return sorted({*self.acked.get(kind, {}), *(key for key, new in self.under_way.get(kind, {}).items() if new)})
 
-    def may_be(self, kind: str, key: str, nothing: Any = None) -> list[Any]:
-        """The values that are right: the one that was acknowledged last (`nothing` if none was), and those under way."""
-        return [self.known.get(kind, {}).get(key, nothing), *self.under_way.get(kind, {}).get(key, [])]
+    def may_be(self, kind: str, key: str, default: Any = None) -> list[Any]:
+        """The values that are right: the last acknowledged one (else `default`), and those under way."""
+        return [self.acked.get(kind, {}).get(key, default), *self.under_way.get(kind, {}).get(key, [])]
 
     def is_known(self, kind: str, key: str) -> bool:
-        return key in self.known.get(kind, {})
+        return key in self.acked.get(kind, {})
 
 
 def inspect(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
-    """What is wrong in a hive after a power loss, one sentence each. Opens it as its next processes would.
+    """Yield the problems of a hive after a power loss, one sentence each. Opens it as its next processes would.
 
     Without durability the latest may be missing or in pieces; then the doctor may have to set a piece aside first, and may
     leave to a person what only a person can know.
     """
-    if not durable and list(_opened(root, facts, durable)):
-        yield from (said for said in _doctor(root) if not said.startswith("doctor: --fix leaves"))
-    yield from _opened(root, facts, durable)
-    yield from (said for said in _doctor(root) if durable or not said.startswith("doctor: --fix leaves"))
+    if not durable and list(_inspect_rooms(root, facts, durable)):
+        yield from (problem for problem in _doctor(root) if not problem.startswith("doctor: --fix leaves"))
+    yield from _inspect_rooms(root, facts, durable)
+    yield from (problem for problem in _doctor(root) if durable or not problem.startswith("doctor: --fix leaves"))
 
 
-def _opened(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
+def _inspect_rooms(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
     from hivemind import Hive
 
     try:
         hive = Hive.open(root)
-    except Exception as error:  # what cannot be opened is what is looked for
+    except Exception as error:  # a hive that cannot be opened is a find
         yield f"hive: {type(error).__name__}: {error}"
         return
     for part in (_journal, _letters, _tasks, _memory, _documents):
@@ -82,11 +82,11 @@ def _opened(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
     hive.journal.close()
 
 
-def _right(facts: Facts, durable: bool, kind: str, key: str, found: Any, nothing: Any = None) -> str | None:
-    """A sentence if what was found is not what may be there; without durability whatever was once begun may be."""
-    right = facts.may_be(kind, key, nothing)
-    if durable and found not in right:
-        return f"{kind} {key}: {found!r:.120} was found, {right!r:.120} was acknowledged or under way"
+def _right(facts: Facts, durable: bool, kind: str, key: str, state: Any, default: Any = None) -> str | None:
+    """A sentence if what was found is not what may be there; without durability any begun value may be there."""
+    right = facts.may_be(kind, key, default)
+    if durable and state not in right:
+        return f"{kind} {key}: {state!r:.120} was found, {right!r:.120} was acknowledged or under way"
     return None
 
 
@@ -94,42 +94,42 @@ def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
     from hivemind.mail import Intake
 
     boxes = {name: hive.mail.list(name) for name in ("bob", "human", "ann") if (hive.layout.mailboxes / name).is_dir()}
-    sent = hive.mail.list("ann", "sent") if "ann" in boxes else []
+    outbox = hive.mail.list("ann", "sent") if "ann" in boxes else []
     for subject in facts.keys("letter"):
         value = facts.may_be("letter", subject)[-1]
         for name in value["to"]:
-            copies = [one for one in boxes.get(name, ()) if one.subject == subject]
-            wanted = durable and facts.is_known("letter", subject)
-            if len(copies) > 1 or (wanted and not copies):
+            copies = [letter for letter in boxes.get(name, ()) if letter.subject == subject]
+            is_due = durable and facts.is_known("letter", subject)
+            if len(copies) > 1 or (is_due and not copies):
                 yield f"letter {subject}: {len(copies)} copies in the mailbox of {name}"
-            for one in copies:
-                message = hive.mail.read(name, one.id, mark=False)
-                whole = message.body.rstrip("\n") == value["body"].rstrip("\n")
-                if not (whole and message.trusted) if durable else message.trusted and not whole:
+            for letter in copies:
+                message = hive.mail.read(name, letter.id, mark=False)
+                is_whole = message.body.rstrip("\n") == value["body"].rstrip("\n")
+                if not (is_whole and message.trusted) if durable else message.trusted and not is_whole:
                     yield f"letter {subject}: not whole in the mailbox of {name}: {message.body[-40:]!r}, {message.trusted}"
-        kept = sum(one.subject == subject for one in sent)
-        if kept > 1 or (durable and facts.is_known("letter", subject) and not kept):
-            yield f"letter {subject}: {kept} copies in .Sent"
+        copies_sent = sum(letter.subject == subject for letter in outbox)
+        if copies_sent > 1 or (durable and facts.is_known("letter", subject) and not copies_sent):
+            yield f"letter {subject}: {copies_sent} copies in .Sent"
     if not facts.keys("letter"):
         return
-    torn = [one.subject for box in boxes.values() for one in box if one.subject not in facts.keys("letter")]
+    torn = [letter.subject for box in boxes.values() for letter in box if letter.subject not in facts.keys("letter")]
     if torn and durable:
         yield f"letters that nobody sent: {torn}"
     intake = Intake(hive.mail, "bob", hive.layout.agent_state("bob"))
-    given = [message.subject for message in intake.new_messages()]
+    subjects = [message.subject for message in intake.new_messages()]
     for subject in facts.keys("letter"):
         if "bob" not in facts.may_be("letter", subject)[-1]["to"]:
             continue
-        taken = facts.is_known("taken", subject)
-        maybe = taken or bool(facts.under_way.get("taken", {}).get(subject))
-        if durable and taken and subject in given:
+        is_taken = facts.is_known("taken", subject)
+        maybe = is_taken or bool(facts.under_way.get("taken", {}).get(subject))
+        if durable and is_taken and subject in subjects:
             yield f"letter {subject}: taken in, and given out again"
-        if durable and not maybe and facts.is_known("letter", subject) and given.count(subject) != 1:
-            yield f"letter {subject}: given out {given.count(subject)} times"
-    again = "named@hive"
-    if durable and any(value and value["id"] == again for value in facts.may_be("letter", "Named")):
-        report = hive.mail.send("ann", ["bob"], "Named", "Named.\n", message_id=again)
-        copies = [one for one in hive.mail.list("bob") if one.subject == "Named"]
+        if durable and not maybe and facts.is_known("letter", subject) and subjects.count(subject) != 1:
+            yield f"letter {subject}: given out {subjects.count(subject)} times"
+    letter_id = "named@hive"
+    if durable and any(value and value["id"] == letter_id for value in facts.may_be("letter", "Named")):
+        report = hive.mail.send("ann", ["bob"], "Named", "Named.\n", message_id=letter_id)
+        copies = [letter for letter in hive.mail.list("bob") if letter.subject == "Named"]
         if report.failed or len(copies) != 1 or not hive.mail.read("bob", copies[0].id, mark=False).trusted:
             yield f"letter Named: sent once more under its id there are {len(copies)} copies; {report}"
 
@@ -138,13 +138,13 @@ def _tasks(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
     hive.tasks.mine("ann")
     places = {}
     for state in ("inbox", "active", "done", "failed"):
-        for one in hive.tasks.list(state):
-            places.setdefault(one.id, []).append(state)
+        for task in hive.tasks.list(state):
+            places.setdefault(task.id, []).append(state)
     for name in facts.keys("task"):
-        found = places.get(name, [])
-        if len(found) > 1:
-            yield f"task {name}: is in {found}"
-        wrong = _right(facts, durable, "task", name, found[0] if found else None)
+        states = places.get(name, [])
+        if len(states) > 1:
+            yield f"task {name}: is in {states}"
+        wrong = _right(facts, durable, "task", name, states[0] if states else None)
         if wrong:
             yield wrong
     if durable and (lost := [name for name in places if name not in facts.keys("task")]):
@@ -176,34 +176,34 @@ def _journal(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
             yield wrong
     for key in facts.keys("lease"):
         lease = hive.leases.get(key)
-        known = facts.may_be("lease", key, NOBODY)
-        found = {"agent": lease.holder_agent_id, "generation": lease.generation} if lease else NOBODY
-        if durable and found not in known and not (lease is None and any(one["agent"] is None for one in known)):
-            yield f"lease {key}: {found} was found, {known} was acknowledged or under way"
+        leases = facts.may_be("lease", key, NO_HOLDER)
+        holder = {"agent": lease.holder_agent_id, "generation": lease.generation} if lease else NO_HOLDER
+        if durable and holder not in leases and not (lease is None and any(old["agent"] is None for old in leases)):
+            yield f"lease {key}: {holder} was found, {leases} was acknowledged or under way"
         if lease is None:
-            following = hive.leases.claim(key, "ann").generation
-            if durable and following <= max(one["generation"] for one in known[:1]):
-                yield f"lease {key}: the generation {following} is given a second time"
-    told = [event.kind for event in hive.journal.read()]
+            generation = hive.leases.claim(key, "ann").generation
+            if durable and generation <= max(old["generation"] for old in leases[:1]):
+                yield f"lease {key}: the generation {generation} is given a second time"
+    kinds = [event.kind for event in hive.journal.read()]
     from hivemind import Hive
 
-    other = Hive.open(hive.layout.root)
-    if (found := [event.kind for event in other.journal.read()]) != told:
-        yield f"journal: a process that opens it now reads {len(found)} events, and {len(told)} were acknowledged"
-    other.journal.close()
-    held = {pattern: one.agent_id for one in Reservations(hive.journal).list() for pattern in one.patterns}
+    reader = Hive.open(hive.layout.root)
+    if (holder := [event.kind for event in reader.journal.read()]) != kinds:
+        yield f"journal: a process that opens it now reads {len(holder)} events, and {len(kinds)} were acknowledged"
+    reader.journal.close()
+    holders = {pattern: lock.agent_id for lock in Reservations(hive.journal).list() for pattern in lock.patterns}
     for key in facts.keys("reserved"):
-        if wrong := _right(facts, durable, "reserved", key, held.get(key)):
+        if wrong := _right(facts, durable, "reserved", key, holders.get(key)):
             yield wrong
 
 
 def _memory(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
-    if not facts.keys("memory") or (not hive.layout.memory_db.exists() and not facts.known.get("memory")):
+    if not facts.keys("memory") or (not hive.layout.memory_db.exists() and not facts.acked.get("memory")):
         return
     for key in facts.keys("memory"):
         entry = hive.memory.get(("memories", "ann"), key)
-        found = None if entry is None else entry.content
-        if wrong := _right(facts, durable, "memory", key, found):
+        content = None if entry is None else entry.content
+        if wrong := _right(facts, durable, "memory", key, content):
             yield wrong
     if problems := hive.memory.check():
         yield f"memory: {problems}"
@@ -211,7 +211,7 @@ def _memory(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
 
 
 def _documents(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
-    if not facts.keys("document") or (not hive.layout.documents_db.exists() and not facts.known.get("document")):
+    if not facts.keys("document") or (not hive.layout.documents_db.exists() and not facts.acked.get("document")):
         return
     for key in facts.keys("document"):
         node = hive.documents.find(key)
@@ -235,43 +235,43 @@ def _command(root: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def _doctor(root: Path) -> Iterator[str]:
-    """The doctor says what is wrong, and what is wrong can be mended: after `--fix` it says that nothing is left."""
+    """Check that the doctor mends all problems: after `--fix` it finds none."""
     status, out, err = _command(root, "doctor", "--json", "--fix")
     if status not in (0, 1) or not out:
         yield f"doctor: ends with {status}: {err.strip()[-300:]}"
         return
-    left = [f"{one['where']}: {one['what']}: {one['left']}" for one in json.loads(out)["findings"] if one["left"]]
-    if left:
-        yield f"doctor: --fix leaves {left}"
+    leftovers = [f"{row['where']}: {row['what']}: {row['left']}" for row in json.loads(out)["findings"] if row["left"]]
+    if leftovers:
+        yield f"doctor: --fix leaves {leftovers}"
 
 
 def set_going(
     root: Path, facts: Facts, durable: bool, hivemind: Callable[..., tuple[int | None, str]]
 ) -> Iterator[str]:
     """Let a swarm go on with what the power loss left, to the end, and look at what has become of all tasks."""
-    status, said = hivemind("up", "--until-idle")
-    if not durable and (status not in (0, 1) or "parked  " in said):  # the latest may be in pieces: the doctor says so
+    status, text = hivemind("up", "--until-idle")
+    if not durable and (status not in (0, 1) or "parked  " in text):  # the latest may be in pieces: the doctor says so
         hivemind("doctor", "--fix")
-        status, said = hivemind("up", "--until-idle")
+        status, text = hivemind("up", "--until-idle")
     if status not in (0, 1):
-        yield f"up --until-idle: ended with {status}: {said[-600:]}"
+        yield f"up --until-idle: ended with {status}: {text[-600:]}"
         return
     tasks = root / "tasks"
     for name in facts.keys("task"):
-        found = [state for state in ("active", "done", "failed") if (tasks / state / name).is_dir()]
+        states = [state for state in ("active", "done", "failed") if (tasks / state / name).is_dir()]
         if (tasks / "inbox").is_dir():
-            found += ["inbox" for one in os.listdir(tasks / "inbox") if one.partition(".")[0] == name]
-        known = facts.is_known("task", name)
-        if len(found) > 1 or (durable and known and not found):
-            yield f"task {name}: is in {found} after the swarm has ended"
-        elif found and found[0] == "failed":
+            states += ["inbox" for entry in os.listdir(tasks / "inbox") if entry.partition(".")[0] == name]
+        is_known = facts.is_known("task", name)
+        if len(states) > 1 or (durable and is_known and not states):
+            yield f"task {name}: is in {states} after the swarm has ended"
+        elif states and states[0] == "failed":
             error = (tasks / "failed" / name / "error.md").read_text()
             if durable and not (name == "once" and "it is unknown whether it took effect" in error):
                 yield f"task {name}: failed: {error[:200]}"
-        elif found and found[0] != "done":
-            yield f"task {name}: is in {found} after the swarm has ended with {status}: {said[-600:]}"
+        elif states and states[0] != "done":
+            yield f"task {name}: is in {states} after the swarm has ended with {status}: {text[-600:]}"
     for name in ("human", "bob"):
         _, out, _ = _command(root, "mail", "list", name, "--json")
-        copies = [one for one in json.loads(out or "[]") if one["subject"] == "Of a step"]
+        copies = [letter for letter in json.loads(out or "[]") if letter["subject"] == "Of a step"]
         if len(copies) > 1 or (durable and (tasks / "done" / "letter").is_dir() and not copies):
             yield f"letter of a step: {len(copies)} copies in the mailbox of {name}"

@@ -1,7 +1,7 @@
-"""A disk in memory: what programs asked of it, what of that was made durable, and what a power loss may leave.
+"""A disk in memory: the operations of programs, which of them are durable, and what a power loss may leave.
 
 A strict reading of POSIX, as ALICE (Pillai et al., OSDI 2014) takes it. A rename, a link and an unlink are each atomic. An
-fsync of a file makes its data and its size durable and nothing else; an fsync of a folder makes the entries in it durable.
+fsync of a file makes only its data and its size durable; an fsync of a folder makes the entries in it durable.
 Of the rest any subset may be missing, a write may be there in part or as zeros, and none of it keeps its order.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Crash", "Disk", "Entries", "Said", "Size", "Sync", "Write"]
+__all__ = ["Crash", "Disk", "Entries", "Reply", "Size", "Sync", "Write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What one call does to folders, all of it or nothing: (folder, name, what it names from now on)."""
+    """The change of folders by one call, atomic: (folder, name, the node that it names from now on)."""
 
     changes: tuple[tuple[int, str, int | None], ...]
-    what: str
+    call: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What got out of the machine: an acknowledgement, or the effect of a command. No power loss takes it back."""
+class Reply:
+    """A message that left the machine: an acknowledgement, or the effect of a command. No power loss takes it back."""
 
     text: str
 
 
-Operation = Write | Size | Entries | Sync | Said
+Operation = Write | Size | Entries | Sync | Reply
 
 
 @dataclass(slots=True)
@@ -67,18 +67,18 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The power goes after `at` operations. Of those that were not durable by then `lost` are missing; `torn` are there in
-    part: so many bytes of the write (what is missing of it is zeros if the number is negative)."""
+    """The power goes after `at` operations. Of the operations not durable by then `lost` are missing; `torn` are there in
+    part: so many bytes of the write (the rest is zeros if the number is negative)."""
 
     at: int
     lost: frozenset[int] = frozenset()
     torn: tuple[tuple[int, int], ...] = ()
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(slots=True)
 class Disk:
-    """The operations in their order, and the tree as it stands after all of them. Node 0 is the root."""
+    """The operations in their order, and the tree after all of them. Node 0 is the root."""
 
     operations: list[Operation] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=lambda: [Node("folder", 0o755)])
@@ -102,20 +102,20 @@ class Disk:
 
     def _place(self, path: str) -> tuple[int, str]:
         folder, _, name = path.rpartition("/")
-        found = self.find(folder)
-        assert found is not None, f"{folder} is not there"
-        return found, name
+        node = self.find(folder)
+        assert node is not None, f"{folder} is not there"
+        return node, name
 
-    def add(self, path: str, kind: str, mode: int, what: str, target: str = "") -> int:
+    def add(self, path: str, kind: str, mode: int, call: str, target: str = "") -> int:
         folder, name = self._place(path)
         self.nodes.append(Node(kind, mode, target))
-        made = len(self.nodes) - 1
+        number = len(self.nodes) - 1
         if kind == "folder":
-            self.tree[made] = {}
+            self.tree[number] = {}
         elif kind == "file":
-            self.sizes[made] = 0
-        self._change(what, (folder, name, made))
-        return made
+            self.sizes[number] = 0
+        self._change(call, (folder, name, number))
+        return number
 
     def link(self, source: str, target: str) -> None:
         self._change("link", (*self._place(target), self.find(source)))
@@ -124,12 +124,12 @@ class Disk:
         self._change("unlink", (*self._place(path), None))
 
     def rename(self, source: str, target: str, exchange: bool = False) -> None:
-        what, there = self.find(source), self.find(target) if exchange else None
-        assert what is not None, source
-        self._change("rename", (*self._place(source), there), (*self._place(target), what))
+        node, swapped_node = self.find(source), self.find(target) if exchange else None
+        assert node is not None, source
+        self._change("rename", (*self._place(source), swapped_node), (*self._place(target), node))
 
-    def _change(self, what: str, *changes: tuple[int, str, int | None]) -> None:
-        self.operations.append(Entries(changes, what))
+    def _change(self, call: str, *changes: tuple[int, str, int | None]) -> None:
+        self.operations.append(Entries(changes, call))
         for folder, name, node in changes:
             if node is None:
                 self.tree[folder].pop(name, None)
@@ -148,29 +148,29 @@ class Disk:
         self.operations.append(Sync(node))
 
     def say(self, text: str) -> None:
-        self.operations.append(Said(text))
+        self.operations.append(Reply(text))
 
     # what a power loss may leave
 
-    def pending(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """For every number of operations: those among them that are not durable."""
-        waiting: dict[int, set[int]] = {}  # operation -> the nodes whose sync makes it durable
+    def open_operations(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield every number of operations with the ones among them that are not durable."""
+        syncs: dict[int, set[int]] = {}  # operation -> the nodes to sync to make it durable
         yield 0, ()
         for at, operation in enumerate(self.operations):
             match operation:
                 case Write() | Size() | Entries() if at in self.durable:
                     pass
                 case Write(node) | Size(node):
-                    waiting[at] = {node}
+                    syncs[at] = {node}
                 case Entries(changes):
-                    waiting[at] = {folder for folder, _, _ in changes}
+                    syncs[at] = {folder for folder, _, _ in changes}
                 case Sync(None):
-                    waiting.clear()
+                    syncs.clear()
                 case Sync(node):
-                    waiting = {key: nodes for key, nodes in waiting.items() if node not in nodes}
-            yield at + 1, tuple(waiting)
+                    syncs = {key: nodes for key, nodes in syncs.items() if node not in nodes}
+            yield at + 1, tuple(syncs)
 
-    def answered(self, moments: Collection[int]) -> list[int]:
+    def reply_points(self, moments: Collection[int]) -> list[int]:
         """After how many operations something was acknowledged at each of these moments (ns)."""
         times = sorted(self.times)
         return sorted({bisect_right(times, moment) for moment in moments})
@@ -179,35 +179,35 @@ class Disk:
         """Just before the operation after so many: what was answered by then was answered before the power went."""
         return self.times[at] - 1000 if at < len(self.times) else self.times[-1]
 
-    def said(self, at: int) -> list[str]:
-        """What had got out after so many operations."""
-        return [one.text for one in self.operations[:at] if isinstance(one, Said)]
+    def replies(self, at: int) -> list[str]:
+        """Return the acknowledgements and effects after so many operations."""
+        return [operation.text for operation in self.operations[:at] if isinstance(operation, Reply)]
 
     def words(self) -> list[str]:
         """Each operation in words."""
-        paths, found = {0: "."}, []
+        paths, lines = {0: "."}, []
         for operation in self.operations:
             match operation:
-                case Entries(changes, what):
-                    named = [os.path.normpath(f"{paths[folder]}/{name}") for folder, name, _ in changes]
-                    found.append(f"{what} {' -> '.join(named)}")
-                    paths |= {node: path for (_, _, node), path in zip(changes, named, strict=True) if node is not None}
+                case Entries(changes, call):
+                    names = [os.path.normpath(f"{paths[folder]}/{name}") for folder, name, _ in changes]
+                    lines.append(f"{call} {' -> '.join(names)}")
+                    paths |= {node: path for (_, _, node), path in zip(changes, names, strict=True) if node is not None}
                 case Write(node, offset, data):
-                    found.append(f"write {paths[node]} {len(data)} bytes at {offset}: {data[:60]!r}")
+                    lines.append(f"write {paths[node]} {len(data)} bytes at {offset}: {data[:60]!r}")
                 case Size(node, size):
-                    found.append(f"size {paths[node]} {size}")
+                    lines.append(f"size {paths[node]} {size}")
                 case Sync(node):
-                    found.append("sync" if node is None else f"fsync {paths[node]}")
-                case Said(text):
-                    found.append(f"said {text[:100]}")
-        return found
+                    lines.append("sync" if node is None else f"fsync {paths[node]}")
+                case Reply(text):
+                    lines.append(f"said {text[:100]}")
+        return lines
 
-    def told(self, crash: Crash, most: int = 60) -> Iterator[str]:
+    def trace(self, crash: Crash, limit: int = 60) -> Iterator[str]:
         """The last operations before the power loss, a line each, with what became of them."""
         torn = dict(crash.torn)
         for at, words in enumerate(self.words()[: crash.at]):
             mark = "LOST" if at in crash.lost else f"TORN {torn[at]}" if at in torn else ""
-            if at >= crash.at - most or mark:
+            if at >= crash.at - limit or mark:
                 yield f"{at:5} {mark:5} {words}"
 
     def content(self, crash: Crash) -> tuple[dict[int, dict[str, int]], dict[int, bytearray]]:
@@ -235,61 +235,61 @@ class Disk:
     def digest(self, crash: Crash) -> bytes:
         """Of all that the disk holds after the power loss: names, kinds, content, and which names are one file."""
         tree, files = self.content(crash)
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         numbers: dict[int, int] = {}
 
         def add(node: int, above: Collection[int]) -> None:
             for name, below in sorted(tree.get(node, {}).items()):
                 if below in above:
                     continue
-                known = below in numbers
-                found.update(
+                is_numbered = below in numbers
+                digest.update(
                     os.fsencode(f"{name}\0{self.nodes[below].kind}\0{numbers.setdefault(below, len(numbers))}\0")
                 )
-                if not known:
+                if not is_numbered:
                     content = bytes(files.get(below, b""))
-                    found.update(b"%d\0" % len(content) + content)
+                    digest.update(b"%d\0" % len(content) + content)
                 add(below, {*above, below})
 
         add(0, frozenset())
-        return found.digest()
+        return digest.digest()
 
-    def build(self, crash: Crash, where: Path) -> None:
+    def build(self, crash: Crash, root: Path) -> None:
         """Make the folder `where` what the disk holds after the power loss."""
         tree, files = self.content(crash)
-        shutil.rmtree(where, ignore_errors=True)
-        os.mkdir(where)
-        self._build(0, os.fspath(where), tree, files, {}, frozenset())
+        shutil.rmtree(root, ignore_errors=True)
+        os.mkdir(root)
+        self._build(0, os.fspath(root), tree, files, {}, frozenset())
 
     def _build(
-        self, node: int, where: str, tree: Mapping[int, Mapping[str, int]], files: Mapping[int, bytes],
-        made: dict[int, str], above: Collection[int],
+        self, node: int, folder: str, tree: Mapping[int, Mapping[str, int]], files: Mapping[int, bytes],
+        links: dict[int, str], above: Collection[int],
     ) -> None:  # fmt: skip
         for name, below in tree.get(node, {}).items():
-            path, what = f"{where}/{name}", self.nodes[below]
-            if what.kind == "folder":
+            path, entry = f"{folder}/{name}", self.nodes[below]
+            if entry.kind == "folder":
                 if below in above:
                     continue
-                os.mkdir(path, what.mode)
-                self._build(below, path, tree, files, made, {*above, below})
-            elif what.kind == "link":
-                os.symlink(what.target, path)
-            elif below in made:
-                os.link(made[below], path)
+                os.mkdir(path, entry.mode)
+                self._build(below, path, tree, files, links, {*above, below})
+            elif entry.kind == "link":
+                os.symlink(entry.target, path)
+            elif below in links:
+                os.link(links[below], path)
             else:
-                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, what.mode)
-                with open(file, "wb") as opened:
-                    opened.write(files.get(below, b""))
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, entry.mode)
+                with open(file, "wb") as stream:
+                    stream.write(files.get(below, b""))
                 if below in self.modified:
                     os.utime(path, ns=(self.modified[below],) * 2)
-                made[below] = path
+                links[below] = path
 
 
-def _put(file: bytearray, offset: int, data: bytes, kept: int | None) -> None:
-    """Write, or only a part: the rest stays as it was; with a negative `kept` the size is there and zeros where nothing was."""
-    whole = offset + len(data)
-    if kept is not None:
-        data = data[: kept if kept >= 0 else -kept - 1]
-    end = whole if kept is not None and kept < 0 else offset + len(data)
+def _put(file: bytearray, offset: int, data: bytes, size: int | None) -> None:
+    """Write, or only a part: the rest keeps its content; with a negative `size` the file has its full size, filled with zeros."""
+    full_end = offset + len(data)
+    if size is not None:
+        data = data[: size if size >= 0 else -size - 1]
+    end = full_end if size is not None and size < 0 else offset + len(data)
     file.extend(bytes(max(0, end - len(file))))
     file[offset : offset + len(data)] = data

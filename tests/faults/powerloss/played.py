@@ -1,7 +1,7 @@
 """The scenarios of the frame under power loss: each is played once under strace; crash states of it are then recovered as after
 every other fault, and its own checkers look, with the ledger of somebody who was cut off at that moment.
 
-`python -m tests.faults.powerloss.played SCENARIO BASE SEED` is what is recorded.
+`python -m tests.faults.powerloss.played SCENARIO BASE SEED` is the recorded command.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 
 from tests.faults.ledger import Ledger
 from tests.faults.powerloss.recording import record
-from tests.faults.powerloss.run import Found, Outcome, environment
+from tests.faults.powerloss.run import Outcome, StateFault, environment
 from tests.faults.powerloss.states import choose
 from tests.faults.report import held_after
 from tests.faults.scenarios import SCENARIOS
@@ -28,9 +28,9 @@ __all__ = ["play_and_lose"]
 def play_and_lose(
     name: str, *, states: int, warm: Warm, seed: int = 0, keep: Path | None = None, first: bool = False
 ) -> Outcome:
-    """Record a scenario under `durability: full` and recover `states` crash states of it; what a violation has left is
-    kept below `keep`. With `first` no more after a violation."""
-    outcome, held = Outcome(name, "full", seed), held_after("power")
+    """Record a scenario under `durability: full` and recover `states` crash states of it; violating states are
+    kept below `keep`. With `first` stop after a violation."""
+    outcome, scope = Outcome(name, "full", seed), held_after("power")
     with folder("power") as base:
         disks = base / "disks"
         disks.mkdir()
@@ -39,10 +39,10 @@ def play_and_lose(
         (base / "log").unlink()
         ledger, ahead = Ledger.load(base / "ledger"), int((base / "ahead").read_text())
         outcome.operations = len(disk.operations)
-        ends = [one.end + ahead for one in ledger.requests if one.acknowledged and one.end is not None]
-        chosen = choose(disk, states, seed, answered=disk.answered(ends))
-        outcome.alike = chosen.alike
-        for number, crash in enumerate(chosen.crashes):
+        ends = [request.end + ahead for request in ledger.requests if request.acknowledged and request.end is not None]
+        sample = choose(disk, states, seed, replies=disk.reply_points(ends))
+        outcome.alike = sample.alike
+        for number, crash in enumerate(sample.crashes):
             disk.build(crash, disks)
             outcome.swarms += 1
             subject = _subject(name, disks, Random(f"{name} {seed} {number}"), warm)
@@ -50,14 +50,14 @@ def play_and_lose(
             trial = Trial(name, "power", seed, "full")
             recover(SCENARIOS[name], subject, trial)
             subject.kill_all()
-            outcome.checked |= held & set(trial.checked)
-            violations = [one for one in trial.violations if not one[0] or held & set(one[0])]
+            outcome.covered |= scope & set(trial.covered)
+            violations = [row for row in trial.violations if not row[0] or scope & set(row[0])]
             if violations:
                 if keep is not None:
                     subject.copy_to(keep / f"{name}.power.{seed}.{number}")
-                what = tuple(f"{' '.join(promises)} ({checker}): {said}" for promises, checker, said in violations)
-                outcome.broken |= held & {promise for promises, _, _ in violations for promise in promises}
-                outcome.found.append(Found(number, crash, what, tuple(disk.told(crash))))
+                texts = tuple(f"{' '.join(promises)} ({checker}): {text}" for promises, checker, text in violations)
+                outcome.broken |= scope & {promise for promises, _, _ in violations for promise in promises}
+                outcome.faults.append(StateFault(number, crash, texts, tuple(disk.trace(crash))))
                 if first:
                     break
     return outcome
@@ -73,7 +73,7 @@ def _play(name: str, disks: Path, seed: int) -> None:
     warm = Warm()
     subject = _subject(name, disks, Random(f"{name} {seed}"), warm)
     subject.root.mkdir()
-    subject.beside.mkdir()
+    subject.scratch.mkdir()
     SCENARIOS[name].prepare(subject)
     os.sync()
     SCENARIOS[name].play(subject)

@@ -1,6 +1,6 @@
 """Recording what a workload asks of the disk: strace's log, read into a `Disk`.
 
-Every call is taken in the order in which it ended. strace stops a process at the end of each of its calls, so that what
+Every call is taken in the order in which it ended. strace stops a process at the end of each of its calls: what
 one process does because of another's call (a lock that was given back, a file that appeared) comes after it in the log.
 The recording is checked: the tree that it adds up to must be, byte for byte, the folder that the workload has left.
 """
@@ -27,35 +27,35 @@ _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?)(<[^>]*>)?(.*)")
 _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _FD = re.compile(r"(AT_FDCWD|\d+)<((?:\\x[0-9a-f]{2})*)>(\(deleted\))?")
-_UNSHARED = ("-shm", ".sock")  # SQLite's shared memory (mapped, rebuilt after a crash) and sockets hold nothing
+_UNSHARED = ("-shm", ".sock")  # SQLite's shared memory (mapped, rebuilt after a crash) and sockets are empty
 
 
 def record(
     command: Sequence[str],
     hive: Path,
-    said: Path,
+    replies: Path,
     log: Path,
     environment: Mapping[str, str],
     *,
     outside: str | None = None,
 ) -> Disk:
-    """Run a workload that works in the folder `hive` and says on the file `said` what it was answered.
+    """Run a workload that works in the folder `hive` and writes its answers to the file `replies`.
 
     With `outside`, a folder in `hive`, what is written there, and what the workload's own first process writes anywhere, is on
-    the disk at once: that are people, who see to it themselves, and what lies on another machine.
+    the disk at once: people see to it themselves, and another machine keeps its own files.
 
-    Raises CalledProcessError if the workload fails, AssertionError if the recording does not add up to what is there.
+    Raises CalledProcessError if the workload fails, AssertionError if the recording does not match the folder.
     """
-    said.write_bytes(b"")
+    replies.write_bytes(b"")
     traced = [
         "strace", "-f", "--seccomp-bpf", "-ttt", "-y", "-xx", "-s", "16777216", "-e", f"trace={_CALLS}", "-o", os.fspath(log)
     ]  # fmt: skip
     done = subprocess.run(
-        [*traced, *command], env=dict(environment), cwd=said.parent, capture_output=True, text=True, check=False
+        [*traced, *command], env=dict(environment), cwd=replies.parent, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise AssertionError(f"the workload ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
-    reading = _Reading(os.fspath(hive), os.fspath(said), outside)
+    reading = _Reading(os.fspath(hive), os.fspath(replies), outside)
     with open(log, encoding="ascii") as lines:
         for line in lines:
             reading.take(line)
@@ -70,10 +70,10 @@ def record(
 class _Reading:
     """Takes the log line by line."""
 
-    def __init__(self, hive: str, said: str, outside: str | None) -> None:
+    def __init__(self, hive: str, replies: str, outside: str | None) -> None:
         self.disk = Disk()
         self._outside, self._first = outside, 0
-        self._hive, self._said = hive, said
+        self._hive, self._said = hive, replies
         self._began: dict[int, str] = {}
         self._folders: dict[int, str] = {}  # each process' working folder
         self._offsets: dict[tuple[int, int], int] = {}
@@ -81,80 +81,80 @@ class _Reading:
         self._copied: dict[tuple[int, str, str], int] = {}
 
     def take(self, line: str) -> None:
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             return
-        pid, rest = int(found[1]), found[4]
+        pid, text = int(match[1]), match[4]
         self._first = self._first or pid
         if pid not in self._folders:
             parent = next(
-                (one for one, begun in self._began.items() if begun.startswith(("clone", "vfork", "fork"))), None
+                (child for child, call in self._began.items() if call.startswith(("clone", "vfork", "fork"))), None
             )
             self._folders[pid] = self._folders.get(parent or 0, os.path.dirname(self._said))
-        if rest.endswith("<unfinished ...>"):
-            self._began[pid] = rest.removesuffix("<unfinished ...>")
+        if text.endswith("<unfinished ...>"):
+            self._began[pid] = text.removesuffix("<unfinished ...>")
             return
-        if (resumed := _RESUMED.match(rest)) is not None:
-            rest = self._began.pop(pid, "") + resumed[1]
-        call = _CALL.match(rest)
+        if (resumed := _RESUMED.match(text)) is not None:
+            text = self._began.pop(pid, "") + resumed[1]
+        call = _CALL.match(text)
         if call is None:
             return
         name, arguments, status = call[1], call[2], call[3]
-        for one in _FD.finditer(arguments):
-            if one[1] == "AT_FDCWD":
-                self._folders[pid] = _text(one[2])
+        for descriptor in _FD.finditer(arguments):
+            if descriptor[1] == "AT_FDCWD":
+                self._folders[pid] = _text(descriptor[2])
         if name.startswith(("clone", "fork", "vfork")) and status.isdigit():
             self._folders.setdefault(int(status), self._folders[pid])
         if status.startswith("-") or status == "?":
             return
         self._call(pid, name, arguments, int(status), _text(call[4].strip("<>")) if call[4] else "")
         done = range(len(self.disk.times), len(self.disk.operations))
-        self.disk.times += [int(found[2] + found[3].ljust(9, "0"))] * len(done)
+        self.disk.times += [int(match[2] + match[3].ljust(9, "0"))] * len(done)
         if self._outside is not None and (pid == self._first or self._is_outside(pid, arguments)):
             self.disk.durable.update(done)
 
     def _is_outside(self, pid: int, arguments: str) -> bool:
-        """Whether a call is about the folder that lies on another machine."""
-        named = [_text(one[2]) for one in _FD.finditer(arguments) if one[1] != "AT_FDCWD"] + self._paths(
+        """Check that a call is about the folder of another machine."""
+        paths = [_text(match[2]) for match in _FD.finditer(arguments) if match[1] != "AT_FDCWD"] + self._paths(
             pid, arguments
         )[:2]
-        return any((self._below(path) or "").startswith(f"{self._outside}/") for path in named)
+        return any((self._below(path) or "").startswith(f"{self._outside}/") for path in paths)
 
     # paths
 
     def _below(self, path: str) -> str | None:
-        """The path below the hive; None for one that is elsewhere."""
+        """Return the path below the hive; None for a path elsewhere."""
         path = os.path.normpath(path)
         if path == self._hive:
             return ""
         return path[len(self._hive) + 1 :] if path.startswith(f"{self._hive}/") else None
 
     def _paths(self, pid: int, arguments: str) -> list[str]:
-        """The paths that a call names, absolute: each text, from the folder that stands right before it."""
-        found: list[str] = []
+        """The paths that a call names, absolute: each text, from the folder right before it."""
+        paths: list[str] = []
         for text in _TEXT.finditer(arguments):
             before = [
-                one for one in _FD.finditer(arguments, 0, text.start()) if arguments[one.end() : text.start()] == ", "
+                fd for fd in _FD.finditer(arguments, 0, text.start()) if arguments[fd.end() : text.start()] == ", "
             ]
             base = _text(before[-1][2]) if before else self._folders[pid]
-            found.append(os.path.join(base, _text(text[1])))
-        return found
+            paths.append(os.path.join(base, _text(text[1])))
+        return paths
 
     def _file(self, arguments: str) -> tuple[int, str | None, int | None]:
-        """The descriptor that a call begins with: its number, its path below the hive, and its node if it has a name."""
-        found = _FD.match(arguments)
-        if found is None or found[1] == "AT_FDCWD":
+        """The descriptor that a call begins with: its number, its path below the hive, and its node if the file has a name."""
+        match = _FD.match(arguments)
+        if match is None or match[1] == "AT_FDCWD":
             return -1, None, None
-        path = self._below(_text(found[2]))
-        node = None if path is None or found[3] else self.disk.find(path)
-        return int(found[1]), path, node
+        path = self._below(_text(match[2]))
+        node = None if path is None or match[3] else self.disk.find(path)
+        return int(match[1]), path, node
 
     # calls
 
-    def _call(self, pid: int, name: str, arguments: str, status: int, opened: str) -> None:
+    def _call(self, pid: int, name: str, arguments: str, status: int, real_path: str) -> None:
         match name:
             case "open" | "openat" | "openat2" | "creat":
-                self._open(pid, name, arguments, status, opened)
+                self._open(pid, name, arguments, status, real_path)
             case "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2":
                 self._write(pid, name, arguments, status)
             case "lseek":
@@ -174,9 +174,9 @@ class _Reading:
             case "chdir":
                 self._folders[pid] = self._paths(pid, arguments)[0]
             case "fchdir":
-                found = _FD.match(arguments)
-                assert found is not None
-                self._folders[pid] = _text(found[2])
+                match = _FD.match(arguments)
+                assert match is not None
+                self._folders[pid] = _text(match[2])
             case "bind":
                 return
             case _:
@@ -206,10 +206,10 @@ class _Reading:
         else:
             raise AssertionError(f"{name}({arguments}) is not known here")
 
-    def _open(self, pid: int, name: str, arguments: str, status: int, opened: str) -> None:
+    def _open(self, pid: int, name: str, arguments: str, status: int, real_path: str) -> None:
         flags = "O_CREAT|O_TRUNC|O_WRONLY" if name == "creat" else arguments.split(", ")[2 - (name == "open")]
-        named = self._paths(pid, arguments)[0]
-        path = self._below(opened if named.startswith("/proc/self/fd/") else named)
+        target = self._paths(pid, arguments)[0]
+        path = self._below(real_path if target.startswith("/proc/self/fd/") else target)
         self._offsets[pid, status] = 0
         self._appending[pid, status] = "O_APPEND" in flags
         if path is None or ("O_CREAT" not in flags and "O_TRUNC" not in flags):
@@ -224,12 +224,12 @@ class _Reading:
 
     def _write(self, pid: int, name: str, arguments: str, status: int) -> None:
         number, path, node = self._file(arguments)
-        found = _FD.match(arguments)
-        if found is not None and _text(found[2]) == self._said:
-            self.disk.say(b"".join(_bytes(one[1]) for one in _TEXT.finditer(arguments)).decode().rstrip("\n"))
+        match = _FD.match(arguments)
+        if match is not None and _text(match[2]) == self._said:
+            self.disk.say(b"".join(_bytes(text[1]) for text in _TEXT.finditer(arguments)).decode().rstrip("\n"))
         if path is None or node is None or node not in self.disk.sizes:
             return
-        data = b"".join(_bytes(one[1]) for one in _TEXT.finditer(arguments))[:status]
+        data = b"".join(_bytes(text[1]) for text in _TEXT.finditer(arguments))[:status]
         assert len(data) == status, f"{name}: {len(data)} of {status} bytes were recorded"
         if name.startswith("pwrite"):
             tail = arguments.split(", ")
@@ -242,7 +242,7 @@ class _Reading:
         self.disk.write(node, offset, data)
 
     def _copy(self, pid: int, name: str, arguments: str, status: int) -> None:
-        places = [_text(one[2]) for one in _FD.finditer(arguments)]
+        places = [_text(match[2]) for match in _FD.finditer(arguments)]
         source, target = (places[1], places[0]) if name == "sendfile" else places
         below = self._below(target)
         node = None if below is None else self.disk.find(below)
@@ -285,29 +285,29 @@ def _text(text: str) -> str:
 
 
 def _check(disk: Disk, hive: Path) -> None:
-    """Raise AssertionError unless the recorded tree is the one that is there."""
+    """Raise AssertionError unless the recorded tree equals the folder."""
     tree, files = disk.content(Crash(len(disk.operations)))
     recorded: dict[str, bytes | None] = {}
 
-    def walk(node: int, where: str) -> None:
+    def walk(node: int, prefix: str) -> None:
         for name, below in tree.get(node, {}).items():
-            path = f"{where}{name}"
+            path = f"{prefix}{name}"
             recorded[path] = None if disk.nodes[below].kind != "file" else bytes(files.get(below, b""))
             walk(below, f"{path}/")
 
     walk(0, "")
-    there: dict[str, bytes | None] = {}
+    actual: dict[str, bytes | None] = {}
     for path in hive.rglob("*"):
         name = path.relative_to(hive).as_posix()
         if path.is_file() and not path.is_symlink():
-            there[name] = path.read_bytes()
+            actual[name] = path.read_bytes()
         elif path.is_dir() or path.is_symlink():
-            there[name] = None
-    for name in sorted({*recorded, *there}):
+            actual[name] = None
+    for name in sorted({*recorded, *actual}):
         if name.endswith(_UNSHARED):
             continue
-        assert name in there, f"{name} was recorded and is not there"
-        assert name in recorded, f"{name} is there and was not recorded"
-        assert recorded[name] == there[name], (
-            f"{name} was recorded otherwise: {recorded[name]!r:.300} {there[name]!r:.300}"
+        assert name in actual, f"{name} was recorded and does not exist"
+        assert name in recorded, f"{name} exists and was not recorded"
+        assert recorded[name] == actual[name], (
+            f"{name} was recorded otherwise: {recorded[name]!r:.300} {actual[name]!r:.300}"
         )

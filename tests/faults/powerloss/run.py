@@ -1,4 +1,4 @@
-"""Recording, building, asking: one play under one durability, some crash states of it, what is wrong in each."""
+"""Recording, building, asking: one play under one durability, some crash states of it, the problems of each."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from tests.faults.powerloss.states import choose, without_one
 from tests.faults.subject import Subject, folder
 from tests.program import Warm
 
-__all__ = ["Found", "Outcome", "environment", "power_loss"]
+__all__ = ["Outcome", "StateFault", "environment", "power_loss"]
 
 HOUSE = Path(__file__).parents[3]
 CPU_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StateFault:
     """A violation: in which of the crash states, what was wrong there, and what the disk had been asked for by then."""
 
     number: int
     crash: Crash
-    what: tuple[str, ...]
+    sentences: tuple[str, ...]
     trace: tuple[str, ...]
 
 
 @dataclass
 class Outcome:
-    """What a run has tried: states that were asked in a process, and with a whole swarm; what was found."""
+    """The states that a run has tried in a process, and with a whole swarm, and the violations in them."""
 
     play: str
     durability: str
     seed: int
     operations: int = 0
-    asked: int = 0
+    probed: int = 0
     swarms: int = 0
-    alike: int = 0  # looked at, and the same as one that was tried
-    found: list[Found] = field(default_factory=list)
-    checked: set[str] = field(default_factory=set)
+    alike: int = 0  # looked at, and the same as a tried one
+    faults: list[StateFault] = field(default_factory=list)
+    covered: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
     took_s: float = 0.0
 
     @property
     def command(self) -> str:
-        """What repeats the plan. A second recording is not the same to the byte: processes race, names are drawn."""
+        """Return the command that repeats the plan. A second recording differs in bytes: processes race, names are drawn."""
         name = self.play if self.durability == "full" else f"{self.play}-{self.durability}"
         return f"python -m tests.faults.powerloss --scenario {name} --seed {self.seed}"
 
@@ -75,7 +75,7 @@ class _Run:
         self._log.unlink()
         outcome.operations = len(self.disk.operations)
         self._swarm = Subject(self._hive, base / "beside", Random(outcome.seed), warm)
-        self._swarm.beside.mkdir()
+        self._swarm.scratch.mkdir()
 
     def warm(self) -> None:
         """Have imported and looked up what every child would otherwise."""
@@ -85,9 +85,9 @@ class _Run:
         gc.collect()
 
     def ask(self, number: int, crash: Crash) -> None:
-        """Ask one state in a process of its own: it may hang, eat memory or die."""
+        """Ask one state in a separate process: it may hang, eat memory or die."""
         self.disk.build(crash, self._hive)
-        self._outcome.asked += 1
+        self._outcome.probed += 1
         out, into = os.pipe()
         child = os.fork()
         if child == 0:
@@ -100,19 +100,19 @@ class _Run:
                 os._exit(0)
         os.close(into)
         with open(out, "rb") as reading:
-            said = reading.read()
+            answer = reading.read()
         _, status = os.waitpid(child, 0)
-        self._note(number, crash, json.loads(said) if said else [f"who opened it died: {status}"])
+        self._note(number, crash, json.loads(answer) if answer else [f"who opened it died: {status}"])
 
     def _inspected(self, crash: Crash) -> Iterator[str]:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
         try:
             yield from inspect(self._hive, self._facts(crash), self._durable)
-        except Exception as error:  # whatever it is, it is what was looked for
+        except Exception as error:  # any exception is a find
             yield f"{type(error).__name__}: {error}"
 
     def _facts(self, crash: Crash) -> Facts:
-        return Facts.of(self.disk.said(crash.at))
+        return Facts.of(self.disk.replies(crash.at))
 
     def go_on(self, number: int, crash: Crash) -> None:
         """Let a swarm go on with one state."""
@@ -138,7 +138,7 @@ class _Run:
 
     def _note(self, number: int, crash: Crash, wrong: list[str]) -> None:
         if wrong:
-            self._outcome.found.append(Found(number, crash, tuple(wrong), tuple(self.disk.told(crash))))
+            self._outcome.faults.append(StateFault(number, crash, tuple(wrong), tuple(self.disk.trace(crash))))
 
 
 def power_loss(
@@ -146,14 +146,14 @@ def power_loss(
     pick: Callable[[str], bool] | None = None,
 ) -> Outcome:  # fmt: skip
     """Record a play and try `states` crash states of it: of the play `swarm` each is taken up by a whole swarm, of others each
-    is asked by a process. With `pick` those in which one operation alone is lost of whose words it says yes; with `first`
-    no more after a violation."""
+    is asked by a process. With `pick` only states that lose one operation, accepted by `pick` in words; with `first`
+    stop after a violation."""
     outcome = Outcome(play, durability, seed)
     with folder("power") as base:
         run = _Run(base, outcome, warm)
         if pick is None:
-            chosen = choose(run.disk, states, seed, journaled=durability == "relaxed")
-            crashes, outcome.alike = chosen.crashes, chosen.alike
+            sample = choose(run.disk, states, seed, journaled=durability == "relaxed")
+            crashes, outcome.alike = sample.crashes, sample.alike
         else:
             crashes = without_one(run.disk, pick, states)
         if play != "swarm":
@@ -163,7 +163,7 @@ def power_loss(
                 run.go_on(number, crash)
             else:
                 run.ask(number, crash)
-            if first and outcome.found:
+            if first and outcome.faults:
                 break
     return outcome
 
@@ -171,5 +171,5 @@ def power_loss(
 def environment() -> dict[str, str]:
     """The environment of programs that use this very hivemind, whichever it is."""
     paths = [os.fspath(Path(hivemind.__file__).parents[1]), os.fspath(HOUSE)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HIVEMIND_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("HIVEMIND_")}
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}

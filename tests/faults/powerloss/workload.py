@@ -1,7 +1,7 @@
 """The workloads that are recorded: `python -m tests.faults.powerloss.workload PLAY HIVE SAID`.
 
-What is begun and what was acknowledged is said on the file SAID, a line of JSON each, at once: strace gives it its place among
-the calls. A fact is [kind, key, value]; the last one acknowledged for a kind and key is what holds.
+Each begin and each acknowledgement is written to the file SAID at once, as a line of JSON: strace records its place among
+the calls. A fact is [kind, key, value]; the last one acknowledged for a kind and key holds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ The task letter.
 
 
 class Workload:
-    """A hive, and what it has answered so far."""
+    """A hive, and its answers so far."""
 
-    def __init__(self, root: Path, said: Path) -> None:
+    def __init__(self, root: Path, replies: Path) -> None:
         self.root = root
-        self._said = os.open(said, os.O_WRONLY | os.O_APPEND)
+        self._said = os.open(replies, os.O_WRONLY | os.O_APPEND)
 
     def begin(self, kind: str, key: str, value: Any) -> None:
         self._say("begin", [kind, key, value])
@@ -41,17 +41,17 @@ class Workload:
         self._say("ack", [kind, key, value])
 
     def fact(self, kind: str, key: str, value: Any, act: Callable[[], Any]) -> Any:
-        """Say that it begins, do it, say that it was acknowledged."""
+        """Write that it begins, do it, write that it was acknowledged."""
         self.begin(kind, key, value)
-        found = act()
+        answer = act()
         self.did(kind, key, value)
-        return found
+        return answer
 
-    def _say(self, what: str, fact: list[Any]) -> None:
-        os.write(self._said, json.dumps({what: fact}).encode() + b"\n")
+    def _say(self, event: str, fact: list[Any]) -> None:
+        os.write(self._said, json.dumps({event: fact}).encode() + b"\n")
 
     def make(self, **settings: Any) -> None:
-        """What a person has: a folder with its settings, for long enough to be on the disk."""
+        """Create a folder with its settings, and sync it."""
         (self.root / "agents").mkdir()
         for name in AGENTS:
             (self.root / "agents" / f"{name}.yaml").write_text(f"role: {'reviewer' if name == 'bob' else 'worker'}\n")
@@ -116,7 +116,7 @@ def stores(work: Workload) -> None:
         assert lease.generation == 1
     work.fact("lease", steps[0].id, {"agent": None, "generation": 1}, lambda: hive.leases.release(steps[0].id, "ann"))
     work.fact("lease", steps[0].id, {"agent": "bob", "generation": 2}, lambda: hive.leases.claim(steps[0].id, "bob"))
-    for _ in range(6):  # so that the log is longer than a page
+    for _ in range(6):  # the log must be longer than a page
         hive.steps.note(steps[1].id, "x" * 1500, agent_id="ann", generation=1)
     hive.steps.verify(steps[1].id, ("criteria", "tests"), agent_id="ann", generation=1)
     work.begin("lease", steps[1].id, {"agent": None, "generation": 1})
@@ -125,9 +125,9 @@ def stores(work: Workload) -> None:
     from hivemind.coordination import Reservations
 
     reservations = Reservations(hive.journal)
-    kept = work.fact("reserved", "src/*.py", "ann", lambda: reservations.reserve("ann", "src/*.py"))
+    reservation = work.fact("reserved", "src/*.py", "ann", lambda: reservations.reserve("ann", "src/*.py"))
     work.fact("reserved", "docs/**", "bob", lambda: reservations.reserve("bob", "docs/**"))
-    work.fact("reserved", "src/*.py", None, lambda: reservations.release(kept, "ann"))
+    work.fact("reserved", "src/*.py", None, lambda: reservations.release(reservation, "ann"))
 
     for at in range(3):
         work.fact(
@@ -183,7 +183,7 @@ def swarm(work: Workload) -> None:
 PLAYS = {"stores": stores, "swarm": swarm}
 
 if __name__ == "__main__":
-    play, root, said, durability = sys.argv[1:]
-    work = Workload(Path(root), Path(said))
+    play, root, reply_file, durability = sys.argv[1:]
+    work = Workload(Path(root), Path(reply_file))
     work.make(durability=durability, embedder="none", settle_ms=0, review_timeout_s=20)
     PLAYS[play](work)
