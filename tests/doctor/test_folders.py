@@ -170,7 +170,7 @@ def shared(hive: Hive, treatment) -> Hive:
     """A private hive that was given to a group as the manual says: chgrp, access: group, doctor --fix."""
     hive.mail.send("human", "researcher", "first", "From Anna.")
     token = hive.layout.agent_state("researcher") / "mcp.token"
-    beside = ("mcp.token.damaged-1", ".tmp-1-1-1", "program/key", "../../prompt-1/key")
+    beside = ("mcp.token.damaged-1", ".tmp-1-1", "program/key", "../../prompt-1/key")
     for secret in (token, *(token.parent / name for name in beside)):
         secret.parent.mkdir(parents=True, exist_ok=True)
         secret.write_text("secret")
@@ -188,7 +188,7 @@ def shared(hive: Hive, treatment) -> Hive:
 @AS_ROOT
 def test_what_a_private_hive_has_is_opened_for_a_group_but_for_its_secrets(shared: Hive, visit, treatment) -> None:
     modes = {path: path.stat() for path in (shared.layout.root, *shared.layout.root.rglob("*"))}
-    secrets = ("mcp.token", "mcp.token.damaged-1", ".tmp-1-1-1", "program", "program/key")
+    secrets = ("mcp.token", "mcp.token.damaged-1", ".tmp-1-1", "program", "program/key")
     closed = {
         f".hive/{name}" for name in (*(f"agents/researcher/{one}" for one in secrets), "prompt-1", "prompt-1/key")
     }

@@ -142,7 +142,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
     "a command ran twice": ("tasks", lambda _, beside: mark_again(beside, "once"), "P5"),
     "an event is gone": ("tasks", lambda root, _: without_a_line(root), "P20"),
     "events that were shown are gone": ("tasks", lambda root, _: without_the_last_lines(root), "P20"),
-    "a half-written file is left": ("tasks", lambda root, _: (root / "knowledge/.tmp-1-1-1").touch(), "P40"),
+    "a half-written file is left": ("tasks", lambda root, _: (root / "knowledge/.tmp-1-1").touch(), "P40"),
     "a letter is gone": ("letters", lambda root, _: letter(root, "ada", "one").unlink(), "P13"),
     "a letter is there twice": ("letters", lambda root, _: a_second_copy(letter(root, "ada", "one")), "P13"),
     "a letter is torn": ("letters", lambda root, _: shorten(letter(root, "bob", "both")), "P13"),
