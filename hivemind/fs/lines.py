@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -245,15 +244,24 @@ def current_status(path: str) -> tuple[int, int, int]:
 
     Return zeros for a missing file.
     """
-    fields = ctypes.create_string_buffer(256)
-    if _statx(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW | _FORCE_SYNC, _INODE_AND_SIZE, fields) == 0:
-        inode, size = struct.unpack_from("QQ", fields, 32)
-        return os.makedev(*struct.unpack_from("II", fields, 136)), inode, size
+    answer = _Statx()
+    if _statx(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW | _FORCE_SYNC, _INODE_AND_SIZE, ctypes.byref(answer)) == 0:
+        return os.makedev(answer.major, answer.minor), answer.inode, answer.size
     try:
         status = os.lstat(path)  # a kernel before 4.11
     except FileNotFoundError:
         return 0, 0, 0
     return status.st_dev, status.st_ino, status.st_size
+
+
+class _Statx(ctypes.Structure):
+    """The parts of Linux' `struct statx` that are used, in their places."""
+
+    _fields_ = (
+        ("before", ctypes.c_char * 32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),
+        ("between", ctypes.c_char * 88), ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+        ("after", ctypes.c_char * 112),
+    )  # fmt: skip
 
 
 _statx = ctypes.CDLL(None).statx

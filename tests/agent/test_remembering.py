@@ -148,7 +148,9 @@ def test_the_default_mind_quotes_what_is_remembered_and_says_how_far_it_can_be_t
     until_idle(agent)
     result = (crew.root / "tasks/done/t/result.md").read_text()
     assert "> Zora sails a red dinghy\n\n— remembered as `memory:memories/ada/drink` (20" in result
-    assert "Confidence: likely. The first quote has the words dinghy, zora, sail; its meaning was not compared." in result
+    assert (
+        "Confidence: likely. The first quote has the words dinghy, zora, sail; its meaning was not compared." in result
+    )
     assert "Rome" not in result
 
 

@@ -152,7 +152,7 @@ def test_the_text_of_a_task_that_an_agent_made_stays_that_agents_whoever_claims_
     work = agent.scheduler.active_tasks.claim()
     assert work is not None
     assert work.task.maker == "bob"
-    assert not any(work.trusts_its_commands(step) for step in work.steps())
+    assert not any(step.is_from_person for step in work.steps())
 
 
 # what may run once

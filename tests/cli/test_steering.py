@@ -34,7 +34,7 @@ _CHANGING = """
 LOOKING = {
     command.strip(): arguments.split()
     for line in """
-        status | task diff : done
+        status | task diff : done | task wait : done
         task list | task list --ignored | *task show : t done failed | *task transcript : t | task replay : done
         mail list | *mail read : ID
         *mail thread : ID | mail transcript : researcher ID | mail status : ID | agent list | *context : researcher | *log
