@@ -299,10 +299,10 @@ class Lander:
             message, how = revert_message(queued.task.title.removeprefix(REVERT), entry.reverts), "squash"
         author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
         result = None
-        if _has_lost_base(leg, queued, branch):
-            result = transplant(target.repository, leg.new, tip, branch.base, message, author)
+        if (base := _lost_base(leg, queued, branch)) is not None:
+            result = transplant(target.repository, leg.new, tip, base, message, author)
             if result.commit is None and not entry.approved:
-                loss = f"{branch.target} has lost {branch.base[:12]}, from which {branch.branch} began, and conflicts with it"
+                loss = f"{branch.target} has lost {base[:12]}, on which {branch.branch} builds, and conflicts with it"
                 remedy = f"hivemind land {queued.id} merges both, and brings back what was lost"
                 self._waits.add(queued, f"{loss}: {remedy}", retry_s=_RETRY_S)
                 return False
@@ -559,13 +559,12 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
             shutil.copyfile(first, queued.task.path / LOG)
 
 
-def _has_lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> bool:
-    """Return True if somebody has taken the commit from which the branch began out of the target, and the branch has not been
-    merged with the target since, which a person has allowed."""
+def _lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> str | None:
+    """Return the commit of the target from which the branch began, or that a return merged into it last, if somebody has taken
+    that commit out of the target."""
     target = leg.target
-    if target.is_ancestor(branch.base, leg.new):
-        return False
-    merged = (
+    merged = [
         target.repository.commit_of(f"{merge.commit}^2") for merge in queued.entry.merges if merge.root == branch.root
-    )
-    return not any(commit is not None and target.is_ancestor(commit, leg.new) for commit in merged)
+    ]
+    base = next((commit for commit in reversed(merged) if commit is not None), branch.base)
+    return None if target.is_ancestor(base, leg.new) else base

@@ -263,6 +263,20 @@ def test_a_person_who_has_allowed_a_merge_with_what_was_taken_out_is_not_asked_a
     assert harbour.repo.show("main", "boat") == "a violet boat"
 
 
+def test_work_that_a_return_has_merged_does_not_bring_back_what_was_taken_out_since(harbour):
+    harbour.work("mast", boat="a red boat\n")
+    harbour.repo.commit(boat="a blue boat\n", secret="a secret\n")
+    harbour.land()
+    assert harbour.state("mast") == "inbox", "it has come back with the marks of the conflict"
+    harbour.repo.git("rm", "-q", "secret")
+    harbour.repo.git("commit", "-q", "--amend", "--no-edit")
+    harbour.turn(*writes(boat="a violet boat\n"), *FINISH)
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    assert harbour.repo.show("main", "boat") == "a violet boat"
+    assert harbour.repo.git("ls-tree", "--name-only", "main", "secret") == ""
+
+
 def test_work_lands_in_a_target_of_another_history_too(harbour):
     harbour.work("mast", mast="a mast\n")
     tree = harbour.repo.git("rev-parse", "main^{tree}")
