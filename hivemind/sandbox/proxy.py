@@ -128,7 +128,7 @@ class Proxy:
         self._listener = socket.socket(socket.AF_UNIX)
         try:
             self._listener.bind(path)
-            self._listener.listen(_MAX_CONNECTIONS)
+            self._listener.listen(socket.SOMAXCONN)
         except OSError:
             self._listener.close()
             raise
