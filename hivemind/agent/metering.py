@@ -51,8 +51,8 @@ from hivemind.tokens import TokenCounter
 
 _log = logging.getLogger(__name__)
 _MARGIN = 1.35  # a provider's tokens for one of ours, as a first estimate
-_ABSURD = 20  # times our count, and _HIDDEN for what a server may add: no request has had more tokens
-_HIDDEN = 200_000
+_ABSURD = 20  # times our count, and _SERVER_TOKENS for what a server may add: no request has had more tokens
+_SERVER_TOKENS = 200_000
 _PARTS = 1024  # token counts in the cache: requests share all parts but the last
 _MESSAGES = frozenset({"turn", "correction", "continuation", "mail"})
 """The causes of requests whose answers become messages of a conversation."""
@@ -148,12 +148,12 @@ class MeteredMind:
             talk.note(_request_line(key, turn.cause, getattr(self.mind, "name", "mind"), counted_tokens, 0.0, talk))
             usage = Usage(counted_tokens)  # a lost answer has cost what was sent
             thought = self.mind.think(turn, tools)
-            answer = json.dumps([thought.text, *(call.as_record() for call in thought.actions)])
-            tokens_in, tokens_out = (
-                thought.usage.tokens_in or counted_tokens,
-                thought.usage.tokens_out or self._count(answer),
+            usage = replace(
+                thought.usage,
+                tokens_in=thought.usage.tokens_in or counted_tokens,
+                tokens_out=thought.usage.tokens_out
+                or self._count(json.dumps([thought.text, *(call.as_record() for call in thought.actions)])),
             )
-            usage = replace(thought.usage, tokens_in=tokens_in, tokens_out=tokens_out)
         except MindError as error:
             if isinstance(error, MindUnavailable) and not error.lost:
                 usage = Usage()
@@ -215,7 +215,7 @@ class MeteredMind:
         If the provider counts more than was reserved, later requests reserve more.
         """
         usage = exchange.usage or Usage()
-        most_in, most_out = _ABSURD * counted_tokens + _HIDDEN, _ABSURD * request.max_output + _HIDDEN
+        most_in, most_out = _ABSURD * counted_tokens + _SERVER_TOKENS, _ABSURD * request.max_output + _SERVER_TOKENS
         if is_absurd := usage.tokens_in > most_in or usage.tokens_out > most_out:
             warning = "%s: the answer to %s counts %d and %d tokens, more than it can have had: estimated instead"
             _log.warning(warning, request.model, request.id, usage.tokens_in, usage.tokens_out)

@@ -6,9 +6,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
-from hivemind.exchange.rows import LessonsRow, read_row
+from hivemind.exchange.rows import LessonsRow, readable_rows
 from hivemind.exchange.schema import LESSONS_BYTES, notify
 from hivemind.layout import ANY
 from hivemind.lessons.choice import book_of
@@ -47,13 +46,6 @@ def transfer_lessons(hive: Parts, connection: Connection, name: str) -> set[str]
 
 
 def _read_offers(connection: Connection, name: str, remote: str, problems: set[str]) -> dict[str, list[Any]]:
-    offers = {}
     query = "select name, (lessons -> %s::text)::text from hives where name <> %s and lessons ? %s"
-    for columns in connection.execute(query, (remote, name, remote)).fetchall():
-        try:
-            row = read_row(LessonsRow, columns)
-        except Unreadable as error:
-            problems.add(str(error))
-        else:
-            offers[row.name] = row.lessons
-    return offers
+    rows = connection.execute(query, (remote, name, remote)).fetchall()
+    return {row.name: row.lessons for row in readable_rows(LessonsRow, rows, problems)}

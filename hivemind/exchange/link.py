@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import HivemindError, UserError
 from hivemind.exchange.foreign_tasks import abandon_task, load_foreign_tasks
-from hivemind.exchange.rows import HiveRow, OverviewRow, read_row
+from hivemind.exchange.rows import HiveRow, OverviewRow, read_row, readable_rows
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
@@ -233,15 +233,9 @@ def _read_overview(columns: tuple[Any, ...]) -> dict[str, Any]:
 
 def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
     """Return the hives other than `name` with the roles of their agents, and the problems of rows that cannot be read."""
-    hives, problems = {}, set()
-    for columns in connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall():
-        try:
-            row = read_row(HiveRow, columns)
-        except Unreadable as error:
-            problems.add(str(error))
-        else:
-            hives[row.name] = row.agents
-    return hives, problems
+    problems = set[str]()
+    rows = connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall()
+    return {row.name: row.agents for row in readable_rows(HiveRow, rows, problems)}, problems
 
 
 class HiveLease:

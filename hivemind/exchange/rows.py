@@ -6,13 +6,13 @@ would raise before a bad row could be set aside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, fields
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, Json
 
-from hivemind.boundary import as_dataclass
+from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MAX_COUNT, REASON_LENGTH
 from hivemind.frozen import frozen
 from hivemind.names import is_name
@@ -104,3 +104,14 @@ def read_row(row_type: type[_Row], columns: Sequence[object]) -> _Row:
     names = [column.name for column in fields(row_type)]  # type: ignore[arg-type]
     label = "/".join(str(column)[:64] for column in columns[:3])
     return as_dataclass(row_type, dict(zip(names, columns, strict=False)), "row of a linked hive", label)
+
+
+def readable_rows(row_type: type[_Row], rows: Iterable[Sequence[object]], problems: set[str]) -> Iterator[_Row]:
+    """Yield the rows that can be read, as `read_row` returns them. Add the problems of the others to `problems`."""
+    for columns in rows:
+        try:
+            row = read_row(row_type, columns)
+        except Unreadable as error:
+            problems.add(str(error))
+        else:
+            yield row

@@ -59,12 +59,14 @@ def preflight(hive: Parts, name: str) -> None:
 def root_problems(settings: HiveConfig, layout: Layout) -> Iterator[UserError]:
     """Yield the errors in `roots:` of hive.yaml. A task that needs a root with an error would fail."""
     for path, root in zip(settings.read_roots(layout), settings.roots, strict=True):
-        try:
-            if root.worktree and path.is_dir():
+        if not path.is_dir():
+            yield UserError(
+                f"roots: {root.path} is not a folder", location=layout.config, remedy="correct it, or remove it"
+            )
+        elif root.worktree:
+            try:
                 check_repository(path)
-            elif not path.is_dir():
+            except UserError as error:
                 yield UserError(
-                    f"roots: {root.path} is not a folder", location=layout.config, remedy="correct it, or remove it"
+                    f"roots: {error.location}: {error.message}", location=layout.config, remedy=error.remedy
                 )
-        except UserError as error:
-            yield UserError(f"roots: {error.location}: {error.message}", location=layout.config, remedy=error.remedy)
