@@ -1,4 +1,4 @@
-"""Select blocks and build a context, as at the start of an epoch (docs/design/blocks.md#cost).
+"""Select blocks and build a context, as at the start of an epoch (docs/design/blocks.md).
 
 In the same run, interleaved, the original algorithm is measured, with counts and contents cached
 (its best case). Processor time. Each block refers to a real file of about 1 KiB; beyond FILES blocks, to lines of one.

@@ -1,4 +1,4 @@
-"""The reasoning graph: add, render, fold, context after folds, save and load, memorize (docs/design/reasoning.md#cost).
+"""The reasoning graph: add, render, fold, context after folds, save and load, memorize (docs/design/reasoning.md).
 
 CPU time. Each row has next to it the original algorithm, written down literally (a list of edges that every fold
 rebuilds, a recursive outline, a snapshot with indentation), measured in the same run; the last column names the target.

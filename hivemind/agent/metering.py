@@ -130,7 +130,7 @@ class MeteredMind:
         return (self.program and self.program.config.max_turns) or config.max_turns
 
     def mind_for(self, work: TaskRun | None, talk: Conversation | None) -> Mind:
-        """Return the mind, which notes its requests in the conversation and books them on the task's budget."""
+        """Return the agent's mind; a language model notes its requests in `talk` and books them on the budget of `work`."""
         if not isinstance(self.mind, LanguageMind):
             return self.mind
         return self.mind.with_meter(lambda request: self._metered(work, talk, request))

@@ -334,7 +334,7 @@ class Steps:
         return self._journal.transact(decide)[0]
 
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
-        """Raise StepLeaseHeld if another agent holds a step of the task, as `end_task` would."""
+        """Raise StepLeaseHeld if another agent holds a step of the task, so that `end_task` would be refused."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
 
         def check(state: JournalState) -> None:

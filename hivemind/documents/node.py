@@ -176,7 +176,7 @@ class Node:
         return NodeContext(self.context_type, self.context_name, self.context_value)
 
     def outline(self) -> dict[str, Any]:
-        """Return ten fields under camel-case keys, without text and hash."""
+        """Return the node's fields for JSON, with camel-case keys and without text and hash."""
         return {
             "id": self.id, "parentId": self.parent_id, "order": self.order_value, "tokenCount": self.token_count,
             "createdAt": self.created_at, "updatedAt": self.updated_at, "contextType": self.context_type,

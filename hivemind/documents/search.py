@@ -254,7 +254,7 @@ class ScoredUnit:
 
 
 class NoteUnits(Units):
-    """The units of a search that finds only notes."""
+    """The notes as units of a search."""
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         if not words:

@@ -1,4 +1,4 @@
-"""Copies the journals of linked hives to the exchange, in order and without gaps, and reads them (README.md, *The journal*)."""
+"""Copies the journals of linked hives to the exchange, in order and without gaps, and reads them (README.md, *The rest*)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lessons of linked hives: each hive offers its own in its row, by remote, and takes the others' (README.md, *Lessons*)."""
+"""Lessons of linked hives: each hive offers its own in its row, by remote, and takes the others' (README.md, *The rest*)."""
 
 from __future__ import annotations
 

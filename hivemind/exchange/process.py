@@ -1,4 +1,4 @@
-"""The process `exchange` of a hive: transfers tasks, letters and events in both directions (README.md, *The process*)."""
+"""The process `exchange` of a hive: transfers tasks, letters and events in both directions (README.md, *The rest*)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ _work = _Work()
 
 @contextmanager
 def postponing(*, is_on: bool = True) -> Iterator[None]:
-    """Postpone this thread's flushes and looks in the block, at most until its end. With `is_on=False`, end that for a while."""
+    """Postpone this thread's flushes and looks at logs, at most until the block ends. With `is_on=False`, do not postpone
+    them in the block."""
     outer, _work.is_on = _work.is_on, is_on
     try:
         if is_on:
@@ -39,7 +40,8 @@ def postponing(*, is_on: bool = True) -> Iterator[None]:
 
 
 def postpone(flush: Callable[[], object], folder: Hashable = None) -> None:
-    """Call `flush` at once or, in `postponing`, in the next `flush_postponed`, in place of the last one of the same folder."""
+    """Call `flush` at once or, within `postponing`, in the next `flush_postponed`. It replaces a postponed flush of the
+    same folder."""
     if _work.is_on:
         _work.flushes[folder] = flush
     else:
@@ -62,7 +64,7 @@ def flush_postponed() -> None:
 
 
 def current_moment() -> int | None:
-    """Return a number that is equal until the thread flushes, waits or writes a log; None outside of `postponing`."""
+    """Return a number that changes when the thread flushes, waits or writes a log; None outside of `postponing`."""
     return _work.moment if _work.is_on else None
 
 

@@ -21,7 +21,7 @@ class Batches:
         self._check_s: dict[Path, float] = {}
 
     def takes_several(self, target: Target) -> bool:
-        """Check whether the next landing in a target is one of several tasks: its last check was slow, or a batch was red."""
+        """Check whether the next landing in a target takes several tasks: its last check was slow, or a batch was red."""
         settings, root = target.settings, target.root
         is_slow = self._check_s.get(root, _BATCH_S) >= _BATCH_S
         return bool(settings.check) and not target.takes_requests and (is_slow or self.is_searching(root))
@@ -45,7 +45,7 @@ class Batches:
         self._red_verdicts[verdict.tree] = verdict
 
     def red_verdict(self, tree: str) -> Verdict | None:
-        """Return the verdict on a red batch with this tree. The last suspect has it again when the others have landed."""
+        """Return the verdict on a red batch with this tree, which the last suspect has once all others have landed."""
         return self._red_verdicts.get(tree)
 
     def note_landed(self, ids: Collection[str]) -> None:
@@ -54,6 +54,6 @@ class Batches:
             self._suspects[root] = [task_id for task_id in suspects if task_id not in ids]
 
     def note_blamed(self, root: Path) -> None:
-        """End the search: a task of the red batch was sent back."""
+        """End the search for the task to blame, which has gone back to its agent."""
         self._suspects.pop(root, None)
         self._red_verdicts.clear()

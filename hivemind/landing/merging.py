@@ -233,7 +233,7 @@ def overlaps(repository: Repository, tip_a: str, tip_b: str) -> tuple[str, ...]:
 
 
 def landing_message(title: str, task: str, agent: str, tip: str, reviewer: str | None = None) -> str:
-    """Return the message of a landed commit: the task's title as the subject, and trailers that git reads as exactly these."""
+    """Return the message of a landed commit: the task's title as the subject, then its trailers."""
     trailers = {"Hive-Task": task, "Hive-Agent": agent, "Hive-Tip": tip, "Reviewed-by": reviewer}
     return _message(_subject(title) or task, trailers)
 

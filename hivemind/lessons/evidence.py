@@ -167,7 +167,8 @@ def _core(command: str) -> list[str]:
 
 
 def stands_in(passed: str, failed: str) -> bool:
-    """Check that one command does what another was to do: with a variable, a flag or another program, and not on less."""
+    """Check that the passed command has the goal of the failed one, with another variable, flag or program, and does not
+    do less."""
     core, failed_core = _core(passed), _core(failed)
     if not core or not failed_core or not _has_own_status(passed) or "sleep" in core:
         return False

@@ -33,7 +33,7 @@ class Patience:
     draw: Callable[[], float] = random.random
 
     def call(self, request: Callable[[], T]) -> T:
-        """Call `request`, and repeat that on a `passing` MindUnavailable. Return its result or raise the last error."""
+        """Call `request`, and again after each MindUnavailable that is `passing`. Return its result or raise the last error."""
         started_at = self.clock()
         for attempt in range(self.max_tries):
             try:

@@ -91,7 +91,7 @@ def _read_lines(path: Path) -> list[str]:
         return read_input(path).decode("utf-8").splitlines()
     except (Unreadable, OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"cannot be read ({error})", location=path, remedy="name a script that exists in mind:"
+            f"cannot be read ({error})", location=path, remedy="in `mind:`, name a file that exists"
         ) from None
 
 

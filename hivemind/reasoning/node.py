@@ -354,7 +354,7 @@ class MemoryPatch(_Op):
 
 
 class EpisodePatch(MemoryPatch):
-    """The additions of one of several episodes, with its number in the prompt."""
+    """The additions of one episode, which has a number in the prompt, to the graph."""
 
     episode: int
 

@@ -122,7 +122,8 @@ def has_addition(task: Task) -> bool:
 
 
 def start_problems(hive: Parts) -> dict[str, str]:
-    """Return by agent why it does not run: what the supervisor has noted, or without one, what is missing for a start."""
+    """Return the reasons why agents do not run, by agent: those that the supervisor noted or, with the swarm down, what
+    is missing for a start."""
     if supervisor_lock(hive.layout.locks).holder() is not None:
         return agent_problems(hive.layout.locks)
     problems = {}

@@ -45,7 +45,7 @@ _KILLED = "the process that committed what is left over was killed"
 
 
 class WorktreeProblem(UserError):
-    """A worktree cannot be made. The mind cannot help it, so the turn fails."""
+    """A worktree cannot be made. The turn fails, since its mind cannot mend that."""
 
 
 @frozen
@@ -149,7 +149,7 @@ class Worktrees:
                     self._begin(Repository.at(root, hold), self._free_path(root, Path()))
 
     def _take_over_leftovers(self) -> None:
-        """Commit what an agent that had the task before, or an earlier version, has left in a worktree elsewhere."""
+        """Commit the task's work in a worktree elsewhere: an earlier agent's, or one of an earlier version."""
         for worktree in self.recorded:
             if worktree.path.parent != self._top:
                 with _logged(f"task {self._task.id}"):
@@ -235,8 +235,8 @@ class Worktrees:
         return any(call.startswith("review ") and self._task.id in ids for call, ids in calls)
 
     def _free_path(self, root: Path, recorded_path: Path) -> Path:
-        """Return the recorded path if the task may have it (again), else the first in the agent's folder that it may have: one of
-        this root, in which no other task of the agent is at work."""
+        """Return a path for the worktree: the recorded one if the task may still have it, else the first of this root in the
+        agent's folder in which no other task of the agent is at work."""
         other_paths = {path for other_root, path in self._paths.items() if other_root != root}
         other_paths |= {worktree.path for worktree in self.recorded if worktree.root != root}
 
@@ -314,14 +314,14 @@ class Worktrees:
                         raise
 
     def _has_work(self, worktree: Worktree) -> bool:
-        """Check whether work of this task may be in the worktree: another agent that has the task now has taken it over."""
+        """Check whether the worktree may have work of this task. Once another agent has the task, it has taken the work over."""
         if worktree.agent != self._agent or not worktree.path.is_dir():
             return False
         note = _read_note(worktree.path)
         return note is not None and note.task == self._task.id
 
     def put_down(self) -> None:
-        """Commit what is left over, and leave the worktrees to the agent's next task. If the task is over, delete its refs, and
+        """Commit the leftovers, and leave the worktrees to the agent's next task. If the task is over, delete its refs, and
         branches without commits. A failure is logged, and left to the doctor."""
         is_open = bool(self.recorded) and self._is_open(self._task.id)
         for worktree in self.recorded:
@@ -445,8 +445,8 @@ def _setup_digest(config: RootConfig, path: Path) -> str:
 
 
 def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda _: False) -> None:
-    """Remove a folder of worktrees: of an agent that is gone, or of a task of an earlier version. Commit what is left over first.
-    Raises UserError, OSError."""
+    """Commit the leftovers in a folder of worktrees, of an agent that is gone or of a task of an earlier version, and
+    remove the folder. Raises UserError, OSError."""
     top = layout.worktrees / name
     if not top.is_dir():
         return
@@ -457,8 +457,8 @@ def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda 
 
 
 def put_down_ended(layout: Layout, agent: str, is_open: Callable[[str], bool]) -> None:
-    """Commit what is left over in the worktrees of an agent of tasks that it has no more. A failure is logged, and left to the
-    doctor, so it does not delay the agent."""
+    """Commit the leftovers of ended tasks in an agent's worktrees. A failure is logged and left to the doctor, so it does
+    not delay the agent."""
     for path in worktree_paths(layout, agent):
         with _logged(f"worktree {path}"):
             if (task := leftover_task(layout, path)) is not None:
@@ -473,7 +473,7 @@ def worktree_paths(layout: Layout, name: str) -> list[Path]:
 
 
 def leftover_task(layout: Layout, path: Path) -> str | None:
-    """Return the task of which a worktree has uncommitted work although its agent has the task no more. Raises UserError."""
+    """Return the task whose uncommitted work is in a worktree although its agent no longer has the task. Raises UserError."""
     note = _read_note(path)
     if note is None or note.task is None or _has_claim(layout, note.task, path.parent.name):
         return None
@@ -481,7 +481,7 @@ def leftover_task(layout: Layout, path: Path) -> str | None:
 
 
 def failure_reason(path: Path) -> str | None:
-    """Return why what is left over in a worktree could not be committed; None if nobody has failed. Raises UserError."""
+    """Return why the leftovers in a worktree could not be committed; None if no commit failed. Raises UserError."""
     note = _read_note(path)
     return None if note is None else note.reason
 
@@ -492,8 +492,8 @@ def check_repository(root: Path) -> None:
 
 
 def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool]) -> None:
-    """Commit what a task that its agent has no more has left in a worktree, however often that has failed. Raises UserError,
-    OSError."""
+    """Commit the work that a task has left in a worktree whose agent no longer has the task. Earlier failures do not
+    matter. Raises UserError, OSError."""
     if (task := leftover_task(layout, path)) is not None:
         _put_down(path, task, is_open=is_open, is_last_try=True)
 

@@ -1,4 +1,4 @@
-"""Checks whether the dependencies of waiting tasks are met (README.md, *Dependencies*)."""
+"""Checks whether the dependencies of waiting tasks are met (README.md, *A claim*)."""
 
 from __future__ import annotations
 

@@ -215,8 +215,8 @@ class QueuedDrop(NamedTuple):
 
     @property
     def lane(self) -> str:
-        """The task's lane in the queue, `assignee/role[@HIVE]`: the agents that may claim it. A task that will fail is
-        for any agent."""
+        """The task's lane in the queue, `assignee/role[@HIVE]`: who may claim it. Any agent may claim a task with a
+        problem, which then fails."""
         if self.problem or self.dependency_problem:
             return "/"
         return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")

@@ -1,4 +1,4 @@
-"""The inbox: adding tasks from a program, as `hivemind task add` and agents' tools do (README.md, *Makers*)."""
+"""The inbox: adding tasks from a program, as `hivemind task add` and agents' tools do."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class MemberTasks(Protocol):
 
 
 class SessionTool(Protocol):
-    """The part of `hivemind.tools.Tool` that users of a session need."""
+    """A tool as a session uses it; `hivemind.tools.Tool` is one."""
 
     @property
     def is_read_only(self) -> bool: ...

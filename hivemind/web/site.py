@@ -1,4 +1,4 @@
-"""The hive, the index and the snapshot from which all pages are built, and the type of a page."""
+"""What every page is built from: the hive, its index and its snapshot. The type of a page."""
 
 from __future__ import annotations
 

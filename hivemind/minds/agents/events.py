@@ -96,7 +96,7 @@ class OtherUpdate(Event):
 
 @frozen
 class Problem(Event):
-    """The program's reason for an error; it may still go on."""
+    """An error that the program reports. Its run may continue."""
 
     reason: str
 

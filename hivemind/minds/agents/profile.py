@@ -149,7 +149,7 @@ class Profile(StrictModel):
     before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
     `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
     over the runs of a session. With `permission_kinds`, the kinds of its tools, it asks for permission by the tool `permission`
-    of the hive's server. `protocol` serves it best. `reads` are the files of instructions and the folders
+    of the hive's server. `protocol` is the one to use by default. `reads` are the files of instructions and the folders
     of skills that it reads itself.
     """
 
@@ -211,7 +211,8 @@ class Profile(StrictModel):
     def load(cls, name: str, root: Path | None = None, *, is_checked: bool = True) -> Profile:
         """Load a profile by name: the hive's (agents/profiles/NAME.yaml, or a path from its root), else a shipped one.
 
-        Raises UserError if it does not exist or cannot be read. A shipped one that is not checked is good for `check_access`.
+        Raises UserError if it does not exist or cannot be read. Without `is_checked` a shipped profile is not validated, which
+        is enough for `check_access`.
         """
         hive_profile = (root or Path()) / (name if name.endswith((".yaml", ".yml")) else f"agents/profiles/{name}.yaml")
         if hive_profile.is_file():
