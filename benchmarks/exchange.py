@@ -113,7 +113,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 assert task is not None
                 munich.tasks.finish(task, "Three pounds.")
                 foreign.report_outcomes()
-            while offers.collect_result():
+            while offers.collect_results():
                 pass
             assert all(berlin.tasks.listing.outcome(f"t{number}") == "done" for number in range(count))
 

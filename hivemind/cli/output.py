@@ -77,11 +77,11 @@ def as_json(value: Any, indent: int | None = None) -> str:
 
 def print_array(elements: Iterable[Any]) -> None:
     """Print a JSON array, one element per line, without holding it in memory: a log may be large."""
-    first = True
+    start = "["
     for element in elements:
-        sys.stdout.write(("[\n" if first else ",\n") + as_json(element))
-        first = False
-    print_line("[]" if first else "\n]")
+        sys.stdout.write(f"{start}\n{as_json(element)}")
+        start = ","
+    print_line("[]" if start == "[" else "\n]")
 
 
 def _as_text(value: object) -> str:
@@ -131,35 +131,24 @@ def separated(blocks: Iterable[Iterable[str]], mark: str) -> Iterator[str]:
 
 def table(rows: Sequence[Sequence[str]], max_width: int | None) -> list[str]:
     """Return rows of cells as aligned lines of at most `max_width` columns (None: unlimited)."""
-    widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     if max_width is not None:
         _narrow(widths, max_width - len(_GAP) * (len(widths) - 1))
-    lines = []
-    for row in rows:
-        cells = [fit(cell, column_width) for cell, column_width in zip(row, widths, strict=True)]
-        padded = (cell + " " * (column_width - width(cell)) for cell, column_width in zip(cells, widths, strict=True))
-        lines.append(_GAP.join(padded).rstrip())
-    return lines
+    return [_GAP.join(map(_padded, row, widths)).rstrip() for row in rows]
+
+
+def _padded(cell: str, columns: int) -> str:
+    return (cell := fit(cell, columns)) + " " * (columns - width(cell))
 
 
 def _narrow(widths: list[int], available_width: int) -> None:
     """Shrink the widest column except the first until the row fits or every column has its minimum width."""
-    while sum(widths) > available_width and len(widths) > 1:
-        widest = max(range(1, len(widths)), key=widths.__getitem__)
-        next_width = sorted(widths[1:])[-2] if len(widths) > 2 else 0
-        new_width = max(
-            _MIN_COLUMN_WIDTH, min(next_width, widths[widest] - 1), widths[widest] - (sum(widths) - available_width)
-        )
-        if new_width >= widths[widest]:
-            return
-        widths[widest] = new_width
+    while sum(widths) > available_width and (widest := max(widths[1:], default=0)) > _MIN_COLUMN_WIDTH:
+        widths[widths.index(widest, 1)] -= 1
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return one_line(", ".join(map(str, value))) or "-"
-    return one_line(str(value)) or "-"
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str("" if value is None else value)
+    return one_line(text) or "-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from hivemind.cli.text import terminal_size
@@ -33,7 +33,7 @@ class Screen:
             sys.stdout.write(f"{_WRAP}\x1b[1A\r{_TO_SCREEN_END}")
             sys.stdout.flush()
 
-    def draw(self, render: Callable[[int, int], Sequence[str]]) -> None:
+    def draw(self, render: Callable[[int, int], Iterable[str]]) -> None:
         """Replace the previous lines by the lines of `render(columns, rows)`, which must fit into that size."""
         size = terminal_size()
         lines = list(render(size[0], max(1, size[1] - 1)))  # the last row is for the cursor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
@@ -187,28 +188,21 @@ def list_rows(snapshot: Snapshot, index: PageIndex | None, view: ScreenState) ->
 
 
 def _need_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
+    targets = {"agent": "agent", "letter": "box", "disk": "box"}
     for need in snapshot.needs:
-        targets = {"agent": ("agent", need.about), "letter": ("box", "human"), "disk": ("box", "human")}
+        kind = targets.get(need.kind, "task")
         text = need.letter.body if need.letter is not None else need.message
-        age_text = age(need.since) if need.since is not None else ""
-        cells = (need.about if need.kind != "letter" else "a letter", need.kind, age_text, one_line(text))
-        yield ScreenRow("need", targets.get(need.kind, ("task", need.about)), cells, True)
+        name = need.about if need.kind != "letter" else "a letter"
+        cells = (name, need.kind, age(need.since) if need.since is not None else "", one_line(text))
+        yield ScreenRow("need", (kind, "human" if kind == "box" else need.about), cells, True)
 
 
 def _agent_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
     for agent in snapshot.agents:
-        activity = " ".join(
-            filter(None, (agent.task, f"step {agent.step}" if agent.step else None, agent.last_action, agent.problem))
-        )
-        mail = f"{agent.unread} unread" if agent.unread else ""
-        yield ScreenRow(
-            "agent",
-            ("agent", agent.name),
-            (agent.name, agent.state, mail, one_line(activity)),
-            bool(agent.problem),
-            0.0,
-            agent.tokens,
-        )
+        step = f"step {agent.step}" if agent.step else None
+        activity = " ".join(filter(None, (agent.task, step, agent.last_action, agent.problem)))
+        cells = (agent.name, agent.state, f"{agent.unread} unread" if agent.unread else "", one_line(activity))
+        yield ScreenRow("agent", ("agent", agent.name), cells, bool(agent.problem), 0.0, agent.tokens)
 
 
 def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
@@ -224,8 +218,7 @@ def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
 def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> Iterator[str]:
     """Yield the list as plain lines of at most `columns` columns."""
     yield fit(_head(snapshot), columns or 10_000)
-    rows = list_rows(snapshot, index, view)
-    yield from _row_lines(rows, columns)
+    yield from _row_lines(list_rows(snapshot, index, view), columns)
 
 
 def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
@@ -251,49 +244,43 @@ def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
     """Return a line per row, with a `!` if the row needs attention."""
     if not rows:
         return ["  no such rows"]
-    cells = [
-        (
-            f"{'!' if row.needs_attention else ' '} {row.kind}",
-            *row.cells[:3],
-            f"{row.tokens:,}" if row.tokens else "",
-            row.cells[3],
-        )
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        name, state, detail, about = row.cells
+        mark, tokens = "!" if row.needs_attention else " ", f"{row.tokens:,}" if row.tokens else ""
+        cells.append((f"{mark} {row.kind}", name, state, detail, tokens, about))
     return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *cells], columns)
 
 
 def _screen_lines(
     snapshot: Snapshot, rows: Sequence[ScreenRow], view: ScreenState, columns: int, height: int
-) -> list[str]:
-    """Return the whole screen: the head, the rows around the cursor that fit, and a hint to the keys."""
+) -> Iterator[str]:
+    """Yield the whole screen: the head, the rows around the cursor that fit, and a hint to the keys."""
     body_height = max(1, height - 4)
-    head = _BOLD + fit(_head(snapshot), columns) + _PLAIN
     if view.is_help_open:
-        return [
-            head,
-            "",
-            *(fit(line, columns) for line in _KEYS.splitlines()[: body_height + 1]),
-            fit("any key: back", columns),
-        ]
-    if view.open_target is not None:
-        kind, name = view.open_target
-        body = [fit(line, columns) for line in view.detail[view.scroll : view.scroll + body_height]]
-        return [head, "", *body, fit(f"{kind} {name}   j k: scroll   q: back", columns)]
-    lines = _row_lines(rows, columns)
-    first_row = max(0, min(view.cursor - body_height // 2, len(rows) - body_height))
-    body = []
-    for row_number, line in enumerate(lines[1 : len(rows) + 1] if rows else lines):
-        if first_row <= row_number < first_row + body_height:
-            is_cursor = row_number == view.cursor and rows
-            body.append(f"{_REVERSED}{line}{' ' * (columns - width(line))}{_PLAIN}" if is_cursor else line)
-    filter_hint = (
-        f"/{view.filter_text}{'_' if view.is_typing else ''}" if view.filter_text or view.is_typing else "/: filter"
-    )
-    attention_hint = "p: all" if view.only_attention else "p: attention"
-    position = f"{view.cursor + 1} of {len(rows)}" if rows else "0"
-    hint = f"{position}  q: end  ?: keys  Enter: open  s: by {view.sort}  {attention_hint}  {filter_hint}"
-    return [head, "", _BOLD + lines[0] + _PLAIN if rows else "", *body, fit(hint, columns)]
+        heading, hint = "", "any key: back"
+        body = [fit(line, columns) for line in _KEYS.splitlines()[: body_height + 1]]
+    elif view.open_target is not None:
+        heading, body = "", [fit(line, columns) for line in view.detail[view.scroll : view.scroll + body_height]]
+        hint = f"{' '.join(view.open_target)}   j k: scroll   q: back"
+    else:
+        lines = _row_lines(rows, columns)
+        heading, *body = lines if rows else ["", *lines]
+        if rows:
+            line = body[view.cursor]
+            body[view.cursor] = f"{_REVERSED}{line}{' ' * (columns - width(line))}{_PLAIN}"
+        first_row = max(0, min(view.cursor - body_height // 2, len(rows) - body_height))
+        body = body[first_row : first_row + body_height]
+        filter_hint = (
+            f"/{view.filter_text}{'_' * view.is_typing}" if view.filter_text or view.is_typing else "/: filter"
+        )
+        position = f"{view.cursor + 1} of {len(rows)}" if rows else "0"
+        attention_hint = "p: all" if view.only_attention else "p: attention"
+        hint = f"{position}  q: end  ?: keys  Enter: open  s: by {view.sort}  {attention_hint}  {filter_hint}"
+    yield f"{_BOLD}{fit(_head(snapshot), columns)}{_PLAIN}"
+    yield f"{_BOLD}{heading}{_PLAIN}" if heading else ""
+    yield from body
+    yield fit(hint, columns)
 
 
 def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -> Iterator[str]:
@@ -331,9 +318,4 @@ def _read_keys(keyboard: int, bell: OutputWaiter) -> list[str]:
     text = os.read(keyboard, 256).decode("utf-8", "ignore")
     if not text:  # the terminal is gone
         return ["\x03"]
-    keys: list[str] = []
-    while text:
-        key_length = 3 if text.startswith(("\x1b[", "\x1bO")) else 1
-        keys.append(text[:key_length].replace("\x1bO", "\x1b["))
-        text = text[key_length:]
-    return keys
+    return [key.replace("\x1bO", "\x1b[") for key in re.findall(r"\x1b[\[O].?|.", text, re.DOTALL)]

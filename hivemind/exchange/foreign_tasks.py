@@ -12,7 +12,7 @@ from hivemind.errors import UserError
 from hivemind.exchange.files import check_paths, check_received_files, result_files
 from hivemind.exchange.offers import SENT_FIELDS
 from hivemind.exchange.rows import TaskRow, read_row
-from hivemind.exchange.schema import LEASE, channel, notify
+from hivemind.exchange.schema import LEASE, channel, notification, notify
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point, load_dataclass, make_folder, save_dataclass
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -121,7 +121,8 @@ class ForeignTasks:
                 " and exists (select from unnest(%(names)s::text[], %(roles)s::text[]) as idle (name, role)"
                 " where coalesce(assignee, idle.name) = idle.name and (tasks.role is null or tasks.role = idle.role))"
                 " order by priority, number limit 1 for update skip locked)"
-                " returning generation, giver, id, assignee, role, maker, head, body, names, contents",
+                " returning generation, giver, id, assignee, role, maker, head, body, names, contents,"
+                f" {notification('giver', 'taken')}",
                 {
                     "me": self._name, "places": places,
                     "names": [name for name, _ in free_agents], "roles": [role for _, role in free_agents],
@@ -129,7 +130,6 @@ class ForeignTasks:
             ).fetchone()  # fmt: skip
             if row is None:
                 return
-            notify(self._connection, row[1], payload="taken")
             crash_point("exchange.tasks.taken")
             if self._drop_task(row):
                 suitable_agents = (

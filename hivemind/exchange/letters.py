@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import asdict
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.exchange.rows import LetterRow, read_row
-from hivemind.exchange.schema import REASON_LENGTH, notify
+from hivemind.exchange.schema import REASON_LENGTH, notification
 from hivemind.fs import crash_point
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail import Message
@@ -57,22 +57,24 @@ class Letters:
                 self._hive.mail.bury(EXCHANGE, entry, str(error))
                 continue
             sent_paths.append(message.path)
-        if rows:
-            with self._connection.transaction(), self._connection.cursor() as cursor:
-                cursor.executemany(
-                    "insert into letters (giver, id, hive, name, base, raw, state, reason)"
-                    " select %(giver)s, %(id)s, %(hive)s, %(name)s, %(base)s, %(raw)s,"
-                    " case when there then 'open' else 'ended' end,"
-                    " case when there then null else 'no linked hive has the name ' || left(%(hive)s, 200) end"
-                    " from (select exists (select from hives where name = %(hive)s) as there) as one"
-                    " on conflict do nothing",
-                    [asdict(row) for row in rows],
-                )
-                notify(self._connection, *(row.hive for row in rows))
+        # One statement is one round trip and one commit.
+        states = (
+            self._connection.execute(
+                "insert into letters (giver, id, hive, name, base, raw, state, reason)"  # noqa: S608 - this program's own names
+                " select sent.*, case when hives.name is null then 'ended' else 'open' end,"
+                " case when hives.name is null then 'no linked hive has the name ' || left(sent.hive, 200) end"
+                " from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[])"
+                " as sent (giver, id, hive, name, base, raw) left join hives on hives.name = sent.hive"
+                f" on conflict do nothing returning state, {notification('hive')}".encode(),
+                [[*values] for values in zip(*(astuple(row)[1:-1] for row in rows), strict=True)],
+            ).fetchall()
+            if rows
+            else []
+        )
         crash_point("exchange.letters.stored")
         for path in sent_paths:
             os.unlink(path)
-        return len(mail_files) > examined_count
+        return len(mail_files) > examined_count or any(state == "ended" for state, _ in states)
 
     def _rows(self, message: Message, raw: bytes) -> list[LetterRow]:
         """Return a row for each of the letter's recipients in other hives.
@@ -94,32 +96,21 @@ class Letters:
     def receive(self) -> bool:
         """Deliver letters from other hives. Return letters to unknown agents to their senders, with the reason."""
         rows = self._next_letters("hive", "open")
-        close_reasons: dict[int, str | None] = {}
-        undeliverable = []
+        ends: list[tuple[int, str, str | None]] = []
         for columns in rows:
             try:
                 letter = read_row(LetterRow, columns)
             except Unreadable as error:
-                close_reasons[columns[0]] = str(error)
+                ends.append(_set_aside(columns[0], error))
                 continue
             reason = None if letter.number in self._delivered else self._deliver(letter)
             if reason is None:
                 self._delivered.add(letter.number)
-                close_reasons[letter.number] = None
-            else:
-                undeliverable.append((reason[:REASON_LENGTH], letter))
+            ends.append((letter.number, "closed" if reason is None else "ended", reason))
         crash_point("exchange.letters.delivered")
-        if rows:
-            with self._connection.transaction(), self._connection.cursor() as cursor:
-                self._close_rows(close_reasons)
-                if undeliverable:
-                    cursor.executemany(
-                        "update letters set state = 'ended', reason = %s where number = %s",
-                        [(reason, letter.number) for reason, letter in undeliverable],
-                    )
-                    notify(self._connection, *(letter.giver for _, letter in undeliverable))
-            self._delivered.difference_update(close_reasons)
-        return bool(rows)
+        self._end_letters(ends)
+        self._delivered.difference_update(number for number, *_ in ends)
+        return _is_full(rows)
 
     def _deliver(self, letter: LetterRow) -> str | None:
         """Deliver a letter. Return the reason if the letter cannot be delivered, else None. Raises OSError."""
@@ -132,22 +123,24 @@ class Letters:
             return f"{self._name} refused the letter: {error.message}"
         return None
 
-    def _close_rows(self, reasons: dict[int, str | None]) -> None:
-        """Close the rows with these numbers, and delete their letters. A reason says what was wrong with a letter."""
-        for reason in filter(None, reasons.values()):
-            _log.warning("a letter is set aside: %s", reason)
-        self._connection.execute(
-            "update letters set state = 'closed', raw = null, changed = now(), reason = coalesce(closed.reason, letters.reason)"
-            " from unnest(%s::bigint[], %s::text[]) as closed (number, reason) where letters.number = closed.number",
-            ([*reasons], [reason and reason[:REASON_LENGTH] for reason in reasons.values()]),
-        )
+    def _end_letters(self, ends: list[tuple[int, str, str | None]]) -> None:
+        """Write the state and the reason of letters by number. A closed one is deleted, of an ended one the giver hears."""
+        if ends:
+            numbers, states, reasons = zip(*ends, strict=True)
+            self._connection.execute(
+                "update letters set state = ends.state, changed = now(),"  # noqa: S608 - this program's own names
+                " raw = case when ends.state = 'ended' then raw end, reason = coalesce(left(ends.reason, %s), letters.reason)"
+                " from unnest(%s::bigint[], %s::text[], %s::text[]) as ends (number, state, reason)"
+                " where letters.number = ends.number returning"
+                f" case ends.state when 'ended' then {notification('giver')} end".encode(),
+                (REASON_LENGTH, [*numbers], [*states], [*reasons]),
+            )
 
     def bounce(self) -> bool:
         """Report letters that other hives could not deliver to their senders in this hive."""
         rows = self._next_letters("giver", "ended")
-        close_reasons: dict[int, str | None] = {}
+        ends: list[tuple[int, str, str | None]] = []
         for columns in rows:
-            close_reasons[columns[0]] = None
             try:
                 letter = read_row(LetterRow, columns)
                 with boundary("letter that came back", letter.base):
@@ -155,12 +148,12 @@ class Letters:
                     self._hive.mail.report_undeliverable(
                         letter.base, letter.raw, address, letter.reason or "no reason was recorded"
                     )
+                ends.append((letter.number, "closed", None))
             except UserError as error:
-                close_reasons[columns[0]] = str(error)
+                ends.append(_set_aside(columns[0], error))
         crash_point("exchange.letters.bounced")
-        if rows:
-            self._close_rows(close_reasons)
-        return bool(rows)
+        self._end_letters(ends)
+        return _is_full(rows)
 
     def _next_letters(self, hive_column: str, state: str) -> list[Any]:
         """Return the next batch of letters in `state` that have this hive in `hive_column`."""
@@ -178,3 +171,13 @@ class Letters:
             "delete from letters where giver = %s and state = 'closed' and changed < now() - make_interval(days => %s)",
             (self._name, _RETENTION_DAYS),
         )
+
+
+def _set_aside(number: int, error: UserError) -> tuple[int, str, str]:
+    _log.warning("a letter is set aside: %s", error)
+    return number, "closed", str(error)
+
+
+def _is_full(rows: list[Any]) -> bool:
+    """Return True if there may be more rows than those of the batch."""
+    return len(rows) == _LETTERS_PER_BATCH or sum(len(columns[6] or b"") for columns in rows) >= _BYTES_PER_BATCH

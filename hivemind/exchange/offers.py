@@ -31,7 +31,7 @@ SENT_FIELDS = (
 )  # fmt: skip
 """The keys of a task's front matter that are sent to other hives."""
 _MAX_OFFERS = 1000  # open offers at a time; further tasks wait in the inbox
-_OFFERS_PER_BATCH = 20
+_OFFERS_PER_BATCH = _RESULTS_PER_BATCH = 20
 _RETENTION_DAYS = 30
 
 
@@ -186,25 +186,25 @@ class Offers:
             self._hive.tasks.active.keep(task, "here", True)
             self._returned_tasks.add(self._hive.tasks.release(task).name)
 
-    def collect_result(self) -> bool:
-        """Store one result from another hive and close its row. Return False if there is no result."""
-        row = self._connection.execute(
-            "select number, key, state, taker, body, names, contents from tasks"
-            " where giver = %s and state in ('done', 'failed') order by number limit 1",
-            (self._name,),
-        ).fetchone()
-        if row is None:
-            return False
-        number, key, state, taker, text, names, contents = row
-        task = self._offered_tasks.pop(key, None)
-        if task is not None:
-            self._store_result(task, taker or "a hive that was unlinked", state == "done", text, names, contents)
-        crash_point("exchange.tasks.finished")
-        self._connection.execute(
-            "update tasks set state = 'closed', closed = now(), head = '', body = '', names = '{}', contents = '{}'"
-            " where number = %s",
-            (number,),
-        )
+    def collect_results(self) -> bool:
+        """Store a batch of results from other hives and close their rows. Return True if there may be more results."""
+        closed_number = None
+        for _ in range(_RESULTS_PER_BATCH):
+            row = self._connection.execute(
+                "with closed as (update tasks set state = 'closed', closed = now(), head = '', body = '', names = '{}',"
+                " contents = '{}' where number = %s returning number)"
+                " select number, key, state, taker, body, names, contents from tasks"
+                " where giver = %s and state in ('done', 'failed') and not (number in (select number from closed))"
+                " order by number limit 1",
+                (closed_number, self._name),
+            ).fetchone()
+            if row is None:
+                return False
+            closed_number, key, state, taker, text, names, contents = row
+            task = self._offered_tasks.pop(key, None)
+            if task is not None:
+                self._store_result(task, taker or "a hive that was unlinked", state == "done", text, names, contents)
+            crash_point("exchange.tasks.finished")
         return True
 
     def delete_old(self) -> None:

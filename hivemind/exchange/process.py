@@ -152,6 +152,7 @@ class _ExchangeSession:
         self._offers = Offers(hive, connection, hive_link.name)
         self._foreign = ForeignTasks(hive, connection, hive_link.name)
         self._problems: set[str] = set()  # the problems of hives and roots that were logged
+        self._should_look = True  # there may be rows for this hive
         self._should_update_locations = False  # another hive has taken a task; the next shipment looks up which
         self._last_round, self._last_shipping, self._last_cleanup = float("-inf"), float("-inf"), float("-inf")
 
@@ -168,15 +169,19 @@ class _ExchangeSession:
             if now - self._last_round >= _ROUND_INTERVAL_S or ending:
                 self._last_round = now
                 self._run_round()
-            more = self._letters.send() | self._letters.receive() | self._letters.bounce()
+            more = self._letters.send()
+            if self._should_look or more:
+                self._should_look = False  # cleared first, so notifications from now on count
+                more |= self._letters.receive() | self._letters.bounce() | self._offers.collect_results()
             self._foreign.report_outcomes()
-            more |= self._offers.collect_result() | self._offers.offer()
+            more |= self._offers.offer()
             more |= self._ship(at_once=ending)
             if not ending and (idle := _idle_agents(self._hive)):
                 self._offers.withdraw_for_idle(idle)
                 self._foreign.claim_tasks(idle)
             if ending and not more:
                 return
+            self._should_look |= more
             if not more and not self._read_notifications():
                 timeout = _ROUND_INTERVAL_S - (time.monotonic() - self._last_round)
                 if process.has_unshipped_events:
@@ -190,6 +195,7 @@ class _ExchangeSession:
         payloads = {
             notification.payload for notification in self._connection.notifies(timeout=0) if notification.pid != own_pid
         }
+        self._should_look |= bool(payloads)
         if "hives" in payloads:
             self._last_round = float("-inf")
         if "taken" in payloads and not self._should_update_locations:
@@ -211,7 +217,7 @@ class _ExchangeSession:
 
     def _run_round(self) -> None:
         """Do the periodic work: report this hive's state, read the other hives, renew leases, delete old rows."""
-        self._process.has_unshipped_events = True  # the watcher may have missed a write
+        self._process.has_unshipped_events = self._should_look = True  # the watcher may have missed a write
         from psycopg.types.json import Jsonb
 
         hive = self._hive

@@ -97,7 +97,13 @@ def channel(hive: str) -> str:
     return f"hivemind_{hashlib.sha256(hive.encode()).hexdigest()[:16]}"
 
 
+def notification(hive: str, payload: str = "") -> str:
+    """Return the SQL expression that wakes the hive in a column when the transaction commits."""
+    return f"pg_notify('hivemind_' || left(encode(sha256(convert_to({hive}, 'UTF8')), 'hex'), 16), '{payload}')"
+
+
 def notify(connection: Connection, *hives: str, payload: str = "") -> None:
     """Wake hives when the transaction commits. The payload "hives" makes a hive reload the list of linked hives."""
-    if channels := [*dict.fromkeys(map(channel, hives))]:
-        connection.execute("select pg_notify(name, %s) from unnest(%s::text[]) as name", (payload, channels))
+    if hives:
+        sql = f"select {notification('name', payload)} from unnest(%s::text[]) as name"  # noqa: S608 - constants of this program
+        connection.execute(sql.encode(), ([*hives],))

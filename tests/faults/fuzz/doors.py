@@ -320,7 +320,7 @@ class Doors:
                 letters.bounce()
             ForeignTasks(hive, connection, name).claim_tasks([("ann", "worker"), ("bob", "reviewer")])
             offers = Offers(hive, connection, name)
-            while offers.collect_result():
+            while offers.collect_results():
                 pass
             events = [event for event, _ in zip(all_events(connection, follow=False), range(9), strict=False)]
             json.dumps([events, hive_overviews(connection)])
