@@ -2,10 +2,11 @@
 # make test   sets up and passes the tests
 # make faults what tries to break the promises of docs/promises.md, for a quarter of an hour; LONG=1: for hours
 # make check  what CI runs beside the tests: format, lint, types, layers
-# make bench  the measurements: a table and a plot in benchmarks/results/; QUICK=1: two minutes, to see that they run
+# make bench  the measurements: a table and a plot in benchmarks/results/; QUICK=1: a minute, to see that they run
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 # Tests write their files into memory where there are 2 GB of it for files: they kill processes, not the power, so what they
 # show is the same, and nobody waits for a disk.
 IN_MEMORY := $(shell test -w /dev/shm && test "$$(df -k /dev/shm | awk 'END {print $$4}')" -gt 2000000 && echo TMPDIR=/dev/shm)
@@ -21,22 +22,22 @@ $(VENV)/.base: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "python3 has no venv module: on Debian, apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing hivemind and its packages into $(VENV)/ ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[terminal]'
+	@$(INSTALL) '.[terminal]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
 	@echo "Installing what the tests need into $(VENV)/ (every extra: some minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(INSTALL) '.[test]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test
 	@echo "Installing the linters into $(VENV)/ ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(INSTALL) '.[dev]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
 	@echo "Installing what the measurements need into $(VENV)/ ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@$(INSTALL) '.[bench]'
 	@touch $@
 
 run: $(VENV)/.base

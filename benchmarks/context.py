@@ -135,8 +135,8 @@ def run(quick: bool = False) -> list[Row]:
     try:
         _files(folder, FILES)
         count_tokens.warm()
-        sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000)
-        return [row for number in sizes for row in _size(folder, number, 6 if quick else 30)]
+        sizes = (1_000,) if quick else (1_000, 10_000, 100_000)
+        return [row for number in sizes for row in _size(folder, number, 2 if quick else 30)]
     finally:
         shutil.rmtree(folder)
 

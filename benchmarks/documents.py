@@ -357,12 +357,12 @@ def first_minute(folder: Path, files: int) -> list[Row]:
 
 
 PARTS: dict[str, tuple[Callable[[Path, int], list[Row]], int, int, int]] = {
-    "writing": (writing, 1_000, 1_000, 200),
+    "writing": (writing, 1_000, 1_000, 50),
     "reading": (reading, 100, 100, 10),
-    "siblings": (siblings, 100_000, 100_000, 1_000),
-    "knowledge": (knowledge, 1_000, 1_000, 30),
+    "siblings": (siblings, 100_000, 100_000, 200),
+    "knowledge": (knowledge, 1_000, 1_000, 10),
     "first_minute": (first_minute, 21, 21, 3),
-    "deep": (deep, 10_000, 10_000, 500),
+    "deep": (deep, 10_000, 10_000, 100),
     "million": (million, 10_000, 2_000, 20),
 }
 """Each with its size where it is named, where all are run, and where that is quick."""

@@ -179,14 +179,14 @@ def model(texts: int) -> list[Row]:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """All of it; quick: without 100,000 vectors."""
-    rows = model(50 if quick else 1_000)
+    """All of it; quick: with 1,000 vectors."""
+    rows = model(10 if quick else 1_000)
     for kind in ("clustered", "loose"):
-        for count in (1_000, 10_000) if quick else (1_000, 10_000, 100_000):
+        for count in (1_000,) if quick else (1_000, 10_000, 100_000):
             with tempfile.TemporaryDirectory() as folder:
                 rows += searching(Path(folder), kind, count)
     with tempfile.TemporaryDirectory() as folder:
-        rows += memory(Path(folder), 10_000 if quick else 100_000, 5 if quick else 50)
+        rows += memory(Path(folder), 1_000 if quick else 100_000, 2 if quick else 50)
     return rows
 
 

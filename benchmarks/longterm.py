@@ -414,9 +414,9 @@ def run(quick: bool = False, parts: Iterable[str] = ()) -> list[Row]:
     with tempfile.TemporaryDirectory() as name, suppress(KeyboardInterrupt):
         folder = Path(name)
         if "puts" in selected_parts:
-            rows += single_puts(folder, 200 if quick else 2_000)
+            rows += single_puts(folder, 50 if quick else 2_000)
         if "searching" in selected_parts:
-            for count in (1_000,) if quick else (1_000, 10_000, 100_000):
+            for count in (200,) if quick else (1_000, 10_000, 100_000):
                 (place := folder / str(count)).mkdir()
                 rows += searching(place, count)
         if "postgresql" in selected_parts:
@@ -425,7 +425,7 @@ def run(quick: bool = False, parts: Iterable[str] = ()) -> list[Row]:
                     rows += on_server(count)
         if "memory" in selected_parts:
             (place := folder / "memory").mkdir()
-            rows += memory(place, 1_000 if quick else 100_000, 1 if quick else 10)
+            rows += memory(place, 200 if quick else 100_000, 1 if quick else 10)
     return rows
 
 

@@ -280,12 +280,12 @@ def _rates(folder: Path, program: Path | None, number: int) -> Iterator[Row]:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """The figures; `quick` takes a tenth of the messages. Leaves its folders to the system's temporary folder."""
+    """The figures; `quick` takes a hundredth of the messages. Leaves its folders to the system's temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="hivemind-messages-"))
     program = _floor_program(folder)
-    rows = list(_latencies(folder, program, 100 if quick else 1000, 2 if quick else 3))
-    rows += _rates(folder, program, 1000 if quick else 8000)
-    burst = 5000 if quick else 50_000
+    rows = list(_latencies(folder, program, 20 if quick else 1000, 1 if quick else 3))
+    rows += _rates(folder, program, 100 if quick else 8000)
+    burst = 500 if quick else 50_000
     read, missed = _throughput(folder / "burst", False, burst, 4)
     rows.append(Row(f"burst of {burst}, 4 senders: read a second", read, "messages/s", "", None, "more"))
     rows.append(Row(f"burst of {burst}: never read", missed, "messages", target=0))

@@ -36,7 +36,7 @@ __all__ = ["run"]
 
 def run(quick: bool = False) -> list[Row]:
     """The rows of this topic."""
-    rounds = 10 if quick else 100
+    rounds = 3 if quick else 100
     with model_server(_note) as server, tempfile.TemporaryDirectory() as folder:
         agent = _agent(Path(folder) / "hive", server)
         client_mind = LanguageMind(model_config("openai-compatible", {"url": server.url, "model": "played"}))

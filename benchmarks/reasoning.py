@@ -202,8 +202,8 @@ def _paired_medians(rounds: int, measure: Callable[[], float], original: Callabl
 
 
 def run(quick: bool = False) -> list[Row]:
-    """All rows. `quick` does a tenth of the work once."""
-    rounds, nodes, folds = (1, NODES // 10, FOLDS // 10) if quick else (5, NODES, FOLDS)
+    """All rows. `quick` does a fiftieth of the work once."""
+    rounds, nodes, folds = (1, NODES // 50, FOLDS // 50) if quick else (5, NODES, FOLDS)
     rows = []
 
     def row(
@@ -233,12 +233,12 @@ def run(quick: bool = False) -> list[Row]:
         path = Path(folder) / "graph.json"
         row(f"save and load {nodes} nodes", lambda: cpu_ms(lambda: _save_and_load(big, path))[0],
             lambda: cpu_ms(lambda: original_big.save_and_load(path))[0], 150)  # fmt: skip
-    count = 50 if quick else 500
+    count = 10 if quick else 500
     value, base = _paired_medians(min(rounds, 3), lambda: cpu_ms(lambda: _memorize(4 * count))[0],
                           lambda: cpu_ms(lambda: _memorize(count))[0])  # fmt: skip
     rows.append(Row(f"memorize {4 * count} episodes", value, "ms", f"{count} episodes", base, target=4.2 * base))
-    rows += _on_disk(100 if quick else 1_000)
-    rows.append(_long_task(60 if quick else 300))
+    rows += _on_disk(20 if quick else 1_000)
+    rows.append(_long_task(20 if quick else 300))
     return rows
 
 

@@ -332,7 +332,7 @@ def _tasks(durability: str, quick: bool) -> Iterator[Row]:
     durable = durability == "full"
     alone: dict[str, float] = {}
     number, rounds = (
-        (10, 1) if quick else (120, 2)
+        (3, 1) if quick else (120, 2)
     )  # the same for one agent as for four: questions search finished tasks
     for agents in (1, 4):
         layout, some = _hive(agents, durability), f"{agents} agent{'s' if agents > 1 else ''}"
@@ -368,7 +368,7 @@ def _latency(durability: str, quick: bool) -> Iterator[Row]:
         _do(layout, [_RUN % 0, _ASK % 0])
         for kind, text in (("run: true", _RUN), ("a question, reviewed", _ASK)):
             took, plain = [], []
-            for at in range(2 if quick else 20):
+            for at in range(1 if quick else 20):
                 took.append(_do(layout, [text % at]) * 1000)
                 plain.append(_plain_start(1) * 1000)
             name = f"from a dropped file to its result ({kind}), {word}"
@@ -376,13 +376,13 @@ def _latency(durability: str, quick: bool) -> Iterator[Row]:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """The rows; about five minutes on two cores, with `quick` about one."""
+    """The rows; about five minutes on two cores, with `quick` some seconds."""
     rows: list[Row] = []
-    for number in (1, 10) if quick else (1, 10, 100):
+    for number in (1, 3) if quick else (1, 10, 100):
         rows += _starts(number, 1 if quick else 2 if number == 100 else 3)
-    for number in (10,) if quick else (10, 100):
-        rows += _idle(number, 20.0)
-    rows += _remembering(5, 1_000) if quick else _remembering(50, 10_000)
+    for number in (3,) if quick else (10, 100):
+        rows += _idle(number, 2.0 if quick else 20.0)
+    rows += _remembering(2, 200) if quick else _remembering(50, 10_000)
     for durability in ("relaxed",) if quick else ("relaxed", "full"):
         rows += _tasks(durability, quick)
         rows += _latency(durability, quick)

@@ -52,12 +52,12 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def has(shown: str, quote: str) -> bool:
+def has(text: str, quote: str) -> bool:
     """Check that a text has a quote, white space aside; around masked secrets, the text next to them."""
     if "[masked]" not in quote:
-        return squeezed(quote) in squeezed(shown)
+        return squeezed(quote) in squeezed(text)
     pieces = map(re.escape, squeezed(quote).split("[masked]"))
-    return re.search(".{1,200}".join(pieces), squeezed(shown)) is not None
+    return re.search(".{1,200}".join(pieces), squeezed(text)) is not None
 
 
 def opened(path: Path, first: int, last: int) -> str:

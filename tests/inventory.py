@@ -31,11 +31,11 @@ from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import StepForm
 from hivemind.tools import MEMBER_TOOLS, PROFILES, TOOLS
 
-__all__ = ["DOCUMENT", "Item", "gone", "inventory", "listed", "shown_by", "write"]
+__all__ = ["DOCUMENT", "Item", "inventory", "listed_tests", "removed_names", "shown_by", "write"]
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "tests" / "inventory.txt"
-GONE = "gone"  # in place of a test
+REMOVED = "gone"  # in place of a test
 NAMES = {  # of each room, the names that other programs import: they stay
     "coordination": "Journal Event Steps Step StepLeases StepLease CoordinationError StepLeaseHeld StepLeaseNotHeld "
     "StaleGeneration RevisionMismatch CheckpointsNotConfirmed ProofRequired ProjectGuardMismatch WorkspaceLocked",
@@ -77,17 +77,17 @@ def inventory() -> list[Item]:
 def _promises() -> Iterator[Item]:
     """Those that the harness plays in `make test` too, and those that a test of their own shows, which says so."""
     text = (ROOT / "docs" / "promises.md").read_text("utf-8").partition("## Not promised")[0]
-    for number, shown in re.findall(r"^\| (P\d+) \| .+? \| .+? \| (.+?) \|$", text, re.MULTILINE):
-        yield Item("promise", number, (PLAYED if "tests/faults (" in shown else f"promise: {number}",))
+    for number, proof in re.findall(r"^\| (P\d+) \| .+? \| .+? \| (.+?) \|$", text, re.MULTILINE):
+        yield Item("promise", number, (PLAYED if "tests/faults (" in proof else f"promise: {number}",))
 
 
 def _commands() -> Iterator[Item]:
     yield Item("option", "--version", ("$ --version",))
     for command in declared_commands():
-        said = " ".join(command.words)
-        yield Item("command", said, (f"$ {said}",))
-        options = [one.option for one in command.parameters() if one.is_option]
-        yield from (Item("option", f"{said} {option}", (f"$ {said} {option}",)) for option in options)
+        command_line = " ".join(command.words)
+        yield Item("command", command_line, (f"$ {command_line}",))
+        options = [parameter.option for parameter in command.parameters() if parameter.is_option]
+        yield from (Item("option", f"{command_line} {option}", (f"$ {command_line} {option}",)) for option in options)
 
 
 def _tools() -> Iterator[Item]:
@@ -105,19 +105,19 @@ def _keys() -> Iterator[Item]:
         ("a task", TaskForm),
         ("a step", StepForm),
     )
-    for where, model in forms:
+    for document, model in forms:
         yield from (
-            Item("key", f"{where}: {name}", (" ".join(("{", *name.split("."))),))
+            Item("key", f"{document}: {name}", (" ".join(("{", *name.split("."))),))
             for name in _fields(model)
             if not name.startswith("steps.")
         )
 
 
 def _fields(model: type[BaseModel], before: str = "") -> Iterator[str]:
-    for name, one in model.model_fields.items():
-        key = f"{before}{one.alias or name}"
+    for name, model_field in model.model_fields.items():
+        key = f"{before}{model_field.alias or name}"
         yield key
-        for part in _models(one.annotation):
+        for part in _models(model_field.annotation):
             if part is not model:
                 yield from _fields(part, f"{key}.")
 
@@ -134,7 +134,7 @@ def _files() -> Iterator[Item]:
     for path in _places().values():
         yield Item("file", path, (f"/ {re.escape(path)}",))
     rooms = sorted((ROOT / "hivemind").rglob("README.md"))
-    for room in (one for one in rooms if one.parent.name != "vocabulary"):
+    for room in (readme for readme in rooms if readme.parent.name != "vocabulary"):
         text = room.read_text("utf-8")
         inside = _INSIDE.get(room.parent.name, "")
         for cell in (*_first_cells(text, "file"), *_first_cells(text, "name")):
@@ -154,16 +154,16 @@ _INSIDE = {  # where the files lie that a room's README tells of
 def _places() -> dict[str, str]:
     """The folders and files that `Layout` names: its name for each, and the path from the hive's folder."""
     layout = Layout(Path("/hive"))
-    found = {name: getattr(layout, name) for name in vars(Layout) if name != "root" and not name.startswith("__")}
-    return {name: str(path.relative_to("/hive")) for name, path in found.items() if isinstance(path, Path)}
+    paths = {name: getattr(layout, name) for name in vars(Layout) if name != "root" and not name.startswith("__")}
+    return {name: str(path.relative_to("/hive")) for name, path in paths.items() if isinstance(path, Path)}
 
 
 def _events() -> Iterator[Item]:
     text = (ROOT / "hivemind" / "coordination" / "README.md").read_text("utf-8")
     for cell in _first_cells(text, "kind"):
-        for one in re.findall(r"`([^`]+)`", cell):
-            family, _, rest = one.partition(".")
-            for name in rest.split(" / "):
+        for event_names in re.findall(r"`([^`]+)`", cell):
+            family, _, endings = event_names.partition(".")
+            for name in endings.split(" / "):
                 if name != "*":
                     yield Item("event", f"{family}.{name}", (f"= {family}.{name}",))
 
@@ -180,21 +180,21 @@ def _first_cells(text: str, header: str) -> Iterator[str]:
 
 
 def _variables() -> Iterator[Item]:
-    found: set[str] = set()
+    variables: set[str] = set()
     for path in (ROOT / "hivemind").rglob("*.py"):
-        found.update(re.findall(r'"(HIVEMIND_[A-Z_]+)"', path.read_text("utf-8")))
-    yield from (Item("variable", name, (f"= {name}",)) for name in sorted(found - INTERNAL_DOORS))
+        variables.update(re.findall(r'"(HIVEMIND_[A-Z_]+)"', path.read_text("utf-8")))
+    yield from (Item("variable", name, (f"= {name}",)) for name in sorted(variables - INTERNAL_DOORS))
 
 
 def _names() -> Iterator[Item]:
-    shown = (name for name in hivemind.__all__ if name != "__version__")
-    yield from (Item("name", f"hivemind.{name}", (f"import hivemind.{name}",)) for name in shown)
+    public_names = (name for name in hivemind.__all__ if name != "__version__")
+    yield from (Item("name", f"hivemind.{name}", (f"import hivemind.{name}",)) for name in public_names)
     chapter = (ROOT / "knowledge" / "manual" / "16-in-a-program.md").read_text("utf-8")
     hive = [name for name in vars(hivemind.Hive) if re.search(rf"[Hh]ive\.{name}\b", chapter)]
     yield from (Item("name", f"hivemind.Hive.{name}", (name,)) for name in hive)
     for room, names in NAMES.items():
-        there = importlib.import_module(f"hivemind.{room}").__all__
-        full = (f"hivemind.{room}.{name}" for name in names.split() if name in there)
+        exported_names = importlib.import_module(f"hivemind.{room}").__all__
+        full = (f"hivemind.{room}.{name}" for name in names.split() if name in exported_names)
         yield from (Item("name", name, (f"import {name}",)) for name in full)
 
 
@@ -205,7 +205,7 @@ def _names() -> Iterator[Item]:
 class _Scene:
     """A test function: its words are those of its own texts and names, and of what it calls in its module."""
 
-    where: str
+    test_id: str
     words: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -243,26 +243,26 @@ _CALLERS = {
 
 @cache
 def _scenes() -> tuple[_Scene, ...]:
-    found = []
+    scenes = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path.parent == ROOT / "tests" and path.name in ("test_inventory.py", "test_docs.py", "test_entrances.py"):
             continue
         module = _Module(ast.parse(path.read_text("utf-8")))
-        found += [
+        scenes += [
             _Scene(f"{path.relative_to(ROOT)}::{name}", module.words(name))
             for name in module.defined
             if name.startswith("test_") and name not in _LISTS
         ]
-    return tuple(found)
+    return tuple(scenes)
 
 
 @cache
 def _by_word() -> dict[str, list[_Scene]]:
-    found: dict[str, list[_Scene]] = {}
+    scenes_by_word: dict[str, list[_Scene]] = {}
     for scene in _scenes():
         for word in scene.words:
-            found.setdefault(word, []).append(scene)
-    return found
+            scenes_by_word.setdefault(word, []).append(scene)
+    return scenes_by_word
 
 
 @cache
@@ -276,7 +276,7 @@ class _Module:
     def __init__(self, tree: ast.Module) -> None:
         self.defined: dict[str, ast.AST] = {}
         self._imported: dict[str, str] = {}
-        self._known: dict[
+        self._cached_words: dict[
             str, tuple[frozenset[str], frozenset[str]]
         ] = {}  # its own words, and what of here is named in it
         self._lists: dict[str, ast.Tuple | ast.List] = {}  # words that are put into command lines with a star
@@ -288,23 +288,23 @@ class _Module:
                 self.defined |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
         for part in ast.walk(tree):
             if isinstance(part, ast.ImportFrom):
-                self._imported |= {one.asname or one.name: f"{part.module}.{one.name}" for one in part.names}
+                self._imported |= {node.asname or node.name: f"{part.module}.{node.name}" for node in part.names}
             elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Tuple | ast.List):
-                self._lists |= {one.id: part.value for one in part.targets if isinstance(one, ast.Name)}
+                self._lists |= {node.id: part.value for node in part.targets if isinstance(node, ast.Name)}
 
     def words(self, name: str) -> frozenset[str]:
         """What is said by what has this name, and by all that is named in it."""
         names = [name]
-        for one in names:
-            names += sorted(self._said(one)[1] - set(names))
-        return frozenset[str]().union(*(self._said(one)[0] for one in names))
+        for pending_name in names:
+            names += sorted(self._words_and_mentions(pending_name)[1] - set(names))
+        return frozenset[str]().union(*(self._words_and_mentions(pending_name)[0] for pending_name in names))
 
-    def _said(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
-        if name not in self._known:
+    def _words_and_mentions(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
+        if name not in self._cached_words:
             parts = list(ast.walk(self.defined[name]))
-            named = frozenset(part.id for part in parts if isinstance(part, ast.Name) and part.id in self.defined)
-            self._known[name] = frozenset(word for part in parts for word in self._words(part)), named
-        return self._known[name]
+            mentions = frozenset(part.id for part in parts if isinstance(part, ast.Name) and part.id in self.defined)
+            self._cached_words[name] = frozenset(word for part in parts for word in self._words(part)), mentions
+        return self._cached_words[name]
 
     def _words(self, part: ast.AST) -> Iterator[str]:
         yield from self._plain(part)
@@ -337,44 +337,46 @@ class _Module:
             return _text(part).split()
         if not isinstance(part, ast.Call | ast.List | ast.Tuple):
             return []
-        found = []
-        for one in part.args if isinstance(part, ast.Call) else part.elts:
-            whole = self._lists.get(getattr(one.value, "id", "")) if isinstance(one, ast.Starred) else None
-            if isinstance(one, ast.Starred) and isinstance(one.value, ast.Call):  # *"task add".split()
-                found += [word for leaf in ast.walk(one.value) for word in _text(leaf).split()]
-            elif whole is not None:
-                found += self._texts(whole)
+        words = []
+        for argument in part.args if isinstance(part, ast.Call) else part.elts:
+            word_list = (
+                self._lists.get(getattr(argument.value, "id", "")) if isinstance(argument, ast.Starred) else None
+            )
+            if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Call):  # *"task add".split()
+                words += [word for leaf in ast.walk(argument.value) for word in _text(leaf).split()]
+            elif word_list is not None:
+                words += self._texts(word_list)
             else:
-                found.append(_text(one) or "*")
-        return found
+                words.append(_text(argument) or "*")
+        return words
 
     def _tools(self, part: ast.AST) -> Iterator[str]:
         """Calls of tools: the tool's name and each argument that is given with it."""
         if isinstance(part, ast.Call):
-            names = [_text(one) for one in part.args]
-            given = [*(one for one in part.args if isinstance(one, ast.Dict)), *part.keywords]
+            names = [_text(argument) for argument in part.args]
+            arguments = [*(argument for argument in part.args if isinstance(argument, ast.Dict)), *part.keywords]
             if _called(part.func) in _CALLERS:
                 for name in filter(None, names[:3]):
-                    yield from _with_arguments(name, given)
+                    yield from _with_arguments(name, arguments)
             of = part.func.value if isinstance(part.func, ast.Attribute) else None
             if isinstance(of, ast.Subscript):  # TOOLS["read_file"].call(session, {…})
-                yield from _with_arguments(_text(of.slice), given)
+                yield from _with_arguments(_text(of.slice), arguments)
         elif isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id.endswith("TOOLS"):
             yield _text(part.slice)
         elif isinstance(part, ast.Tuple | ast.List):
-            for one, other in pairwise(part.elts):
-                if _text(one) and isinstance(other, ast.Dict):
-                    yield from _with_arguments(_text(one), [other])
+            for argument, following_argument in pairwise(part.elts):
+                if _text(argument) and isinstance(following_argument, ast.Dict):
+                    yield from _with_arguments(_text(argument), [following_argument])
         elif isinstance(part, ast.Dict):
-            told = dict(zip(map(_text, filter(None, part.keys)), part.values, strict=False))
-            name = _text(told.get("tool")) or _text(told.get("name"))
+            fields = dict(zip(map(_text, filter(None, part.keys)), part.values, strict=False))
+            name = _text(fields.get("tool")) or _text(fields.get("name"))
             if name:
-                yield from _with_arguments(name, [told.get("arguments", part)])
+                yield from _with_arguments(name, [fields.get("arguments", part)])
         texts = self._texts(part)
         for at, name in enumerate(texts[2:], 2):
             if texts[at - 2 : at] == ["tool", "call"]:
                 yield name
-                yield from (f"{name} {one.partition('=')[0]}" for one in texts[at:] if "=" in one)
+                yield from (f"{name} {argument.partition('=')[0]}" for argument in texts[at:] if "=" in argument)
 
 
 def _path(part: ast.AST | None) -> str:
@@ -398,25 +400,25 @@ def _text(node: ast.AST | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _with_arguments(name: str, given: Iterable[ast.AST]) -> Iterator[str]:
+def _with_arguments(name: str, arguments: Iterable[ast.AST]) -> Iterator[str]:
     yield name
-    for one in given:
-        if isinstance(one, ast.keyword) and one.arg:
-            yield f"{name} {one.arg}"
-        elif isinstance(one, ast.Dict):
-            yield from (f"{name} {_text(key)}" for key in one.keys if key is not None)
+    for argument in arguments:
+        if isinstance(argument, ast.keyword) and argument.arg:
+            yield f"{name} {argument.arg}"
+        elif isinstance(argument, ast.Dict):
+            yield from (f"{name} {_text(key)}" for key in argument.keys if key is not None)
 
 
 def _command_lines(texts: list[str]) -> Iterator[str]:
     """`task add`, and with each option that stands in the same line."""
     for at, word in enumerate(texts):
         if word in _commands_there():
-            options = [one.partition("=")[0] for one in texts[at:] if one.startswith("--")]
+            options = [word_after.partition("=")[0] for word_after in texts[at:] if word_after.startswith("--")]
             for end in range(at + 1, min(at + 4, len(texts) + 1)):
-                said = " ".join(texts[at:end])
-                yield said
-                yield from (f"{said} {option}" for option in options)
-    yield from (one for one in texts if one.startswith("--"))
+                command_line = " ".join(texts[at:end])
+                yield command_line
+                yield from (f"{command_line} {option}" for option in options)
+    yield from (word_after for word_after in texts if word_after.startswith("--"))
 
 
 def _paths(part: ast.AST) -> Iterator[tuple[str, ...]]:
@@ -437,15 +439,15 @@ def _yaml(part: ast.AST) -> str:
     if isinstance(part, ast.JoinedStr):
         return "".join(map(_yaml, part.values))
     if isinstance(part, ast.FormattedValue):
-        made = next((one for one in ast.walk(part) if isinstance(one, ast.Dict | ast.List)), None)
-        return json.dumps(_skeleton(made))
+        collection = next((node for node in ast.walk(part) if isinstance(node, ast.Dict | ast.List)), None)
+        return json.dumps(_skeleton(collection))
     return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else ""
 
 
 def _skeleton(node: ast.AST | None) -> Any:
     if isinstance(node, ast.Dict):
         return {_text(key): _skeleton(value) for key, value in zip(node.keys, node.values, strict=True)}
-    return [_skeleton(one) for one in node.elts] if isinstance(node, ast.List) else 0
+    return [_skeleton(child) for child in node.elts] if isinstance(node, ast.List) else 0
 
 
 @cache
@@ -453,18 +455,18 @@ def _keys_of_text(text: str) -> tuple[tuple[str, ...], ...]:
     """The keys of the documents that a text has: the whole of it, or its front matter."""
     if ":" not in text or "&" in text:  # an anchor can lead into itself
         return ()
-    found: set[tuple[str, ...]] = set()
+    key_paths: set[tuple[str, ...]] = set()
     for document in re.split(r"^---$", text, flags=re.MULTILINE):
         with suppress(yaml.YAMLError, ValueError, RecursionError):
-            found.update(_nested(yaml.load(document, yaml.CSafeLoader)))
-    return tuple(sorted(found))
+            key_paths.update(_nested(yaml.load(document, yaml.CSafeLoader)))
+    return tuple(sorted(key_paths))
 
 
 def _nested(value: Any) -> Iterator[tuple[str, ...]]:
     """The chains of keys, each below the one before, wherever they begin."""
     if isinstance(value, list):
-        for one in value:
-            yield from _nested(one)
+        for child in value:
+            yield from _nested(child)
     elif isinstance(value, dict):
         for key, below in value.items():
             yield (str(key),)
@@ -475,8 +477,8 @@ def _nested(value: Any) -> Iterator[tuple[str, ...]]:
 def _top(value: Any) -> Iterator[tuple[str, ...]]:
     """The chains of keys that begin at the top."""
     if isinstance(value, list):
-        for one in value:
-            yield from _top(one)
+        for child in value:
+            yield from _top(child)
     elif isinstance(value, dict):
         for key, below in value.items():
             yield from ((str(key), *path) for path in [(), *_top(below)])
@@ -491,42 +493,44 @@ def _below(key: str, value: ast.AST) -> Iterator[tuple[str, ...]]:
 
 def shown_by(item: Item) -> str | None:
     """The test that shows it: the one with the fewest words beside, as the one that is most about it."""
-    named = f"{item.kind}: {item.name}"  # by pytest.mark.shows: a person's word comes before what is found by words
-    fitting: Iterable[_Scene] = _by_word().get(named) or set.intersection(set(_scenes()), *map(_saying, item.words))
+    mark = f"{item.kind}: {item.name}"  # by pytest.mark.shows: a person's word comes before what is found by words
+    fitting: Iterable[_Scene] = _by_word().get(mark) or set.intersection(set(_scenes()), *map(_saying, item.words))
     if item.kind in ("command", "option"):
-        fitting = [one for one in fitting if one.where.startswith(_ROOMS["command"])]
+        fitting = [scene for scene in fitting if scene.test_id.startswith(_ROOMS["command"])]
     rooms = (f"tests/{item.name.split('.')[1]}/",) if item.kind == "name" else _ROOMS.get(item.kind, ("",))
     best = min(
-        fitting, key=lambda scene: (not scene.where.startswith(rooms), len(scene.words), scene.where), default=None
+        fitting, key=lambda scene: (not scene.test_id.startswith(rooms), len(scene.words), scene.test_id), default=None
     )
-    return None if best is None else best.where
+    return None if best is None else best.test_id
 
 
 def _saying(word: str) -> set[_Scene]:
     """The scenes in which a word of an item stands."""
-    there = _by_word()
+    scenes_by_word = _by_word()
     keys: Iterable[str] = (word, word.replace("-", "_"))
     if word[:2] in ("$ ", "( ", "{ ", "= ") or word.startswith("import "):
         keys = (word,)
     elif word.startswith("/ "):
         pattern = re.compile(rf"(^/ |/){word[2:]}(/|$)")
-        keys = (one for one in there if one.startswith("/ ") and pattern.search(one))
+        keys = (
+            known_word for known_word in scenes_by_word if known_word.startswith("/ ") and pattern.search(known_word)
+        )
     elif word.endswith("-") or word.startswith("."):  # part of a name that has more
-        keys = (one for one in there if word in one)
-    return {scene for key in keys for scene in there.get(key, ())}
+        keys = (known_word for known_word in scenes_by_word if word in known_word)
+    return {scene for key in keys for scene in scenes_by_word.get(key, ())}
 
 
 # the document
 
 
-def listed() -> dict[str, str]:
+def listed_tests() -> dict[str, str]:
     """Return the tests that tests/inventory.txt lists, by kind and name."""
-    return {name: test for name, test in _rows().items() if test != GONE}
+    return {name: test for name, test in _rows().items() if test != REMOVED}
 
 
-def gone() -> list[str]:
+def removed_names() -> list[str]:
     """Return the kind and name of everything that was there once."""
-    return [name for name, test in _rows().items() if test == GONE]
+    return [name for name, test in _rows().items() if test == REMOVED]
 
 
 def _rows() -> dict[str, str]:
@@ -540,7 +544,7 @@ def write() -> None:
     present = {f"{item.kind}: {item.name}" for item in items}
     rows = [f"{item.kind}\t{item.name}\t{shown_by(item) or ''}" for item in items]
     if DOCUMENT.exists():
-        rows += ["\t".join((*name.split(": ", 1), GONE)) for name in sorted(set(_rows()) - present)]
+        rows += ["\t".join((*name.split(": ", 1), REMOVED)) for name in sorted(set(_rows()) - present)]
     DOCUMENT.write_text("\n".join(rows) + "\n", "utf-8")
 
 

@@ -97,9 +97,9 @@ class Server:
                     raise TimeoutError((self.folder / "log").read_text())
                 time.sleep(0.02)
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, stop_signal: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            self._process.send_signal(stop_signal)
             self._process.wait(_LIMIT_S)
             self._process = None
 

@@ -110,13 +110,13 @@ def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
 
     def use(tool: str, **arguments: Any) -> dict[str, Any]:
         agent.lease.take(focus)
-        told = {"tool": tool, "arguments": arguments}
+        call = {"tool": tool, "arguments": arguments}
         try:
-            return {**told, "result": agent.tools[tool].call(agent.session(focus), arguments)}
+            return {**call, "result": agent.tools[tool].call(agent.session(focus), arguments)}
         except Parking as parking:
-            return {**told, "parked": parking.reason}
+            return {**call, "parked": parking.reason}
         except HivemindError as error:
-            return {**told, "error": str(error), "result": getattr(error, "result", {})}
+            return {**call, "error": str(error), "result": getattr(error, "result", {})}
 
     return use
 
@@ -126,13 +126,13 @@ def wants(agent: Agent, *actions: tuple[str, dict[str, Any]], task: str = "t") -
     result, error. One that waits has none of these yet, and says in `parked` what for."""
     agent.mind = Mind(doing(*actions))
     assert agent.cycle()
-    found = agent.hive.tasks.get(task)
-    call = next(reversed(calls_of(found.path)), {})
-    return {**call, "parked": found.parked.reason} if found.parked and "ok" not in call else call
+    parked_task = agent.hive.tasks.get(task)
+    call = next(reversed(calls_of(parked_task.path)), {})
+    return {**call, "parked": parked_task.parked.reason} if parked_task.parked and "ok" not in call else call
 
 
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Crew]:
-    made = Crew(tmp_path / "hive")
-    yield made
-    made.close()
+    crew = Crew(tmp_path / "hive")
+    yield crew
+    crew.close()

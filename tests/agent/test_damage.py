@@ -85,7 +85,7 @@ def damages(path: Path) -> Iterator[tuple[str, Any]]:
     if is_record(path):
         fields = json.loads(path.read_text())
         yield "version", lambda: path.write_text(json.dumps({**fields, "version": 99}))
-        for key, value in zip(sorted(fields.keys() - {"kind", "version"}), cycle((None, "x", [7], 1e400))):
+        for key, value in zip(sample(sorted(fields.keys() - {"kind", "version"}), 2), cycle((None, "x", [7], 1e400))):
             yield f"{key}={value!r}", lambda k=key, v=value: path.write_text(json.dumps({**fields, k: v}))
             yield f"no {key}", lambda k=key: path.write_text(json.dumps({n: v for n, v in fields.items() if n != k}))
         whole = path.read_bytes()

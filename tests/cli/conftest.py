@@ -56,12 +56,12 @@ def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def graph(hive: Path) -> TaskGraph:
     """The graph of task `t`, which the researcher has claimed: two steps, cards in two lanes, one fold, one link."""
-    opened = Hive.open(hive)
-    opened.tasks.add("Which lock is it?", id="t", title="Which lock")
-    task = opened.tasks.claim("researcher")
+    hive_store = Hive.open(hive)
+    hive_store.tasks.add("Which lock is it?", id="t", title="Which lock")
+    task = hive_store.tasks.claim("researcher")
     assert task is not None
-    opened.journal.append("task.claimed", task_id="t", agent_id="researcher", title="Which lock")
-    opened.steps.plan("t", [{"title": "Look"}, {"title": "Decide"}])
+    hive_store.journal.append("task.claimed", task_id="t", agent_id="researcher", title="Which lock")
+    hive_store.steps.plan("t", [{"title": "Look"}, {"title": "Decide"}])
     store = TaskGraph(task.path, durable=False)
     with store.change("researcher") as graph:
         graph.add_node("task", "Which lock is it?", title="Which lock")
@@ -89,8 +89,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
         capsys.readouterr()
         try:
             status = main(arguments)
-        except SystemExit as ended:
-            status = int(ended.code or 0)
+        except SystemExit as exit_error:
+            status = int(exit_error.code or 0)
         out, err = capsys.readouterr()
         return Ended(status, out, err)
 
@@ -102,16 +102,16 @@ def process() -> Command:
     """The command line as a process; `given` is its standard input, `more` added to its environment."""
 
     def call(*arguments: str, given: bytes = b"", **more: str) -> Ended:
-        own = any(name.startswith("PYTHON") for name in more)  # what is read by the interpreter needs one of its own
-        done = program.run(
+        is_interpreter_setting = any(name.startswith("PYTHON") for name in more)  # only a new interpreter reads these
+        completed = program.run(
             arguments,
-            start=program.cold if own else program.Program,
+            start=program.cold if is_interpreter_setting else program.Program,
             input=given,
             capture_output=True,
             env={**os.environ, **more},
             timeout=60,
         )
-        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return Ended(completed.returncode, completed.stdout.decode(), completed.stderr.decode())
 
     return call
 

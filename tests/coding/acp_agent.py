@@ -177,13 +177,13 @@ class Agent:
         amount = {"amount": float(cost.read_text()), "currency": "USD"}
         self.update({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": amount})
 
-    def obey(self, order: str, rest: str, hive: Hive) -> None:
-        first, _, more = rest.partition(" ")
+    def obey(self, order: str, words: str, hive: Hive) -> None:
+        first, _, more = words.partition(" ")
         match order:
             case "say":
-                self.say(rest)
+                self.say(words)
             case "update":
-                self.update(json.loads(rest))
+                self.update(json.loads(words))
             case "as":
                 self.update(json.loads(more), first)
             case "call":
@@ -193,7 +193,9 @@ class Agent:
                 Path(first).write_text(more)
             case "ask":
                 send(
-                    id="q1", method="session/request_permission", params={"sessionId": self.session, **json.loads(rest)}
+                    id="q1",
+                    method="session/request_permission",
+                    params={"sessionId": self.session, **json.loads(words)},
                 )
                 with open(HOME / "asked", "a") as file:
                     file.write(json.dumps(self.responses.get(timeout=60)["result"]["outcome"]) + "\n")
@@ -202,14 +204,14 @@ class Agent:
                 with open(HOME / "asked", "a") as file:
                     file.write(json.dumps(self.responses.get(timeout=60)["error"]["code"]) + "\n")
             case "send":
-                sys.stdout.write(rest + "\n")
+                sys.stdout.write(words + "\n")
                 sys.stdout.flush()
             case "late":
-                self.later.append(json.loads(rest))
+                self.later.append(json.loads(words))
             case "spend":
                 self.spend()
             case "stop":
-                self.stop_reason = rest
+                self.stop_reason = words
             case "error":
                 raise Refusal(int(first), more)
             case "die":

@@ -84,19 +84,19 @@ class Standin(HivemindStore):
     order: Literal["hybrid", "vector"] = "hybrid"
 
     def __init__(self, path: str = ":memory:", *, index: Any = None, ttl: Any = None) -> None:
-        told = dict(index or {})
-        self.embeddings = ensure_embeddings(told["embed"]) if index else None
-        embedder = None if self.embeddings is None else _LangChainEmbedder(self.embeddings, told["dims"])
-        fields = told.get("fields") or told.get("text_fields")
+        settings = dict(index or {})
+        self.embeddings = ensure_embeddings(settings["embed"]) if index else None
+        embedder = None if self.embeddings is None else _LangChainEmbedder(self.embeddings, settings["dims"])
+        fields = settings.get("fields") or settings.get("text_fields")
         super().__init__(open_store(_place(path), embedder, clock=_clock), fields=fields, ttl=ttl, mode=self.order)
-        self.index_config = told or None
+        self.index_config = settings or None
 
     @classmethod
     @contextmanager
     def from_conn_string(cls, path: str, **options: Any) -> Iterator[Standin]:
-        found = cls(path, **options)
-        yield found
-        found.store.close()
+        store = cls(path, **options)
+        yield store
+        store.store.close()
 
     def setup(self) -> None:
         """Nothing to do: the tables are made at the first use."""
@@ -114,9 +114,9 @@ class Asynchronous(Cosines):
     @classmethod
     @asynccontextmanager
     async def from_conn_string(cls, path: str, **options: Any) -> AsyncIterator[Asynchronous]:  # type: ignore[override]
-        found = cls(path, **options)
-        yield found
-        found.store.close()
+        store = cls(path, **options)
+        yield store
+        store.store.close()
 
     async def setup(self) -> None:  # type: ignore[override]
         """Nothing to do."""
@@ -145,7 +145,7 @@ for name in (
     "_namespace_match_pattern",
 ):
     setattr(base, name, object)  # how their store writes its SQL: not asked of ours
-sys.modules.update({one.__name__: one for one in (sqlite, base, aio)})
+sys.modules.update({module.__name__: module for module in (sqlite, base, aio)})
 
 
 def pytest_configure(config: Any) -> None:

@@ -40,10 +40,12 @@ def fetch(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    wanted = Path(sys.argv[1])
-    if not wanted.exists():
+    target = Path(sys.argv[1])
+    if not target.exists():
         try:
-            fetch(wanted)
+            fetch(target)
         except (subprocess.SubprocessError, OSError) as error:
-            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-            print(f"LangGraph's own tests could not be fetched and are left out: {said[-1] if said else error}")
+            stderr_lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            print(
+                f"LangGraph's own tests could not be fetched and are left out: {stderr_lines[-1] if stderr_lines else error}"
+            )

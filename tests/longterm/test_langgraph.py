@@ -44,6 +44,7 @@ LEFT_OUT = (  # they look at how their own store writes its SQL, or want a name 
 )  # fmt: skip
 
 
+ASYNCHRONOUS = ["test_ttl.py", "test_async_store.py"] if IS_WHOLE else []  # the same statements, from a thread
 MANY = {"file": ("memory",), "server": ("file", "memory")}
 
 
@@ -63,7 +64,7 @@ def store(lasting):
     [
         ("file", "checkpoint", ["test_store.py"], ()),
         ("file", "checkpoint-sqlite", ["test_store.py", "test_ttl.py", "test_async_store.py"], LEFT_OUT),
-        ("server", "checkpoint-sqlite", ["test_store.py", "test_ttl.py", "test_async_store.py"], LEFT_OUT),
+        ("server", "checkpoint-sqlite", ["test_store.py", *ASYNCHRONOUS], LEFT_OUT),
     ],
 )
 def test_the_store_passes_langgraphs_own_tests(

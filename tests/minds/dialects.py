@@ -13,9 +13,9 @@ __all__ = ["AnthropicRequest", "GeminiRequest", "OllamaRequest", "request_of"]
 
 def request_of(path: str) -> type[Request]:
     """The protocol that is spoken at a path."""
-    for known in (AnthropicRequest, GeminiRequest, OllamaRequest):
-        if path.startswith(known.place):
-            return known
+    for protocol in (AnthropicRequest, GeminiRequest, OllamaRequest):
+        if path.startswith(protocol.place):
+            return protocol
     return Request
 
 
@@ -253,9 +253,9 @@ def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _object(given: Any) -> Any:
+def _object(arguments: Any) -> Any:
     """Arguments as these protocols have them: never as text, so half a text is an object of something else."""
-    return {"partial": given} if isinstance(given, str) else given
+    return {"partial": arguments} if isinstance(arguments, str) else arguments
 
 
 def _google(kind: str, **more: Any) -> dict[str, Any]:

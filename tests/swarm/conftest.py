@@ -86,8 +86,8 @@ class Swarm:
             for path in sorted((self.root / ".hive/journal").glob("*.jsonl"))
             for line in path.read_text().splitlines()[1:]
         ]
-        found = [json.loads(line) for line in lines]
-        return [event for one in found for event in (one if isinstance(one, list) else [one])]
+        lines_of_events = [json.loads(line) for line in lines]
+        return [event for line in lines_of_events for event in (line if isinstance(line, list) else [line])]
 
     def pid_of(self, agent: str) -> int | None:
         """The process that has the agent's name, if it lives."""
@@ -97,8 +97,8 @@ class Swarm:
         """What `agent list` shows, without a process that would compete with those that it tells of."""
         return agents_now(Hive.look(self.root))
 
-    def wait(self, condition, what: str = "what was waited for"):
-        return until(condition, lambda: f"{what} did not happen\n{self.logs()}", LIMIT_S)
+    def wait(self, condition, condition_name: str = "what was waited for"):
+        return until(condition, lambda: f"{condition_name} did not happen\n{self.logs()}", LIMIT_S)
 
     def logs(self) -> str:
         paths = [*self.root.glob("started-*.log"), *(self.root / ".hive/logs").glob("*.log")]
@@ -118,13 +118,13 @@ class Swarm:
 
     def agents_alive(self) -> list[int]:
         """Processes of this hive's agents that still live."""
-        found = []
+        pids = []
         for lock in (self.root / ".hive/locks").glob("agent-*.lock"):
             text = lock.read_text()
             pid = json.loads(text).get("pid") if text else None
             if pid and is_alive(pid):
-                found.append(pid)
-        return found
+                pids.append(pid)
+        return pids
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         return {**os.environ, "HIVEMIND_HIVE": str(self.root), **more}

@@ -48,7 +48,7 @@ POINTS = [
 
 
 @sampled
-@pytest.mark.parametrize("point", sample(POINTS, 2))
+@pytest.mark.parametrize("point", sample(POINTS, 4))
 def test_an_agent_that_dies_anywhere_on_the_way_loses_nothing_and_repeats_nothing(hive, point, tmp_path):
     hive.drop("boats.md", QUESTION)
     died = tmp_path / "died"

@@ -15,7 +15,7 @@ from hivemind.swarm.fork_server import ForkServer
 
 LIMIT_S = 120  # of a machine that has other things to do
 LONG = "a" * 2_000
-MANY = 120  # more than sockets hold of orders with so long a name (their 208 KiB take some 50), and of reports
+MANY = 80  # more than sockets hold of orders with so long a name (their 208 KiB take some 50), and of reports
 
 
 def until(fork_server: ForkServer, condition) -> list[dict]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-AGENTS, TASKS = 150, 30
+AGENTS, TASKS = 135, 5
 
 
 def test_a_swarm_larger_than_the_inotify_limit_does_its_tasks_and_ends(hive):

@@ -46,6 +46,8 @@ RAW = {
     "bomb": BOMB.encode(),
     "runs": RUNS.encode(),
 }
+RAW_SAMPLES = [{name: RAW[name] for name in sample(RAW, 3, first)} for first in range(3)]
+"""Each entrance has another third of them, where it is not a whole run."""
 VALUES = {
     "last-moment": "9999-12-31T23:59:59-23:59",
     "first-moment": "0001-01-01T00:00:00+23:59",
@@ -116,7 +118,7 @@ def poisoned(hive: Swarm) -> Poisoned:
 
 
 def tasks_and_rom(hive: Poisoned) -> None:
-    for name, raw in RAW.items():
+    for name, raw in RAW_SAMPLES[0].items():
         hive.write(f"rom/a-{name}.md", raw[:500])
         hive.write(f"tasks/inbox/a-{name}.md", raw)
         hive.write(f"tasks/inbox/b-{name}.yaml", raw)
@@ -132,7 +134,7 @@ def tasks_and_rom(hive: Poisoned) -> None:
 
 
 def letters(hive: Poisoned) -> None:
-    for name, raw in RAW.items():
+    for name, raw in RAW_SAMPLES[1].items():
         hive.write(f"mailboxes/analyst/new/a-{name}", raw)
         hive.write(f"mailboxes/analyst/new/b-{name}", b"From: human@hive\nSubject: x\n\n" + raw)
     for name, value in VALUES.items():
@@ -146,7 +148,7 @@ def letters(hive: Poisoned) -> None:
 
 
 def knowledge(hive: Poisoned) -> None:
-    for name, raw in {**RAW, "nested": b"<div>" * 20_000, "quotes": b"> " * 20_000}.items():
+    for name, raw in {**RAW_SAMPLES[2], "nested": b"<div>" * 20_000, "quotes": b"> " * 20_000}.items():
         for suffix in ("md", "txt", "html", "toml", "rst", "py", "c"):
             hive.write(f"knowledge/a-{name}.{suffix}", raw)
         hive.write(f"knowledge/b-{name}.md", b"---\n" + raw + b"\n---\nx\n")
@@ -155,7 +157,7 @@ def knowledge(hive: Poisoned) -> None:
 
 
 def agents(hive: Poisoned) -> None:
-    for name, raw in RAW.items():
+    for name, raw in RAW_SAMPLES[0].items():
         hive.write(f"agents/a-{name}.yaml", raw)
     for name, value in VALUES.items():
         for key in ("role", "max_tokens", "replicas", "mind"):
@@ -170,10 +172,10 @@ def minds(hive: Poisoned) -> None:
 
 
 def records(hive: Poisoned) -> None:
-    for name in RAW:
+    for name in RAW_SAMPLES[1]:
         hive.write(f"tasks/inbox/a-{name}.md", b"---\nsteps: [{wait: {human: Well?}}]\n---\nx\n")
     hive.swarm.run("up", "--until-idle", status=3)
-    for name, raw in RAW.items():
+    for name, raw in RAW_SAMPLES[1].items():
         for path in (hive.root / f"tasks/active/a-{name}").iterdir():
             if path.is_file():
                 path.write_bytes(raw)
