@@ -36,8 +36,9 @@ class Returns:
     def red(self, queued: QueuedTask, target: Target, branch: LandingBranch, verdict: Verdict) -> None:
         """Send back a task whose check is red on the merged result."""
         command = "; ".join(target.settings.check)
+        root = f" in `{branch.root}`" if len(queued.entry.branches) > 1 else ""
         text = "\n".join([
-            f"Not landed: `{command}` fails on your work merged into {branch.target}{_details(command, verdict)}; "
+            f"Not landed: `{command}` fails on your work{root} merged into {branch.target}{_details(command, verdict)}; "
             f"its whole output is in {LOG} in the task's folder.",
             "", "The end of its output:", "", "```", *verdict.output_tail.splitlines(), "```", "",
             f"Merge {branch.target} into your branch if you need the others' work (git merge {branch.target}), mend it, and call "

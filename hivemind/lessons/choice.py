@@ -65,10 +65,11 @@ def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord
         return []
     text = work.task.full_text or work.task.title
     lessons = list[LessonRecord]()
-    for book in all_books(hive):
-        records = [record for record in book.read() if record.is_visible]
+    for root in (*hive.config.worktree_roots(hive.layout), None):
+        records = [record for record in book_of(hive, root).read() if record.is_visible]
         if records:
-            paths = [path for project in work.projects for path in project.named_paths(text)]
+            projects = [project for project in work.projects if root in (None, project.root)]
+            paths = [path for project in projects for path in project.named_paths(text)]
             lessons += [record for record in records if _holds(record, text, paths, config)]
     return sorted(lessons, key=lambda record: (record.state == "foreign", record.wrong - record.helped))[:MAX_SHOWN]
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 
-_RETURNED = re.compile(r"Not landed: `([^`\n]+)` fails on your work")
+_RETURNED = re.compile(r"Not landed: `([^`\n]+)` fails on your work(?: in `([^`\n]+)`)?")
+_IN_FOLDER = re.compile(r"cd ('[^']*'|\"[^\"]*\"|[^\s;&|]+) && ")
+_FOLDERS = ("cwd", "workdir", "directory", "dir_path")
+"""The arguments by which the programs name the folder of a command."""
 _PASSING = re.compile(
     r"timed? ?out|time limit|time was up|temporar|network|connection|unreachable|could not resolve|name resolution|try again"
     r"|too many requests|(?:already|still|is) running|in progress|\bbusy\b"
@@ -45,8 +51,38 @@ _EDIT_KINDS = frozenset({"edit", "delete", "move"})
 
 
 @frozen
+class TaskFolders:
+    """The folders in which a task works: the hive's, and the worktree of each repository by its root, the default one first."""
+
+    hive: Path
+    worktrees: Mapping[Path, Path]
+
+    def locate(self, path: str) -> tuple[Path | None, str]:
+        """Return the root of the repository that has a path, and the path in it. A relative path begins at the hive's folder
+        if it leads to a worktree from there, else at the default worktree."""
+        for base in (self.hive, *[*self.worktrees.values()][:1]):
+            full_path = Path(os.path.normpath(base / path))
+            if full_path.is_relative_to(self.hive / "tasks"):
+                break
+            for root, worktree in self.worktrees.items():
+                for folder in (worktree, root):
+                    if full_path.is_relative_to(folder):
+                        return root, os.path.relpath(full_path, folder)
+        return None, path
+
+    def without_worktree(self, text: str, root: Path | None) -> str:
+        """Return a text as seen from a root's worktree. The next agent has another one."""
+        if root is None or root not in self.worktrees:
+            return text
+        folder = self.worktrees[root]
+        names = "|".join(map(re.escape, (str(folder), os.path.relpath(folder, self.hive), f"../{folder.name}")))
+        text = re.sub(rf"cd (['\"]?)(?:{names})/?\1 && ", "", text)
+        return re.sub(rf"(?<![\w./-])(?:{names})(?:/|$)", "", text)
+
+
+@frozen
 class Action:
-    """A command, an edit or a return by landing, as message `id` of the conversation shows it."""
+    """A command, an edit or a return by landing, as message `id` of the conversation shows it. `root` is its repository."""
 
     id: str
     command: str = ""
@@ -54,6 +90,7 @@ class Action:
     output: str = ""
     edited_paths: tuple[str, ...] = ()
     is_return: bool = False
+    root: Path | None = None
 
 
 @frozen
@@ -75,9 +112,15 @@ class Trail:
     def has_trouble(self) -> bool:
         return any(not action.is_ok for action in self.actions)
 
-    @property
-    def edited_paths(self) -> list[str]:
-        return list(dict.fromkeys(path for action in self.actions for path in action.edited_paths))
+    def at(self, root: Path | None) -> Trail:
+        """Return the trail in one repository. A change elsewhere stays as one, since a command here may pass for its sake."""
+        actions = list[Action]()
+        for action in self.actions:
+            if action.root == root:
+                actions.append(action)
+            elif action.edited_paths or (action.is_ok and _CHANGING.search(action.command)):
+                actions.append(Action(action.id, edited_paths=("?",), root=action.root))
+        return Trail(tuple(actions), self.materials)
 
     def pairs(self) -> Iterator[Pair]:
         """Yield each command that failed with the first other one that passed in its place. A change in between ends the search.
@@ -211,7 +254,11 @@ def _same_file(path: str, name: str) -> bool:
 
 
 def read_trail(
-    records: Iterable[Mapping[str, Any]], returns: Sequence[str] = (), *, is_from_operator: bool = False
+    records: Iterable[Mapping[str, Any]],
+    returns: Sequence[str],
+    folders: TaskFolders,
+    *,
+    is_from_operator: bool = False,
 ) -> Trail:
     """Read the trail from the lines of messages.jsonl. `returns` are the texts with which landing has returned the task. If the
     task is from the operator, only the material in its opening is a text of others."""
@@ -227,11 +274,12 @@ def read_trail(
                 (match for reason in returns if reason in text and (match := _RETURNED.match(reason))), None
             )
             if returned is not None:
-                actions.append(Action(str(record.get("id")), returned[1], is_ok=False, is_return=True))
+                root = Path(returned[2]) if returned[2] else folders.locate(".")[0]
+                actions.append(Action(str(record.get("id")), returned[1], is_ok=False, is_return=True, root=root))
         elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
             action = _action(record, call)
             if action is not None:
-                actions.append(action)
+                actions.append(_located(action, call["arguments"], folders))
             path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or "")
             if (
                 is_prose(path)
@@ -240,6 +288,18 @@ def read_trail(
             ):
                 materials.append(text)
     return Trail(tuple(actions), tuple(materials))
+
+
+def _located(action: Action, arguments: Mapping[str, Any], folders: TaskFolders) -> Action:
+    """Return an action with its repository. Its command and its paths are as seen from there."""
+    if action.edited_paths:
+        places = [folders.locate(path) for path in action.edited_paths]
+        return replace(action, edited_paths=tuple(path for _, path in places), root=places[0][0])
+    folder = next((str(arguments[name]) for name in _FOLDERS if arguments.get(name)), ".")
+    if match := _IN_FOLDER.match(action.command):
+        folder = os.path.join(folder, match[1].strip("'\""))
+    root, _ = folders.locate(folder)
+    return replace(action, command=folders.without_worktree(action.command, root), root=root)
 
 
 def is_prose(source: str) -> bool:

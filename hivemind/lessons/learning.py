@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from hivemind.layout import HUMAN, LANDING
 from hivemind.lessons.admission import Candidate, admit, candidate_of, has_proof, places_of, read_candidates
 from hivemind.lessons.choice import book_of, edited, is_near, split_places
-from hivemind.lessons.evidence import Pair, Trail, read_trail, stands_in, tokens
+from hivemind.lessons.evidence import Pair, TaskFolders, Trail, read_trail, stands_in, tokens
 from hivemind.lessons.record import LessonRecord
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.project import Project
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks.folder import ended_folder, open_log
+
+PlacedCandidate = tuple[Path | None, Candidate, Pair | None]
 
 
 def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
@@ -30,43 +33,64 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     if folder is None:
         return
     records = [*open_log(folder).records()]
-    trail = read_trail(records, returns, is_from_operator=work.task.maker == HUMAN)
+    paths = {worktree.root: worktree.path for worktree in work.worktrees.recorded}
+    roots = [root for root in hive.config.worktree_roots(hive.layout) if root in paths]
+    folders = TaskFolders(hive.layout.root, {root: paths[root] for root in roots})
+    trail = read_trail(records, returns, folders, is_from_operator=work.task.maker == HUMAN)
     if not trail.has_trouble:
         return
-    candidates: list[tuple[Candidate, Pair | None]] = [
-        (candidate, pair) for pair in trail.pairs() if (candidate := candidate_of(pair)) is not None
-    ]
+    trails = {root: trail.at(root) for root in (*roots, None)}
+    answers: list[PlacedCandidate] = []
     try:
         if ask is not None and not any(record.get("cause") == "lesson" for record in records):
-            answers = read_candidates(ask())  # its words come first, since they may say why
-            candidates = [*((candidate, _proof(trail, candidate)) for candidate in answers), *candidates]
+            # its words come before those of the rule, since they may say why
+            answers += (_placed(answer, trails, folders) for answer in read_candidates(ask()))
     finally:
-        _add(hive, work, trail, candidates)
+        for root, root_trail in trails.items():
+            own_candidates: list[tuple[Candidate, Pair | None]] = [
+                *((candidate, pair) for place, candidate, pair in answers if place == root),
+                *((candidate, pair) for pair in root_trail.pairs() if (candidate := candidate_of(pair)) is not None),
+            ]
+            _add(hive, work, root, root_trail, own_candidates)
 
 
-def _proof(trail: Trail, candidate: Candidate) -> Pair | None:
-    return trail.proof(candidate.failed, candidate.passed, candidate.changed, candidate.lesson)
+def _placed(answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders) -> PlacedCandidate:
+    """Return a mind's lesson with the root whose trail proves it, else with the one that its places lie in."""
+    plain_answers = {root: _seen_from(answer, root, folders) for root in trails}
+    for root, plain in plain_answers.items():
+        if pair := trails[root].proof(plain.failed, plain.passed, plain.changed, plain.lesson):
+            return root, plain, pair
+    default_root, _ = folders.locate(".")
+    roots = (folders.locate(place)[0] for place in answer.places)
+    root = next((root for root in roots if root != default_root), default_root)
+    return root, plain_answers[root], None
 
 
-def _add(hive: Parts, work: TaskRun, trail: Trail, candidates: Sequence[tuple[Candidate, Pair | None]]) -> None:
-    """Admit candidates to the lessons of the task's first root, and retire lessons that the trail contradicts."""
-    project = next(iter(work.projects), None)
-    book = book_of(hive, None if project is None else project.root)
+def _seen_from(answer: Candidate, root: Path | None, folders: TaskFolders) -> Candidate:
+    plain = partial(folders.without_worktree, root=root)
+    places = tuple(filter(None, map(plain, answer.places)))
+    return Candidate(plain(answer.lesson), places, plain(answer.failed), plain(answer.passed), plain(answer.changed))
+
+
+def _add(
+    hive: Parts, work: TaskRun, root: Path | None, trail: Trail, candidates: Sequence[tuple[Candidate, Pair | None]]
+) -> None:
+    """Admit candidates to the lessons of a root, and retire lessons that the trail contradicts."""
+    book = book_of(hive, root)
     if not candidates and not any(_contradiction(record, trail) for record in book.read()):
         return
-    instructions = (
-        "" if project is None else "\n".join(filter(None, project.instructions(work.task.full_text).values()))
-    )
-    edits = [*_in_worktree(work, trail.edited_paths)]
+    project = next((project for project in work.projects if project.root == root), None)
+    texts = project.instructions(work.task.full_text).values() if project else ()
+    instructions = "\n".join(filter(None, texts))
+    edits = [path for action in trail.actions if action.root == root for path in action.edited_paths]
     with edited(hive, book, work.agent) as records:
         for record in records:
             if reason := _contradiction(record, trail):
                 record.change("retired", f"{reason}, in {work.task.id}")
         for candidate, pair in candidates:
             if pair is not None:
-                places = (*candidate.places, *places_of(pair, _named_paths(project, pair), edits))
-                places = tuple(dict.fromkeys(places))
-                candidate = replace(candidate, places=_widened(records, pair, places, work.task.id))
+                places = dict.fromkeys((*candidate.places, *places_of(pair, _named_paths(project, pair), edits)))
+                candidate = replace(candidate, places=_widened(records, pair, tuple(places), work.task.id))
             previous = [record for record in records if record.is_settled]
             new_record, _ = admit(candidate, pair, trail, work.task.id, previous, instructions)
             if new_record is not None:
@@ -111,11 +135,3 @@ def _named_paths(project: Project | None, pair: Pair) -> list[str]:
     """Return the paths of the project that a pair's commands name, also as the names of modules."""
     text = f"{pair.failed.command} {pair.passed.command}"
     return [] if project is None else project.named_paths(f"{text} {text.replace('.', '/')}")
-
-
-def _in_worktree(work: TaskRun, paths: Iterable[str]) -> Iterable[str]:
-    """Yield the paths relative to the task's worktree."""
-    folders = [worktree.path for worktree in work.worktrees.recorded]
-    for path in paths:
-        folder = next((folder for folder in folders if folder in (folder / path).parents and os.path.isabs(path)), None)
-        yield os.path.relpath(path, folder) if folder is not None else path

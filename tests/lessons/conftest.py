@@ -55,13 +55,19 @@ class Project:
         until_idle(agent)
         self.crew.end(agent)
 
+    def lessons_at(self, root: Path | None) -> list[LessonRecord]:
+        return book_of(Hive.open(self.crew.root), root).read()
+
+    def live_at(self, root: Path | None) -> list[str]:
+        return [record.text for record in self.lessons_at(root) if record.state == "live"]
+
     @property
     def lessons(self) -> list[LessonRecord]:
-        return book_of(Hive.open(self.crew.root), self.repo.path).read()
+        return self.lessons_at(self.repo.path)
 
     @property
     def live(self) -> list[str]:
-        return [record.text for record in self.lessons if record.state == "live"]
+        return self.live_at(self.repo.path)
 
     def opening(self, text: str, name: str = "next") -> str:
         """The opening of a task that waits."""
@@ -71,8 +77,8 @@ class Project:
         return shown
 
 
-def run(command: str) -> tuple[str, dict[str, object]]:
-    return "run_command", {"command": command}
+def run(command: str, cwd: str | None = None) -> tuple[str, dict[str, object]]:
+    return "run_command", {"command": command, **({} if cwd is None else {"cwd": cwd})}
 
 
 @pytest.fixture

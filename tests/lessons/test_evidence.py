@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hivemind.lessons.evidence import read_trail
-from tests.lessons.trails import bash, edit, lines_of, read, run, trail
+from tests.lessons.trails import NO_REPOSITORY, bash, edit, lines_of, read, run, trail
 
 RETURNED = "Not landed: `make check` fails on your work merged into main (make check failed).\n\nThe end …"
 
@@ -112,4 +112,4 @@ def test_what_others_wrote_is_material_and_code_and_failures_are_not() -> None:
     ).materials  # fmt: skip
     assert [text.split("\n")[-1] for text in texts] == ["task", "notes", "readme", "letter", "news"]
     opening = 'Task\n<material from="a.md">\nread\n</material>\nmore'
-    assert read_trail(lines_of(opening=opening), is_from_operator=True).materials == (opening[5:-5],)
+    assert read_trail(lines_of(opening=opening), (), NO_REPOSITORY, is_from_operator=True).materials == (opening[5:-5],)

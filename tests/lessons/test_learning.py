@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.agent.test_worktree import Repo
 from tests.lessons.conftest import Project, run
 from tests.messages import lines_of
 
@@ -138,3 +139,42 @@ def test_an_item_that_a_person_deletes_is_not_learned_again(project: Project) ->
     (project.crew.root / "knowledge/lessons/app.md").write_text("")
     project.work(*FELL, name="t2")
     assert project.live == []
+
+
+def in_two_repositories(project: Project) -> Repo:
+    """Add a second repository, whose tests need a flag; task t works in both, and in its own folder."""
+    lib = Repo(project.repo.path.parent / "lib")
+    lib.commit(**{"test.sh": 'test "$1" = --local\n', "src__sail": "a sail\n"})
+    roots = [{"path": f"../{name}", "worktree": True, "land": "off"} for name in ("app", "lib")]
+    project.crew.configure(f"embedder: none\nroots: {json.dumps(roots)}\n")
+    here, script = "tasks/active/t/files", "sh -c 'test \"$DB\"'"
+    project.work(
+        run("sh check.sh"), run("sh test.sh", "worktrees/ada/lib"), run(script, here),
+        run("APP_ENV=test sh check.sh"), run("cd ../lib && sh test.sh --local"), run(f"DB=1 {script}", here),
+    )  # fmt: skip
+    return lib
+
+
+def test_each_repository_of_a_task_learns_from_the_commands_that_ran_in_it(project: Project) -> None:
+    lib = in_two_repositories(project)
+    assert project.live == [SENTENCE]
+    assert project.live_at(lib.path) == ["Run `sh test.sh --local` instead of `sh test.sh`, which fails."]
+    assert [text[:11] for text in project.live_at(None)] == ["Run `DB=1 s"]
+
+
+def test_the_opening_has_the_lessons_of_the_repository_whose_path_the_task_names(project: Project) -> None:
+    in_two_repositories(project)
+    assert "lib-1" in project.opening("Mend test.sh.\n")
+    assert "lib-1" not in project.opening("Mend check.sh.\n")
+
+
+@pytest.mark.parametrize("passed", ["cd ../lib && sh test.sh --local", "sh none.sh"])
+def test_a_lesson_of_a_mind_lies_where_its_proof_is_or_else_its_place(project: Project, passed: str) -> None:
+    text = "With `cd ../lib && sh test.sh --local` nothing is fetched."
+    lesson = {"lesson": text, "places": ["worktrees/ada/lib/test.sh"], "failed": "cd ../lib && sh test.sh"}
+    project.answer = json.dumps([{**lesson, "passed": passed}])
+    lib = in_two_repositories(project)
+    [record, *_] = project.lessons_at(lib.path)
+    assert (record.text, record.places[0]) == ("With `sh test.sh --local` nothing is fetched.", "test.sh")
+    assert record.state == ("live" if "--local" in passed else "waiting")
+    assert project.live == [SENTENCE]

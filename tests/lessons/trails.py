@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from hivemind.lessons.evidence import Trail, read_trail
+from hivemind.lessons.evidence import TaskFolders, Trail, read_trail
+
+
+NO_REPOSITORY = TaskFolders(Path("/hive"), {})
 
 
 def run(command: str, status: int = 0, output: str = "") -> dict[str, Any]:
@@ -46,4 +50,4 @@ def lines_of(*calls: dict[str, Any] | str, opening: str = "Mend the sail.") -> l
 
 
 def trail(*calls: dict[str, Any] | str, opening: str = "Mend the sail.", returns: tuple[str, ...] = ()) -> Trail:
-    return read_trail(lines_of(*calls, opening=opening), returns)
+    return read_trail(lines_of(*calls, opening=opening), returns, NO_REPOSITORY)
