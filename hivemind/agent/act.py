@@ -16,10 +16,11 @@ from hivemind.agent.window import ContextWindow
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.taskrun.conversation import INTERRUPTED, Conversation
-from hivemind.taskrun.waits import Parking, disk_full_parking
+from hivemind.taskrun.waits import ACCEPTANCE, Parking, disk_full_parking
 from hivemind.taskrun.worktree import WorktreeProblem
-from hivemind.tools import TOOLS, Session
+from hivemind.tools import Session
 from hivemind.tools.excerpt import result_limit
+from hivemind.tools.steps import block
 from hivemind.tools.tool import for_mind
 
 _MAX_THREADS = 8
@@ -94,7 +95,7 @@ def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) 
         turn.parking = Parking(f"{reason} hivemind task say {session.focus.id} TEXT lets the task go on.")
         return
     try:
-        TOOLS["block_step"].call(session, {"step": step.id, "reason": f"{reason} Shall it go on?"})
+        block(session, step, f"{reason} Shall it go on?", ACCEPTANCE)
     except HivemindError as error:
         turn.parking = error if isinstance(error, Parking) else Parking(f"{reason} ({error})")
 

@@ -310,8 +310,7 @@ class _ProgramRun:
         elif work is not None and not self._was_reminded:
             self._talk.add_news(_UNFINISHED, cause="unfinished")
         elif work is not None:
-            answers = [message.text for message in self._talk.messages if message.role == "assistant" and message.text]
-            last_answer = answers[-1] if answers else "nothing"
+            last_answer = self._talk.last_words
             if work.task.finish == "implicit":
                 self._make(ToolCall("finish_task", {"result": last_answer}))
                 self._turn.parking = self._parking

@@ -79,6 +79,9 @@ class Scheduler:
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
             self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # an answer written by hand has flagged nothing
+            is_accepted = message.answer.strip().strip("`.!").casefold() == "done"
+            if is_accepted and work.waits.offers_end(message.in_reply_to):
+                work.accept()
         work.unblock(message.sender)
         self.active_tasks.unpark(work)
         return True

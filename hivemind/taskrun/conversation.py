@@ -216,6 +216,17 @@ class Conversation:
         return [*self._open.values()]
 
     @property
+    def last_id(self) -> str:
+        """The id of the last message; "" without messages."""
+        return self.messages[-1].id if self.messages else ""
+
+    @property
+    def last_words(self) -> str:
+        """The last text of the mind."""
+        words = (message.text for message in reversed(self.messages) if message.role == "assistant" and message.text)
+        return next(words, "nothing")
+
+    @property
     def last_results(self) -> list[ToolResult]:
         """The results of the last turn."""
         last_turn = next(self.turn_messages(reverse=True), None)

@@ -18,9 +18,10 @@ from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import postponing
 from hivemind.fs.paths import names_in
+from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.masking import mask, mask_values
-from hivemind.minds import ToolResult
+from hivemind.minds import Thought, ToolCall, ToolResult
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.conversation import Conversation
@@ -132,12 +133,17 @@ class TaskRun:
 
     def take_additions(self) -> bool:
         """Read the texts that were added to the task, and add a step for each if the task has a plan. Returns True for new
-        texts."""
+        texts. The texts answer the questions of blocked steps."""
         entry = self._hive.journal.view(lambda state: state.task(self.task.id))
         is_new = entry is not None and entry.addition_count > self._addition_count
         if is_new and entry is not None:
             self._addition_count = entry.addition_count
             self.task = replace(self.task, said=self._hive.tasks.active.added_texts(self.task))
+        if ended_waits := self.waits.take_said(len(self.task.said)):
+            for wait in ended_waits:
+                if wait.message_id is not None:
+                    self._hive.mail.mark_answered(HUMAN, wait.message_id)
+            self.unblock("task say")
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard_count = max(
                 (number for step in steps if isinstance(number := step.step.meta.get("heard"), int)), default=0
@@ -327,6 +333,10 @@ class TaskRun:
     def _is_current(self, step: Step) -> bool:
         """Check whether a step belongs to this attempt. Steps that a person or another tool added do as well."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
+
+    def accept(self) -> None:
+        """Have the next turn finish the task with the mind's last words, since a person takes the work as it is."""
+        self.conversation.answer(Thought(actions=(ToolCall("finish_task", {"result": self.conversation.last_words}),)))
 
     def unblock(self, by: str) -> None:
         """Unblock the steps whose question to a person was answered."""

@@ -22,6 +22,7 @@ from hivemind.tasks import Task
 
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
+ACCEPTANCE = "Say what it should do; `done` takes the work as it is."
 _ROOM_RETRY_S = 1.0
 _REPLY_COMMAND = pattern(r"hivemind mail reply human (\S+) TEXT")
 
@@ -144,7 +145,8 @@ class StepWait:
     """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` is the time (ISO 8601), agent, question or task id.
 
     `message_id` is the question's Message-ID (human), `answer` the Message-ID that ended the wait. `lasts` is the length in
-    seconds of a wait that counts from its beginning; it holds even if the clock is changed.
+    seconds of a wait that counts from its beginning; it holds even if the clock is changed. `said` is the number of texts that
+    had been added to the task when a blocked step asked: one more answers it too.
     """
 
     step: str
@@ -153,6 +155,7 @@ class StepWait:
     message_id: str | None = None
     answer: str | None = None
     lasts: float | None = None
+    said: int | None = None
 
     @property
     def due(self) -> datetime:
@@ -249,6 +252,25 @@ class StepWaits:
         fields = {"step": step, "kind": kind, "what": str(subject), "answer": answer, "lasts": lasts}
         self._keep(as_dataclass(StepWait, fields, "wait", step))
         return self._waits[step]
+
+    def ask(self, step: str, question: str, said: int) -> StepWait:
+        """Begin a blocked step's wait for a person, or return it if it waits for an answer to this question."""
+        wait = self._waits.get(step)
+        if wait is None or wait.answer is not None or wait.what != question:
+            self._keep(StepWait(step, "human", question, said=said))
+        return self._waits[step]
+
+    def take_said(self, count: int) -> list[StepWait]:
+        """End the waits of blocked steps that began with fewer than `count` texts added to the task. Return them."""
+        waits = [wait for wait in self._waits.values() if wait.answer is None and wait.said is not None]
+        ended_waits = [replace(wait, answer=f"said.{count}") for wait in waits if (wait.said or 0) < count]
+        for wait in ended_waits:
+            self._keep(wait)
+        return ended_waits
+
+    def offers_end(self, message_id: str | None) -> bool:
+        """Check whether the answer with this Message-ID may end the task."""
+        return any(wait.message_id == message_id and wait.what.endswith(ACCEPTANCE) for wait in self._waits.values())
 
     def record_question(self, step: str, message_id: str) -> None:
         self._keep(replace(self._waits[step], message_id=message_id))

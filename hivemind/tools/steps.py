@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -26,15 +25,17 @@ Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
 
 
 def ask_person(
-    session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None
-) -> None:
-    """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait."""
+    session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
+    turn: str = "",
+) -> None:  # fmt: skip
+    """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait. The
+    same question in another `turn` is another letter."""
     work = session.work
     about = "" if step is None else f", step {step.step.path}"
     report = session.hive.mail.send(
         session.agent, [HUMAN], f"{subject}: {work.task.title}",
         f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task continues.)\n",
-        message_id=question_id(name, work.attempt, session.hive.config.workspace, question), task=work.task.id,
+        message_id=question_id(name, work.attempt, session.hive.config.workspace, turn + question), task=work.task.id,
         step=None if step is None else step.id, traceparent=session.traceparent,
     )  # fmt: skip
     if report.failed:
@@ -213,11 +214,19 @@ def _receipts(session: Session, step: PlannedStep, references: list[str]) -> lis
 def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
     """Report that a step cannot continue, and why. A person gets a letter; an answer to the letter lets the step continue."""
     step = session.step(arguments.step)
-    if session.owns(step):  # another task's owner asks for its own steps
-        session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))
-        ask_person(session, step.id, f"This step cannot continue: {arguments.reason}", step=step)
-    session.hive.steps.block(step.id, arguments.reason, **session.step_authority(step))
+    block(session, step, arguments.reason)
     return {"step": step.id, "status": "blocked", "reason": arguments.reason}
+
+
+def block(session: Session, step: PlannedStep, reason: str, offer: str = "") -> None:
+    """Block a step and ask a person about it. The letter ends with the `offer` of a special answer."""
+    if session.owns(step):  # another task's owner asks for its own steps
+        work = session.work
+        wait = work.waits.ask(step.id, f"{reason} {offer}".strip(), len(work.task.said))
+        if wait.message_id is None:
+            question = f"This step cannot continue: {wait.what}"
+            ask_person(session, step.id, question, step=step, turn=work.conversation.last_id)
+    session.hive.steps.block(step.id, reason, **session.step_authority(step))
 
 
 STEP_TOOLS = (plan_steps, claim_step, note_step, verify_step, finish_step, add_evidence, block_step)

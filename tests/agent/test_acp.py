@@ -329,7 +329,7 @@ def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_w
 def test_a_program_that_always_dies_costs_nothing_and_is_not_tried_for_ever(coder: Crew, method: str, runs: int):
     agent = begin(coder, "resume", f"dead={method}", orders=FINISH)
     until_idle(agent)
-    for _ in range(runs + 2):
+    for _ in range(runs - 1):
         agent.hive.tasks.say("t", "Try again.")
         until_idle(agent)
     parked = agent.hive.tasks.get("t").parked

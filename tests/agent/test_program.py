@@ -138,6 +138,40 @@ def test_a_program_that_ends_without_finishing_is_asked_once_then_a_person_is(co
     assert "Simply say so." in prompts(coder)[2][1]
 
 
+def test_a_program_that_ends_with_the_same_words_again_asks_again_and_done_takes_its_work(coder: Crew):
+    coder.drop("Think.\n!say It is complicated.\n")
+    agent = coder.start()
+    until_idle(agent)
+    [first] = agent.hive.mail.list("human")
+    assert "`done`" in agent.hive.mail.read("human", first.id).body
+    assert main(["--hive", str(coder.root), "mail", "reply", "human", first.id, "Go on."]) == 0
+    until_idle(agent)
+    [second] = [letter for letter in agent.hive.mail.list("human") if letter.id != first.id]
+    parked = agent.hive.tasks.get("t").parked
+    assert parked is not None
+    assert f"answer with: hivemind mail reply human {second.id} TEXT" in parked.reason
+    runs = len(prompts(coder))
+    assert main(["--hive", str(coder.root), "mail", "reply", "human", second.id, "Done."]) == 0
+    until_idle(agent)
+    assert "It is complicated." in (task(coder) / "result.md").read_text()
+    assert len(prompts(coder)) == runs, "its program was not run again"
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_task_say_frees_a_task_whose_agent_asks_whether_to_go_on(coder: Crew, is_running: bool):
+    coder.drop("Think.\n!say It is complicated.\n")
+    agent = coder.start()
+    until_idle(agent)
+    [question] = agent.hive.mail.list("human")
+    if not is_running:
+        coder.end(agent)
+    assert main(["--hive", str(coder.root), "task", "say", "t", f"Simply say so.\n{FINISH}\n"]) == 0
+    agent = agent if is_running else coder.start()
+    until_idle(agent)
+    assert "It is done." in (task(coder) / "result.md").read_text()
+    assert "R" in agent.hive.mail.read("human", question.id).flags
+
+
 def test_a_task_may_end_with_the_programs_last_words(coder: Crew):
     coder.drop("---\nfinish: implicit\n---\nWhat is it?\n!say It is a boat.\n")
     until_idle(coder.start())
