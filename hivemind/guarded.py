@@ -91,9 +91,11 @@ class GuardedCommand:
         stdin: IO[bytes] | None = None,
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
+        before_start: Callable[[], object] | None = None,
     ) -> None:
         """Start the program. `environment` defaults to this process's environment, `stdin` to an empty input, `stdout`
-        to a pipe that `output` reads, `stderr` to `stdout`. Raises OSError."""
+        to a pipe that `output` reads, `stderr` to `stdout`. What fails before `before_start` is called starts nothing.
+        Raises OSError."""
         words = [os.fsencode(word) for word in program]
         variables = os.environ if environment is None else environment
         order = (
@@ -116,6 +118,8 @@ class GuardedCommand:
             self._line, line = map(own_files.enter_context, socket.socketpair())
             program_files.enter_context(line)
             _order([line.fileno(), folder_file, *(stream.fileno() for stream in (stdin, stdout, stderr or stdout))])
+            if before_start is not None:
+                before_start()
             self._files = own_files.pop_all()
         message = marshal.dumps(order)
         with contextlib.suppress(ConnectionError):  # the guard was killed already

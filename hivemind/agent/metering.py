@@ -37,7 +37,7 @@ from hivemind.minds import (
     Usage,
     open_mind,
 )
-from hivemind.minds.agents import AgentMind
+from hivemind.minds.agents.mind import AgentMind
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.minds.language import LanguageMind
 from hivemind.minds.meter import with_price

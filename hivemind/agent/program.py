@@ -32,9 +32,9 @@ from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
 from hivemind.landing.early_warning import note_branches
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn
-from hivemind.minds.agents import AgentMind, events, last_line
+from hivemind.minds.agents import events
 from hivemind.minds.agents.lines import permission_request
-from hivemind.minds.agents.mind import PERMISSION_TOOL
+from hivemind.minds.agents.mind import PERMISSION_TOOL, AgentMind, last_line
 from hivemind.minds.agents.permissions import decide
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import focus_on

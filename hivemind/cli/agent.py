@@ -25,7 +25,7 @@ from hivemind.errors import UserError
 if TYPE_CHECKING:
     from hivemind.agent.preview import Preview
     from hivemind.hive import Hive
-    from hivemind.minds.agents import AgentMind
+    from hivemind.minds.agents.mind import AgentMind
 
 _COLUMNS = ("name", "role", "mind", "state", "pid", "task", "unread")
 
@@ -130,7 +130,7 @@ def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
 
 def _coding_agent(hive: Hive, name: str) -> AgentMind:
     from hivemind.agent.metering import open_agents_mind
-    from hivemind.minds.agents import AgentMind
+    from hivemind.minds.agents.mind import AgentMind
 
     mind = open_agents_mind(hive.agents[name], hive.config, hive.layout)
     if not isinstance(mind, AgentMind):

@@ -72,13 +72,13 @@ def land(
     hive = open_hive(str(layout.root))
     if hold or resume:
         return _hold_output(hive, names, (reason or "a person has stopped it") if hold else None)
-    since = hive.journal.seq
+    start_seq = hive.journal.seq
     if names[0] == "revert":
         from hivemind.landing.reverts import request_revert
 
         if len(names) == 1:
             raise UserError("land revert names no task", remedy="hivemind land revert TASK")
-        return _landing_output(hive, [request_revert(hive, task_id) for task_id in names[1:]], since)
+        return _landing_output(hive, [request_revert(hive, task_id) for task_id in names[1:]], start_seq)
     if again:
         from hivemind.landing.queue import change_entry
 
@@ -88,7 +88,7 @@ def land(
         return CommandOutput([{"id": task_id} for task_id in names], lines)
     from hivemind.landing.queue import approve
 
-    return _landing_output(hive, names, since, approve(hive, *names))
+    return _landing_output(hive, names, start_seq, approve(hive, *names))
 
 
 def _report_output(hive: Hive) -> CommandOutput:
@@ -148,17 +148,20 @@ def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
     yield f"  check: {'; '.join(rehearsal.check) or 'none'}"
 
 
-def _landing_output(hive: Hive, ids: Sequence[str], since: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
+def _landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
     """Wait until the tasks have landed, are returned or wait. Lands them in this process if no other one does. A return after the
-    event `since` counts also if the task has been finished again."""
+    event `seq` counts also if the task has been finished again."""
     from hivemind.landing.process import run_landing
     from hivemind.presence.identity import holder_pid
 
     returns: dict[str, str] = {}
 
     def is_done(*_: object) -> bool:
-        events = (event for event in hive.journal.read(since) if event.kind == "landing.returned")
-        returns.update((event.payload["task_id"], event.payload.get("reason") or _ADDED) for event in events)
+        nonlocal seq
+        for event in hive.journal.read(seq):
+            seq = event.seq
+            if event.kind == "landing.returned":
+                returns[event.payload["task_id"]] = event.payload.get("reason") or _ADDED
         return all(_outcome(hive, task_id, returns)[0] != "queued" for task_id in ids)
 
     with progress() as report:

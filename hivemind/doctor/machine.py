@@ -17,7 +17,7 @@ from hivemind.fs.check import CheckFinding
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch import Inotify
 from hivemind.minds import open_mind
-from hivemind.minds.agents import Profile
+from hivemind.minds.agents.profile import Profile
 from hivemind.sandbox import check_sandbox as try_sandbox
 from hivemind.swarm.idle import is_full
 from hivemind.swarm.preflight import root_problems

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 from urllib.parse import quote
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
@@ -53,6 +53,13 @@ class Sql(Protocol):
 
     def execute(self, statement: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object: ...
+
+
+@runtime_checkable
+class SqlWithArrays(Sql, Protocol):
+    """A connection to a database that takes many keys as one array."""
+
+    def as_array(self, values: Iterable[object]) -> object: ...
 
 
 _Sql = TypeVar("_Sql", covariant=True)
@@ -276,17 +283,11 @@ def select_by_keys(
     for start in range(0, len(key_list), _MAX_PARAMETERS):
         batch = key_list[start : start + _MAX_PARAMETERS]
         batch_sql, parameters = f"IN ({','.join('?' * len(batch))})", batch
-        if not isinstance(sql, sqlite3.Connection):  # an array as text, which psycopg passes on faster than a list
-            batch_sql, parameters = "= ANY(?)", ["{" + ",".join(map(_quote_element, batch)) + "}"]
+        if isinstance(sql, SqlWithArrays):
+            batch_sql, parameters = "= ANY(?)", [sql.as_array(batch)]
         yield from sql.execute(
             statement.replace("IN KEYS", batch_sql), (*leading_parameters, *parameters, *trailing_parameters)
         ).fetchall()
-
-
-def _quote_element(value: object) -> str:
-    """Quote an element of a PostgreSQL array."""
-    text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 _BUSY_S = 60.0  # how long to wait for another program (an SQLite shell) that has locked the database

@@ -289,6 +289,15 @@ class Statements:
         with self.connection.cursor() as cursor:
             cursor.executemany(_convert_parameters(statement), parameters)
 
+    def as_array(self, values: Iterable[object]) -> str:
+        """Return an array as text, which psycopg passes on faster than a list."""
+        return "{" + ",".join(map(_quote_element, values)) + "}"
+
+
+def _quote_element(value: object) -> str:
+    text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
 
 class Postgres:
     """The tables of a schema in the database at a URL.

@@ -79,6 +79,7 @@ def bounce_draft(
         task=original.task,
         step=original.step,
         automatic=True,
+        unanswered=outcome == "answered",
     )
 
 
@@ -103,6 +104,8 @@ def _hive_fields(draft: LetterDraft) -> Iterable[str]:
         yield format_field("Traceparent", draft.traceparent)
     if draft.automatic:
         yield format_field("Auto-Submitted", "auto-replied")
+    if draft.unanswered:
+        yield format_field("X-Hive-Unanswered", "yes")
 
 
 def _encode_text(body: str) -> tuple[str, str, bytes]:

@@ -231,7 +231,7 @@ class Mail:
             if summary is not None
             and summary.sender != "?"
             and (
-                (summary.sender == POSTMASTER and summary.subject.startswith("Unanswered:"))  # by `bounce`
+                (summary.sender == POSTMASTER and summary.unanswered)  # by `bounce`
                 or not (self.is_known_sender(summary.sender) or self.reader.is_sealed(maildir, mail_file))
             )
         ]

@@ -44,6 +44,7 @@ class MessageSummary:
 
     `id` is the Message-ID without brackets. `sender` and `to` are names in this hive, or full addresses. `flags` are
     Maildir flags (`S` seen, `R` answered, `F` flagged, `T` to be deleted). `path` is the current file.
+    An agent gave up the letter that an `unanswered` message is about.
     """
 
     id: str
@@ -54,6 +55,7 @@ class MessageSummary:
     flags: str
     path: str
     preview: str
+    unanswered: bool = False
 
     @property
     def unread(self) -> bool:
@@ -90,6 +92,7 @@ class Content:
     lane: str | None = None
     importance: str | None = None
     automatic: bool = False
+    unanswered: bool = False
     expects_reply: bool = False
     traceparent: str | None = None
     attachments: tuple[Attachment, ...] = ()

@@ -223,6 +223,7 @@ def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> Parse
         lane=_field_text(fields, "x-hive-lane") or None,
         importance=_field_text(fields, "importance").lower() or None,
         automatic=fields.get("auto-submitted", "no").strip().lower() != "no",
+        unanswered=fields.get("x-hive-unanswered", "no").strip().lower() == "yes",
         expects_reply=fields.get("x-hive-expects-reply", "no").strip().lower() == "yes",
         traceparent=TraceContext.checked(fields.get("traceparent")),
         attachments=attachments,

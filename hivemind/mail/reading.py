@@ -138,6 +138,7 @@ class Reader:
             current_file.flags,
             current_file.path,
             preview(parsed_letter.body),
+            parsed_letter.unanswered,
         )
 
     def is_sealed(self, maildir: Maildir, mail_file: MailFile) -> bool:

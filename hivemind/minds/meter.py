@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -73,7 +73,7 @@ class MeteredRequest:
     max_output: int
     prices: Pricing | None = None
     pictures: int = 0
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
 
 
 @dataclass(slots=True)

@@ -48,7 +48,8 @@ def open_mind(
 
         return ScriptedMind.load((root or Path()) / argument)
     if kind in _PROGRAM_KINDS and argument is not None:
-        from hivemind.minds.agents import AgentMind, program_config
+        from hivemind.minds.agents.mind import AgentMind
+        from hivemind.minds.agents.profile import program_config
 
         return AgentMind(program_config(argument), root=root, box=box)
     if kind == "command" and (program := _program_arguments(argument)):
@@ -90,7 +91,7 @@ def own_instructions(name: str | Mapping[str, Any], root: Path) -> tuple[str, ..
     kind, argument = _split_name(name)
     if kind not in _PROGRAM_KINDS or argument is None:
         return ()
-    from hivemind.minds.agents import Profile, program_config
+    from hivemind.minds.agents.profile import Profile, program_config
 
     return Profile.of(program_config(argument), root).reads
 

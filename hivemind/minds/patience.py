@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,6 +10,12 @@ from hivemind.frozen import frozen
 from hivemind.minds.mind import MindUnavailable
 
 T = TypeVar("T")
+
+
+def _random() -> float:
+    import random  # late: a command that only reads asks nobody
+
+    return random.random()
 
 
 @frozen
@@ -30,7 +35,7 @@ class Patience:
     sleep: Callable[[float], object] = time.sleep
     on_wait: Callable[[], object] = lambda: None
     clock: Callable[[], float] = time.monotonic
-    draw: Callable[[], float] = random.random
+    draw: Callable[[], float] = _random
 
     def call(self, request: Callable[[], T]) -> T:
         """Call `request`, and again after each MindUnavailable that is `passing`. Return its result or raise the last error."""

@@ -40,7 +40,9 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
     lines = ["# All keys and their defaults: README.md in this folder.\n"]
     if role is not None:
         lines.append(f"role: {json.dumps(check_name(role, 'role'))}\n")
-    lines.append(f"mind: {json.dumps('extractive' if mind is None else mind, ensure_ascii=False)}\n")
+    is_mapping = mind is not None and (": " in mind or mind.startswith("{"))
+    value = parse(mind, "--mind").values if mind and is_mapping else mind or "extractive"
+    lines.append(f"mind: {json.dumps(value, ensure_ascii=False)}\n")
     text = "".join(lines)
     config = validate(AgentConfig, parse(text, path))
     if not config.outside:

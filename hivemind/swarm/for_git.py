@@ -15,7 +15,7 @@ from hivemind.documents.manual import manual_folder
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import Layout, template_folder
-from hivemind.minds.agents import SHIPPED, AgentProgram, Profile
+from hivemind.minds.agents.profile import SHIPPED, AgentProgram, Profile
 from hivemind.swarm.project_check import ProjectCheck
 from hivemind.taskrun.git import GitProblem, Repository
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
@@ -126,16 +127,25 @@ def start_problems(hive: Parts) -> dict[str, str]:
     is missing for a start."""
     if supervisor_lock(hive.layout.locks).holder() is not None:
         return agent_problems(hive.layout.locks)
-    problems = {}
+    problems: dict[str, str | None] = {}  # by mind: the agents of a hive have few
+    problems_by_agent = {}
     for name, config in hive.agents.items():
-        try:
-            if config.mind != "extractive" and holder_pid(hive.layout, name) is None:
-                from hivemind.minds.open import check_start  # late: few commands need it
+        if config.mind != "extractive" and holder_pid(hive.layout, name) is None:
+            if (mind := str(config.mind)) not in problems:
+                problems[mind] = _start_problem(hive, config.mind)
+            if (problem := problems[mind]) is not None:
+                problems_by_agent[name] = problem
+    return problems_by_agent
 
-                check_start(config.mind, hive.layout.root)
-        except UserError as error:
-            problems[name] = f"cannot start here: {error}"
-    return problems
+
+def _start_problem(hive: Parts, mind: str | dict[str, Any]) -> str | None:
+    from hivemind.minds.open import check_start  # late: few commands need it
+
+    try:
+        check_start(mind, hive.layout.root)
+    except UserError as error:
+        return f"cannot start here: {error}"
+    return None
 
 
 def claim_obstacle(
@@ -158,12 +168,15 @@ def claim_obstacle(
     return f"{reason}: {culprits[0]} {problems[culprits[0]]}" if problems and culprits else reason
 
 
-def with_wait_reasons(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
-    """Return the tasks. Each waiting task that no running agent may claim gets the reason."""
+def with_wait_reasons(
+    hive: Parts, tasks: Iterable[TaskSummary], problems: Mapping[str, str] | None = None
+) -> list[TaskSummary]:
+    """Return the tasks. Each waiting task that no running agent may claim gets the reason. `problems`: as from
+    `start_problems`."""
     summaries = list(tasks)
     if not any(task.state is TaskState.INBOX for task in summaries):
         return summaries
-    problems = start_problems(hive)
+    problems = start_problems(hive) if problems is None else problems
     running = [name for name in hive.agents if holder_pid(hive.layout, name) is not None]
     if not running:  # the swarm is down: then the check is against all agents that can start
         running = [name for name in hive.agents if name not in problems]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -91,7 +91,8 @@ class Overview:
 def overview(hive: Parts) -> Overview:
     active = hive.tasks.list(TaskState.ACTIVE)
     inbox = hive.tasks.listing.list_waiting()
-    agents = agents_now(hive, active)
+    problems = start_problems(hive)
+    agents = agents_now(hive, active, problems)
     supervisor = supervisor_lock(hive.layout.locks).holder()
     watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}
     return Overview(
@@ -118,7 +119,7 @@ def overview(hive: Parts) -> Overview:
             "active": len(active),
             "parked": sum(task.parked is not None and landing_state(task) != "lands" for task in active),
         },
-        waiting=tuple((task.id, task.waiting) for task in with_wait_reasons(hive, inbox) if task.waiting),
+        waiting=tuple((task.id, task.waiting) for task in with_wait_reasons(hive, inbox, problems) if task.waiting),
         parked=tuple(
             (task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands"
         ),
@@ -253,9 +254,11 @@ def _describe_embedding(hive: Parts, embedder: Embedder) -> str:
     )
 
 
-def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentOverview, ...]:
+def agents_now(
+    hive: Parts, active: list[TaskSummary] | None = None, problems: Mapping[str, str] | None = None
+) -> tuple[AgentOverview, ...]:
     """Return every agent of agents/*.yaml by name. Agents whose file is set aside come last, with the reason as their
-    `problem`."""
+    `problem`. `problems`: as from `start_problems`."""
     owned: dict[str | None, str] = {}
     for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
         owned.setdefault(task.owner, task.id)
@@ -264,7 +267,7 @@ def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[Ag
         _set_aside_overview(hive, name, str(problem), owned.get(name))
         for name, problem in hive.agent_files.problems.items()
     ]
-    problems = start_problems(hive)
+    problems = start_problems(hive) if problems is None else problems
     return (
         *(replace(overview, problem=overview.problem or problems.get(overview.name)) for overview in overviews),
         *set_aside,

@@ -352,21 +352,24 @@ class TaskRun:
         name = "command" if step is None else f"step-{step.step.position}"
         return self.task.path / "artifacts" / f"{name}{'' if number == 1 else f'.{number}'}.out"
 
-    def begin_command(self, step: PlannedStep) -> Receipt | None:
-        """Record that the command of a `once: true` step is about to run; returns its receipt if it has run already.
+    def only_run(self, step: PlannedStep) -> Receipt | None:
+        """Return the receipt of the command of a `once: true` step, or None if it may run.
 
         If it was interrupted earlier, its effect is unknown: then fails the task, and raises UserError.
         """
         if not step.todo.once:
             return None
-        if step.last_run is None:
-            try:
-                self._check_interruption(step)
-            except UserError as error:
-                self.fail(str(error))
-                raise
-            self.keep("once", [*(self._record.get("once") or []), step.id])
+        try:
+            self._check_interruption(step)
+        except UserError as error:
+            self.fail(str(error))
+            raise
         return step.last_run
+
+    def begin_command(self, step: PlannedStep) -> None:
+        """Record that the command of a step starts now, if it may run only once."""
+        if step.todo.once:
+            self.keep("once", [*(self._record.get("once") or []), step.id])
 
     def _check_interruption(self, step: PlannedStep) -> None:
         """Raise UserError if the command of a `once: true` step was begun, and nobody knows whether it ran to its end."""

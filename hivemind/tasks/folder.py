@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -208,11 +208,16 @@ def task_of(
 def landing_state(task: Task | TaskSummary) -> str | None:
     """Say how a finished task stands with the lander: it `lands`, waits for a reason, or was undone. None for any other task."""
     if task.state is TaskState.DONE:
-        revert_id = _revert_of(task.path)
+        revert_id = task.undone_by if isinstance(task, TaskSummary) else revert_of(task.path)
         return None if revert_id is None else f"undone by {revert_id}"
     if task.owner != LANDING or task.state is not TaskState.ACTIVE:
         return None
     return "lands" if task.parked is None or task.parked.until is not None else task.parked.reason
+
+
+def are_reverts(names: Iterable[str]) -> bool:
+    """Check that a task with one of these ids may have undone another."""
+    return any(".revert" in name for name in names)
 
 
 def revert_ids(task_id: str) -> Iterator[str]:
@@ -221,7 +226,7 @@ def revert_ids(task_id: str) -> Iterator[str]:
     return (start if number == 1 else f"{start}.{number}" for number in itertools.count(1))
 
 
-def _revert_of(folder: Path) -> str | None:
+def revert_of(folder: Path) -> str | None:
     """Return the task that has undone what a task in done/ has landed."""
     for revert_id in revert_ids(folder.name):
         places = [folder.parents[1] / state / revert_id for state in (TaskState.DONE, TaskState.FAILED)]

@@ -26,6 +26,7 @@ from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
 from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, ignored_why, is_task_name, read_regular
 from hivemind.tasks.folder import (
     ATTEMPTS,
+    are_reverts,
     ended_at,
     ended_folder,
     folder_of,
@@ -33,6 +34,7 @@ from hivemind.tasks.folder import (
     is_open,
     open_log,
     read_task,
+    revert_of,
     task_of,
     why_failed,
 )
@@ -206,14 +208,18 @@ class Listing:
 
     def _list_folder(self, folder: Path, state: TaskState, limit: int | None = None) -> Iterator[TaskSummary]:
         dir_entries = []
-        for name in names_in(folder):
+        names = names_in(folder)
+        may_be_undone = state is TaskState.DONE and are_reverts(names)
+        for name in names:
             with suppress(FileNotFoundError):
                 file_stat = os.lstat(folder / name)
                 if not name.startswith(".") and (stat.S_ISDIR(file_stat.st_mode) or os.path.isdir(folder / name)):
                     dir_entries.append((file_stat, name))
         dir_entries.sort(key=lambda dir_entry: (dir_entry[0].st_ctime, dir_entry[1]))
         latest = dir_entries if limit is None else dir_entries[max(0, len(dir_entries) - limit) :]
-        return filter(None, (self._summary(name, folder / name, state, file_stat) for file_stat, name in latest))
+        for file_stat, name in latest:
+            if (summary := self._summary(name, folder / name, state, file_stat)) is not None:
+                yield replace(summary, undone_by=revert_of(folder / name)) if may_be_undone else summary
 
     def _waiting_summaries(self, limit: int | None = None, *, texts: bool = True) -> Iterator[TaskSummary]:
         drops = self._drops()

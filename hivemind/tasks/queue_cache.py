@@ -261,8 +261,10 @@ class QueueCache:
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
         except FileNotFoundError:
             return True
-        # A file that was dropped in the same tick of the file system's clock as the listing would not show.
-        if inbox_ns == header.inbox_ns and is_timestamp_reliable(inbox_ns, header.listed_ns):
+        # A file that was dropped in the same tick of the file system's clock as the listing would not show. Nor would a
+        # drop that a process tried, if the process was killed before its rename.
+        is_unchanged = inbox_ns == header.inbox_ns and is_timestamp_reliable(inbox_ns, header.listed_ns)
+        if is_unchanged and not any(lane in passed for lane in header.lanes):
             return False
         if not self._is_sound(queue, passed):
             return True

@@ -178,7 +178,8 @@ class TaskSummary:
     """A task in a listing. `waiting` is the reason for which a task in the inbox is not claimed, or None.
 
     `problem` is a problem with its file, `error` the reason of a failure, `owner` the agent that has or had the claim,
-    `since` the time at which it reached its state, `hive` the linked hive that did it.
+    `since` the time at which it reached its state, `hive` the linked hive that did it, `undone_by` the task that has
+    undone what it landed.
     """
 
     id: str
@@ -198,3 +199,4 @@ class TaskSummary:
     problem: str | None = None
     error: str | None = None
     hive: str | None = None
+    undone_by: str | None = None

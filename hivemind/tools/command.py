@@ -84,21 +84,23 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     step = session.step(arguments.step) if arguments.step or session.focus.step else None
     command, timeout_s, author = _permitted_command(session, step, arguments)
     command_line = command if isinstance(command, str) else shlex.join(command)
-    if step is not None and command_line == step.command and (earlier_receipt := work.begin_command(step)) is not None:
-        number = step.step.command_receipts.index(earlier_receipt) + 1
+    own_step = step if step is not None and command_line == step.command else None
+    if own_step is not None and (earlier_receipt := work.only_run(own_step)) is not None:
+        number = own_step.step.command_receipts.index(earlier_receipt) + 1
         return _command_fields(
-            session, step, number, command_line, earlier_receipt.exit_status, earlier_receipt.output_digest
+            session, own_step, number, command_line, earlier_receipt.exit_status, earlier_receipt.output_digest
         )
     number = _free_number(session) if step is None else len(step.step.command_receipts) + 1
     output = work.output_path(step, number)
-    result = _run_in_task(session, step, command, author, arguments.cwd, output, timeout_s)
+    begin = partial(work.begin_command, own_step) if own_step is not None else None
+    result = _run_in_task(session, step, command, author, arguments.cwd, output, timeout_s, begin)
     if result.stop_reason is not None and session.stopping():
         # The agent is stopping: the step stays open, and its command runs again when the task continues.
         raise ToolProblem(f"the command was stopped: {result.stop_reason}")
     if result.was_lost and result.stop_reason is None:
         work.count_crash()
-        if step is not None and command_line == step.command:
-            work.begin_command(step)  # fails the task if it may run only once
+        if own_step is not None:
+            work.only_run(own_step)  # fails the task if it may run only once
         remedy = (
             f"check whether the command took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
         )
@@ -114,7 +116,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
 
 def _run_in_task(
     session: Session, step: PlannedStep | None, command: str | list[str], author: str, cwd: str | None, output: Path,
-    timeout_s: float | None,
+    timeout_s: float | None, begin: Callable[[], object] | None,
 ) -> CommandResult:  # fmt: skip
     work, config, durable = session.work, session.config, session.hive.config.durable
     start = _start_folder(session, cwd)
@@ -141,6 +143,7 @@ def _run_in_task(
                 sandbox="bwrap" if config.has_boxed_commands else "none",
                 roots={**session.hive.config.sandbox_folders(session.hive.layout), **work.worktrees.sandbox_folders()},
                 durable=durable,
+                before_start=begin,
             )
             if work.was_moved:
                 raise TaskMoved("the command was stopped: its task was taken away", location=work.task.id)
@@ -293,9 +296,11 @@ def run_program(
     start: Path | None = None,
     roots: Mapping[Path, bool | None] = MappingProxyType({}),
     durable: bool = False,
+    before_start: Callable[[], object] | None = None,
 ) -> CommandResult:
     """Run a command (a string with `sh -c`, a list directly) in `start`, by default `folder`. Write its output to the file
-    `output`, and sync that file if `durable`. A sandbox shows `folder` and the `roots` (see `sandbox_command`).
+    `output`, and sync that file if `durable`. A sandbox shows `folder` and the `roots` (see `sandbox_command`). After
+    `before_start` the command has to count as run.
 
     Stops the command and its whole process group when it reaches a limit or `stopping()` returns True (checked four times a
     second, and after each signal). Raises OSError if the output cannot be written, UserError if the sandbox is not available.
@@ -307,7 +312,7 @@ def run_program(
     with open(_open_output(output), "wb") as file:
         guarded = GuardedCommand(
             argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,
-            cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2,
+            cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2, before_start=before_start,
         )  # fmt: skip
         start_time = time.monotonic()
         with guarded as process:

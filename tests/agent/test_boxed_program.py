@@ -13,7 +13,7 @@ from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.minds import open_mind
-from hivemind.minds.agents import AgentMind
+from hivemind.minds.agents.mind import AgentMind
 from hivemind.sandbox import BoxSettings, check_sandbox
 from tests.agent.conftest import Crew, until_idle
 from tests.agent.test_program import FINISH, PROFILE, coder, home, task

@@ -46,7 +46,9 @@ def test_a_mind_that_never_answers_is_given_up_with_the_reason(crew: Crew):
     assert f"{MAX_TURNS} turns" in why
     [letter] = [one for one in letters_of(crew, "human") if one.sender == "postmaster"]
     assert f"to ada was not answered: its mind had {MAX_TURNS} turns" in letter.body
-    assert (letter.id, letter.subject) in overview(agent.hive).needs_you
+    note = crew.root / "mailboxes/human/new/9763765400.M1P1.host"
+    note.write_text("From: postmaster\nSubject: Unanswered: who?\n\nA subject alone says nothing.\n")
+    assert overview(agent.hive).needs_you == ((letter.id, letter.subject),)
 
 
 @pytest.mark.parametrize("wants", [["reply"], ["reply", MAIL], [MAIL, "reply"], ["reply", ("no_such_tool", {})]])

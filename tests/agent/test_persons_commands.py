@@ -61,6 +61,16 @@ def test_a_command_that_may_run_once_and_was_interrupted_fails_its_task_whatever
     assert "may run only once, and was interrupted" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 
+def test_a_command_that_may_run_once_and_did_not_start_may_start_later(crew: Crew) -> None:
+    use = hands(crew, ONCE % "echo oak")
+    artifacts = crew.root / "tasks/active/t/artifacts"
+    (artifacts / "step-1.out").mkdir(parents=True)
+    assert "is not a regular file" in use("run_command")["error"]
+    (artifacts / "step-1.out").rmdir()
+    assert use("run_command")["result"]["output"] == "oak\n"
+    assert use("run_command")["result"]["receipt"] == "t.s1#1"
+
+
 def test_so_does_one_whose_guard_was_killed(crew: Crew) -> None:
     crew.drop(ONCE % "kill -9 $PPID")
     until_idle(crew.start(doing(("run_command", {}), ("finish_step", {}), ("finish_task", {}))))

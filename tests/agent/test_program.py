@@ -18,9 +18,9 @@ from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, Usage, open_mind
-from hivemind.minds.agents import Profile
 from hivemind.minds.agents.events import Failure, UsageReport
 from hivemind.minds.agents.lines import read_line
+from hivemind.minds.agents.profile import Profile
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
 from hivemind.taskrun.transcript import Transcript

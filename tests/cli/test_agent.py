@@ -8,10 +8,12 @@ import pty
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
 from tests.agent.test_program import PROFILE
 from tests.cli.conftest import Command
 from tests.program import Program, cold
@@ -37,6 +39,20 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     assert run("agent", "try", "analyst", "x").status == 2
 
 
+@pytest.mark.parametrize(
+    ("mind", "value"),
+    [
+        ("command: [./think, --fast]", {"command": ["./think", "--fast"]}),
+        ("{command: ./think}", {"command": "./think"}),
+        ("command: ./think", {"command": "./think"}),
+        ("command:./think", "command:./think"),
+    ],
+)
+def test_a_mind_is_read_as_in_the_agents_file(hive: Path, run: Command, mind: str, value: object):
+    assert run("agent", "add", "thinker", "--mind", mind).status == 0
+    assert Hive.open(hive).agents["thinker"].mind == value
+
+
 def test_a_try_says_at_a_terminal_what_it_waits_for(hive: Path, monkeypatch: pytest.MonkeyPatch):
     (hive / "agents" / "profiles").mkdir()
     (hive / "agents" / "profiles" / "fake.yaml").write_text(PROFILE)
@@ -48,13 +64,15 @@ def test_a_try_says_at_a_terminal_what_it_waits_for(hive: Path, monkeypatch: pyt
         tried = run_program(
             ["agent", "try", "coder", "!say Hello.\n"], start=cold, stdout=theirs, stderr=theirs, check=True
         )
-        said = os.read(ours, 65_536).decode()
     finally:
         os.close(theirs)
-        os.close(ours)
+    said = b""
+    with os.fdopen(ours, "rb", buffering=0) as screen, suppress(OSError):  # EIO after the last of several parts
+        while part := screen.read(65_536):
+            said += part
     assert tried.returncode == 0
-    assert "waits for " in said
-    assert said.endswith("Hello.\r\n")
+    assert b"waits for " in said
+    assert said.endswith(b"Hello.\r\n")
 
 
 def test_a_try_that_is_told_to_end_leaves_nothing_in_the_hive(hive: Path, monkeypatch: pytest.MonkeyPatch):

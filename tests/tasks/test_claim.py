@@ -401,6 +401,16 @@ def test_the_tasks_of_a_cycle_fail_even_if_another_process_looks_in_between(layo
     assert "b → a → b" in failed(layout, "b")
 
 
+def test_a_drop_is_claimed_though_a_process_died_before_its_rename_changed_the_inbox(layout: Layout, tasks: Tasks):
+    def rename(source: str, target: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    drop(layout, "a.md", "x")
+    age(layout.inbox, 10)
+    assert in_process(lambda: opened(layout, rename=rename).claim("clerk")) == signal.SIGKILL
+    assert ids(tasks, "scout") == ["a"]
+
+
 def test_an_unknown_dependency_fails_a_task_once_it_has_had_time_to_appear(layout: Layout):
     patient = opened(layout, grace_s=600)
     drop(layout, "a.md", "---\ndependencies: nowhere\n---\nx")

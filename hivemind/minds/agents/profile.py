@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, Self
@@ -221,7 +220,7 @@ class Profile(StrictModel):
         if name not in SHIPPED:
             remedy = f"known: {', '.join(SHIPPED)}, and those in agents/profiles/"
             raise UserError(f"no profile of a coding agent is called {name!r}", remedy=remedy)
-        text = (resources.files("hivemind.minds.agents") / "programs" / f"{name}.yaml").read_text("utf-8")
+        text = (Path(__file__).parent / "programs" / f"{name}.yaml").read_text("utf-8")
         parsed = parse(text, f"{name}.yaml")
         if is_checked:
             return validate(cls, parsed)

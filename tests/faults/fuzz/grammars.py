@@ -119,7 +119,7 @@ def tasks(draw: st.DrawFn) -> tuple[str, bytes]:
 
 _HEADERS = (
     "From", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "References", "X-Hive-Task", "X-Hive-Step", "X-Hive-Hops",
-    "X-Hive-Lane", "X-Hive-Seal", "Importance", "Auto-Submitted", "MIME-Version", "Content-Type", "Content-Transfer-Encoding", "X",
+    "X-Hive-Lane", "X-Hive-Seal", "Importance", "Auto-Submitted", "X-Hive-Unanswered", "MIME-Version", "Content-Type", "Content-Transfer-Encoding", "X",
 )  # fmt: skip
 _VALUES = (
     "ann@hive", "Ann <ann@hive>", "=?utf-8?q?=C3?=", "=?x?b?////?=", "=?utf-8?b?" + "A" * 3000 + "?=", "<a@b>" * 500, "(" * 3000, ":" * 3000,
