@@ -42,13 +42,16 @@ _FOLDERS = {
     "celery": ("", [""], ".rst"),
     "exim": ("", [""], ".html"),
     "gimp-fr": ("", [""], ".html"),
+    "supervisor": ("", [""], ".rst"),
+    "privoxy": ("", [""], ".html"),
+    "installation-de": ("", [""], ".html"),
 }
 _K = 60  # of reciprocal rank fusion, as is usual
 _DEPTH = 10
 _SAMPLES = 4_000  # samples of a bootstrap
 _Z = 1.645  # of Wilson's interval: its lower end is exceeded with 95 %, both ends hold 90 %
 _TARGET = re.compile(r"\]\([^)]*\)")
-_SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl")
+_SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl", "packages.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
