@@ -27,6 +27,7 @@ from hivemind.documents.passages import PassagePart, read_parts
 from hivemind.embedding import Embedder, FineEmbedder, embed_packed, open_embedder
 from hivemind.layout import Layout
 from hivemind.minds.extractive.quote import Quote, quotes_for
+from hivemind.search.answers import SURE_THRESHOLD
 from hivemind.search.words import Stemmer, bm25_scores, rarity, significant_words, words_of
 
 __all__ = ["SYSTEMS", "Question", "Tree", "build", "main", "questions", "show"]
@@ -273,7 +274,69 @@ class Outcome:
         if not quotes:
             return cls(bool(question.answers), rank, "none", 0.0)
         first = quotes[0].confidence
-        return cls(bool(question.answers), rank, "none" if first.is_refusal else first.level, first.value)
+        return cls(bool(question.answers), rank, first.level, first.value)
+
+
+_PENALTY = 10.0  # of large weights: the questions are few
+_PRECISIONS = (
+    0.65,
+    0.92,
+)  # the least shares of right answers that are "likely", and "sure", in trees left out of the fit
+
+
+def fit(trees: Mapping[str, Tree]) -> None:
+    """Print the numbers of `search/answers.py`: fitted to all questions of `shipped.jsonl`, and to the tuning halves of others.
+
+    The thresholds are those that keep _PRECISIONS when each tree is rated by weights that are fitted to the others.
+    """
+    import numpy
+
+    rows = []
+    for question in questions():
+        if question.tree in trees and (question.half == "tune" or question.source == "shipped.jsonl"):
+            tree = trees[question.tree]
+            for passage in tree.knowledge.search(question.text, limit=1):
+                if not passage.confidence.features:
+                    continue
+                citation = passage.cite()
+                is_right = question.is_answered_by(tree.relative(citation.path), citation.text)
+                rows.append((question.tree, is_right, passage.confidence.features))
+    names, rights, features = (numpy.array(column) for column in zip(*rows, strict=True))
+    scores = numpy.zeros(len(rows))
+    for name in trees:
+        base, weights = _logistic(features[names != name], rights[names != name])
+        scores[names == name] = base + features[names == name] @ weights
+    order = numpy.argsort(-scores)
+    sure = _last_place(rights[order], 0, _PRECISIONS[1])
+    likely = _last_place(rights[order], sure, _PRECISIONS[0])
+    least = [float(scores[order][place - 1]) for place in (likely, sure)]
+    stretch = math.log(SURE_THRESHOLD) / (least[1] - least[0])
+    base, weights = _logistic(features, rights)
+    print(f"{len(rows)} questions, sure {sure}, likely {likely - sure}; AUROC by the other trees ", end="")
+    print(f"{_auroc(list(zip(scores.tolist(), rights.tolist(), strict=True))):.2f}")
+    print(
+        f"_BASE, _FEATURE_WEIGHTS = {stretch * (base - least[0]):.2f}, {tuple((stretch * weights).round(2).tolist())}"
+    )
+
+
+def _last_place(rights: Any, start: int, precision: float) -> int:
+    """Return the end of the longest run of places from `start` with this share of right answers, at least."""
+    return max((end for end in range(start + 1, len(rights)) if rights[start:end].mean() >= precision), default=start)
+
+
+def _logistic(features: Any, rights: Any) -> tuple[float, Any]:
+    """Return the base and the weights of the logistic model, by Newton's method with a penalty on scaled weights."""
+    import numpy
+
+    means, scales = features.mean(axis=0), features.std(axis=0)
+    matrix = numpy.c_[numpy.ones(len(features)), (features - means) / scales]
+    penalty = numpy.diag([0.0, *[_PENALTY] * len(means)])
+    weights = numpy.zeros(matrix.shape[1])
+    for _ in range(30):
+        shares = 1 / (1 + numpy.exp(-matrix @ weights))
+        slope = (matrix.T * (shares * (1 - shares))) @ matrix + penalty
+        weights -= numpy.linalg.solve(slope, matrix.T @ (shares - rights) + penalty @ weights)
+    return float(weights[0] - (weights[1:] / scales) @ means), weights[1:] / scales
 
 
 def _auroc(pairs: Sequence[tuple[float, bool]]) -> float:
@@ -315,6 +378,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--hives", type=Path, help="where the indexed trees are kept for the next run")
     parser.add_argument("--half", choices=("tune", "held"), default="tune")
     parser.add_argument("--trees", nargs="*", default=[], help="only these trees")
+    parser.add_argument("--fit", action="store_true", help="fit the confidence, and print its numbers")
     parser.add_argument("--answers", action="store_true", help="only what the product answers, without comparisons")
     options = parser.parse_args(arguments)
     cache_path = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
@@ -331,4 +395,7 @@ def main(arguments: Sequence[str]) -> None:
         print("| tree | files | passages |\n|---|---|---|")
         for name, tree in trees.items():
             print(f"| {name} | {tree.files} | {len(tree.parts)} |")
-        show(trees, options.half, {} if options.answers else SYSTEMS)
+        if options.fit:
+            fit(trees)
+        else:
+            show(trees, options.half, {} if options.answers else SYSTEMS)
