@@ -278,16 +278,13 @@ class Outcome:
 
 
 _PENALTY = 10.0  # of large weights: the questions are few
-_PRECISIONS = (
-    0.65,
-    0.92,
-)  # the least shares of right answers that are "likely", and "sure", in trees left out of the fit
+_LIKELY, _SURE = math.log(0.55 / 0.45), math.log(0.75 / 0.25)  # least logits of the chance to be right
 
 
 def fit(trees: Mapping[str, Tree]) -> None:
     """Print the numbers of `search/answers.py`: fitted to all questions of `shipped.jsonl`, and to the tuning halves of others.
 
-    The thresholds are those that keep _PRECISIONS when each tree is rated by weights that are fitted to the others.
+    Right ones among the sure and the likely are counted with each tree rated by weights that are fitted to the others.
     """
     import numpy
 
@@ -306,22 +303,11 @@ def fit(trees: Mapping[str, Tree]) -> None:
     for name in trees:
         base, weights = _logistic(features[names != name], rights[names != name])
         scores[names == name] = base + features[names == name] @ weights
-    order = numpy.argsort(-scores)
-    sure = _last_place(rights[order], 0, _PRECISIONS[1])
-    likely = _last_place(rights[order], sure, _PRECISIONS[0])
-    least = [float(scores[order][place - 1]) for place in (likely, sure)]
-    stretch = math.log(SURE_THRESHOLD) / (least[1] - least[0])
+    is_sure, is_likely = scores >= _SURE, (scores >= _LIKELY) & (scores < _SURE)
+    print(f"sure {_wilson(rights[is_sure])}, likely {_wilson(rights[is_likely])}, of {len(rows)} questions")
+    stretch = math.log(SURE_THRESHOLD) / (_SURE - _LIKELY)
     base, weights = _logistic(features, rights)
-    print(f"{len(rows)} questions, sure {sure}, likely {likely - sure}; AUROC by the other trees ", end="")
-    print(f"{_auroc(list(zip(scores.tolist(), rights.tolist(), strict=True))):.2f}")
-    print(
-        f"_BASE, _FEATURE_WEIGHTS = {stretch * (base - least[0]):.2f}, {tuple((stretch * weights).round(2).tolist())}"
-    )
-
-
-def _last_place(rights: Any, start: int, precision: float) -> int:
-    """Return the end of the longest run of places from `start` with this share of right answers, at least."""
-    return max((end for end in range(start + 1, len(rights)) if rights[start:end].mean() >= precision), default=start)
+    print(f"_BASE, _FEATURE_WEIGHTS = {stretch * (base - _LIKELY):.2f}, {tuple((stretch * weights).round(2).tolist())}")
 
 
 def _logistic(features: Any, rights: Any) -> tuple[float, Any]:
@@ -362,7 +348,7 @@ def _interval(values: Sequence[float]) -> str:
 
 def _wilson(values: Sequence[bool]) -> str:
     """The share in per cent, with Wilson's interval of 90 % and how many there are."""
-    if not values:
+    if not len(values):
         return "–"
     size, share = len(values), sum(values) / len(values)
     middle, half = share + _Z**2 / (2 * size), _Z * math.sqrt(share * (1 - share) / size + (_Z / (2 * size)) ** 2)

@@ -26,8 +26,8 @@ from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
-RELEVANT = 1.0
-"""The least confidence of what an opening shows unasked: below it a hit is weak. Chosen by benchmarks/opening."""
+RELEVANT, RELEVANT_MEMORY = 0.79, 1.0
+"""The least confidence of a passage and of a memory that an opening shows unasked. Chosen by benchmarks/opening."""
 _MAX_NEAR, _MAX_RELEVANT = 24, 6
 PASSAGE = "passage"
 """The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
@@ -132,10 +132,10 @@ def relevant_blocks(
     documents, _ = document_blocks(hive, focus, questions, results, without=copies, limit=_MAX_NEAR)
     rankings = [
         sorted(
-            (block for block in blocks if _confidence(block).value >= RELEVANT),
+            (block for block in blocks if _confidence(block).value >= least),
             key=lambda block: -_confidence(block).value,
         )
-        for blocks in (documents, memory_blocks(hive, agent, questions))
+        for blocks, least in ((documents, RELEVANT), (memory_blocks(hive, agent, questions), RELEVANT_MEMORY))
     ]
     return merge_hits(
         rankings, _MAX_RELEVANT, confidence=_confidence, text=text_of,

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from hivemind.frozen import frozen
 from hivemind.search.parts import PartSimilarity, sentence_spans
 from hivemind.search.query import Query
+from hivemind.search.ranking import Candidate
 from hivemind.search.words import words_of
 
 Level = Literal["sure", "likely", "weak"]
@@ -25,7 +26,7 @@ _ANSWER_THRESHOLD_BY_WORDS = 0.36  # … or, without vectors, coverage × (1 + k
 _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
 # With late interaction, the value is e to the sum of _BASE and each of `features_of` × its weight: a logistic model, stretched
 # so that its thresholds are 1 and SURE_THRESHOLD. `python -m benchmarks.retrieval documentation TREES --fit` prints the numbers.
-_BASE, _FEATURE_WEIGHTS = -1.79, (9.04, 1.96, 0.26, 0.12, 0.25)
+_BASE, _FEATURE_WEIGHTS = -1.16, (7.11, 1.56, 0.15, 0.06, 0.16)
 _MAX_LEAD = 0.12  # in a small hive, whose passages have little in common, each has a lead
 _CLEAR_LEAD = 0.06  # a smaller lead is named as a reason for doubt
 _MAX_COVERED = 5
@@ -83,36 +84,27 @@ class Evidence:
 
 
 def confidence_of(
-    query: Query,
-    words_by_field: Mapping[str, Sequence[str]],
-    coverage: float,
-    cosine: float | None,
-    part_similarity: PartSimilarity | None,
-    evidence: Evidence | None = None,
-    quote: tuple[str, int] | None = None,
+    query: Query, candidate: Candidate, evidence: Evidence | None = None, quote: tuple[str, int] | None = None
 ) -> Confidence:
-    """Rate a hit by the share of the query's words that it contains (`coverage`), by its cosine and its nearest part.
+    """Rate a candidate by the words of the query that it contains, by its cosine and its nearest part.
 
     With `evidence`, rate it by that and by its `quote`: the text, and how many words of the question are in it.
     """
-    question_weight = query.question_weight
+    cosine, part_similarity, question_weight = candidate.cosine, candidate.part_similarity, query.question_weight
     known_share = (
         sum(term.weight for term in query.question_terms if term.item_count) / question_weight
         if question_weight
         else 0.0
     )
-    matched_words = {word for words in words_by_field.values() for word in words}
-    reasons = [*_reasons(query, matched_words, cosine, part_similarity)]
+    reasons = [*_reasons(query, candidate)]
     features: tuple[float, ...] = ()
     if cosine is None:
-        value = min(coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
+        value = min(candidate.match.coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
         doubts = ["its meaning was not compared"]
     elif evidence is None or quote is None or part_similarity is None:
-        value = (
-            cosine
-            + (cosine if part_similarity is None else part_similarity.cosine)
-            + _WORD_WEIGHT * (coverage + known_share)
-        ) / _ANSWER_THRESHOLD
+        nearest_cosine = cosine if part_similarity is None else part_similarity.cosine
+        value = cosine + nearest_cosine + _WORD_WEIGHT * (candidate.match.coverage + known_share)
+        value /= _ANSWER_THRESHOLD
         doubts = ["its sentences are not near enough in meaning"]
     else:
         features = features_of(query, part_similarity, evidence, *quote)
@@ -146,9 +138,8 @@ def features_of(
     )
 
 
-def _reasons(
-    query: Query, matched_words: Collection[str], cosine: float | None, part_similarity: PartSimilarity | None
-) -> Iterable[str]:
+def _reasons(query: Query, candidate: Candidate) -> Iterable[str]:
+    matched_words = {word for words in candidate.match.words_by_field.values() for word in words}
     question_words = [term.word for term in query.question_terms]
     unknown_words = [term.word for term in query.question_terms if not term.item_count]
     if matched_words:
@@ -156,8 +147,8 @@ def _reasons(
         yield f"has the word{'s' * (len(words) > 1)} {', '.join(words)}"
     else:
         yield "has none of the query's words"
-    if cosine is not None:
-        yield f"is near in meaning ({max(cosine, cosine if part_similarity is None else part_similarity.cosine):.2f})"
+    if candidate.cosine is not None:
+        yield f"is near in meaning ({candidate.best_cosine:.2f})"
     if missing_words := [word for word in question_words if word not in matched_words and word not in unknown_words]:
         yield f"lacks {', '.join(missing_words)}"
     if unknown_words:
