@@ -27,6 +27,7 @@ from hivemind.documents.passages import PassagePart, read_parts
 from hivemind.embedding import Embedder, FineEmbedder, embed_packed, open_embedder
 from hivemind.layout import Layout
 from hivemind.minds.extractive.quote import Quote, quotes_for
+from hivemind.search.answers import SURE_THRESHOLD
 from hivemind.search.words import Stemmer, bm25_scores, rarity, significant_words, words_of
 
 __all__ = ["SYSTEMS", "Question", "Tree", "build", "main", "questions", "show"]
@@ -42,13 +43,16 @@ _FOLDERS = {
     "celery": ("", [""], ".rst"),
     "exim": ("", [""], ".html"),
     "gimp-fr": ("", [""], ".html"),
+    "supervisor": ("", [""], ".rst"),
+    "privoxy": ("", [""], ".html"),
+    "installation-de": ("", [""], ".html"),
 }
 _K = 60  # of reciprocal rank fusion, as is usual
 _DEPTH = 10
 _SAMPLES = 4_000  # samples of a bootstrap
 _Z = 1.645  # of Wilson's interval: its lower end is exceeded with 95 %, both ends hold 90 %
 _TARGET = re.compile(r"\]\([^)]*\)")
-_SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl")
+_SOURCES = ("questions.jsonl", "shipped.jsonl", "fresh.jsonl", "packages.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +274,55 @@ class Outcome:
         if not quotes:
             return cls(bool(question.answers), rank, "none", 0.0)
         first = quotes[0].confidence
-        return cls(bool(question.answers), rank, "none" if first.is_refusal else first.level, first.value)
+        return cls(bool(question.answers), rank, first.level, first.value)
+
+
+_PENALTY = 10.0  # of large weights: the questions are few
+_LIKELY, _SURE = math.log(0.55 / 0.45), math.log(0.75 / 0.25)  # least logits of the chance to be right
+
+
+def fit(trees: Mapping[str, Tree]) -> None:
+    """Print the numbers of `search/answers.py`: fitted to all questions of `shipped.jsonl`, and to the tuning halves of others.
+
+    Right ones among the sure and the likely are counted with each tree rated by weights that are fitted to the others.
+    """
+    import numpy
+
+    rows = []
+    for question in questions():
+        if question.tree in trees and (question.half == "tune" or question.source == "shipped.jsonl"):
+            tree = trees[question.tree]
+            for passage in tree.knowledge.search(question.text, limit=1):
+                if not passage.confidence.features:
+                    continue
+                citation = passage.cite()
+                is_right = question.is_answered_by(tree.relative(citation.path), citation.text)
+                rows.append((question.tree, is_right, passage.confidence.features))
+    names, rights, features = (numpy.array(column) for column in zip(*rows, strict=True))
+    scores = numpy.zeros(len(rows))
+    for name in trees:
+        base, weights = _logistic(features[names != name], rights[names != name])
+        scores[names == name] = base + features[names == name] @ weights
+    is_sure, is_likely = scores >= _SURE, (scores >= _LIKELY) & (scores < _SURE)
+    print(f"sure {_wilson(rights[is_sure])}, likely {_wilson(rights[is_likely])}, of {len(rows)} questions")
+    stretch = math.log(SURE_THRESHOLD) / (_SURE - _LIKELY)
+    base, weights = _logistic(features, rights)
+    print(f"_BASE, _FEATURE_WEIGHTS = {stretch * (base - _LIKELY):.2f}, {tuple((stretch * weights).round(2).tolist())}")
+
+
+def _logistic(features: Any, rights: Any) -> tuple[float, Any]:
+    """Return the base and the weights of the logistic model, by Newton's method with a penalty on scaled weights."""
+    import numpy
+
+    means, scales = features.mean(axis=0), features.std(axis=0)
+    matrix = numpy.c_[numpy.ones(len(features)), (features - means) / scales]
+    penalty = numpy.diag([0.0, *[_PENALTY] * len(means)])
+    weights = numpy.zeros(matrix.shape[1])
+    for _ in range(30):
+        shares = 1 / (1 + numpy.exp(-matrix @ weights))
+        slope = (matrix.T * (shares * (1 - shares))) @ matrix + penalty
+        weights -= numpy.linalg.solve(slope, matrix.T @ (shares - rights) + penalty @ weights)
+    return float(weights[0] - (weights[1:] / scales) @ means), weights[1:] / scales
 
 
 def _auroc(pairs: Sequence[tuple[float, bool]]) -> float:
@@ -296,7 +348,7 @@ def _interval(values: Sequence[float]) -> str:
 
 def _wilson(values: Sequence[bool]) -> str:
     """The share in per cent, with Wilson's interval of 90 % and how many there are."""
-    if not values:
+    if not len(values):
         return "–"
     size, share = len(values), sum(values) / len(values)
     middle, half = share + _Z**2 / (2 * size), _Z * math.sqrt(share * (1 - share) / size + (_Z / (2 * size)) ** 2)
@@ -312,6 +364,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--hives", type=Path, help="where the indexed trees are kept for the next run")
     parser.add_argument("--half", choices=("tune", "held"), default="tune")
     parser.add_argument("--trees", nargs="*", default=[], help="only these trees")
+    parser.add_argument("--fit", action="store_true", help="fit the confidence, and print its numbers")
     parser.add_argument("--answers", action="store_true", help="only what the product answers, without comparisons")
     options = parser.parse_args(arguments)
     cache_path = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
@@ -328,4 +381,7 @@ def main(arguments: Sequence[str]) -> None:
         print("| tree | files | passages |\n|---|---|---|")
         for name, tree in trees.items():
             print(f"| {name} | {tree.files} | {len(tree.parts)} |")
-        show(trees, options.half, {} if options.answers else SYSTEMS)
+        if options.fit:
+            fit(trees)
+        else:
+            show(trees, options.half, {} if options.answers else SYSTEMS)

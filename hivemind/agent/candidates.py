@@ -26,8 +26,8 @@ from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
-RELEVANT = 1.0
-"""The least confidence of what an opening shows unasked: below it a hit is weak. Chosen by benchmarks/opening."""
+RELEVANT, RELEVANT_MEMORY = 0.79, 1.0
+"""The least confidence of a passage and of a memory that an opening shows unasked. Chosen by benchmarks/opening."""
 _MAX_NEAR, _MAX_RELEVANT = 24, 6
 PASSAGE = "passage"
 """The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
@@ -129,13 +129,13 @@ def relevant_blocks(
     """
     projects = [] if focus.work is None else focus.work.projects
     results, copies = earlier_results(hive, projects, focus.text), _copies(hive, projects)
-    documents = document_blocks(hive, focus, questions, results, without=copies, limit=_MAX_NEAR)
+    documents, _ = document_blocks(hive, focus, questions, results, without=copies, limit=_MAX_NEAR)
     rankings = [
         sorted(
-            (block for block in blocks if _confidence(block).value >= RELEVANT),
+            (block for block in blocks if _confidence(block).value >= least),
             key=lambda block: -_confidence(block).value,
         )
-        for blocks in (documents, memory_blocks(hive, agent, questions))
+        for blocks, least in ((documents, RELEVANT), (memory_blocks(hive, agent, questions), RELEVANT_MEMORY))
     ]
     return merge_hits(
         rankings, _MAX_RELEVANT, confidence=_confidence, text=text_of,
@@ -166,21 +166,25 @@ def document_blocks(
     *,
     without: Collection[str] = (),
     limit: int = PER_QUESTION,
-) -> list[KnowledgeMemoryBlock]:
-    """Return quotable passages of knowledge/ `without` some files, of the task's attachments and of `more_files` as blocks.
+) -> tuple[list[KnowledgeMemoryBlock], bool]:
+    """Return quotable passages of knowledge/ `without` some files, of the task's attachments and of `more_files` as blocks,
+    and whether quotes that were called wrong are left out.
 
     Better passages get newer timestamps: of two blocks with equal scores the newer is selected first.
     """
     if not questions:
-        return []
+        return [], False
     hive.knowledge.sync(extra=[*focus.attachments, *more_files])
     scope = [hive.layout.knowledge, *focus.attachments, *map(Path, more_files)]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
-    now = datetime.now(UTC)
+    now, is_left_out = datetime.now(UTC), False
     contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
     for question in questions:
         context = contexts.get(question, "")
-        passages = hive.knowledge.search(question, limit=limit, scope=scope, context=context, without=without)
+        passages, is_wrong_among_best = hive.knowledge.search_completely(
+            question, limit, scope, context=context, without=without
+        )
+        is_left_out |= is_wrong_among_best
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)
@@ -189,7 +193,7 @@ def document_blocks(
         for block in [*_note_blocks(hive, question, scope, now), *_part_blocks(hive, passages, now)]:
             merged_block = blocks.setdefault(block.id, block)
             merged_block.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
-    return list(blocks.values())
+    return list(blocks.values()), is_left_out
 
 
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:

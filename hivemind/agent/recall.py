@@ -26,7 +26,7 @@ def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], str, S
     """
     results = () if focus.work is None else focus.work.conversation.last_results
     questions = questions_of(focus)
-    return memory.answer_entries(focus, questions), memory.search_gap() if questions else "", results
+    return *memory.answer_entries(focus, questions), results
 
 
 def answer(

@@ -106,27 +106,24 @@ class WorkingMemory:
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
 
-    def answer_entries(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
-        """Return all that the hive knows about the questions, unshortened, best first, for a mind that works by rule."""
-        self._hive.knowledge.left_out = False
+    def answer_entries(self, focus: Focus, questions: Sequence[str]) -> tuple[Sequence[Entry], str]:
+        """Return all that the hive knows about the questions, unshortened, best first, for a mind that works by rule; and
+        sentences on what the search has left out, "" if nothing."""
         nodes = [
             node
             for question in questions
             for node in candidates.graph_blocks(self._hive, self._name, question, allow_stale=True)
         ]
         foreign_nodes = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
-        blocks = [*self._recalled(focus, questions), *foreign_nodes]
-        return [
+        documents, is_left_out = candidates.document_blocks(self._hive, focus, questions)
+        blocks = [*documents, *candidates.memory_blocks(self._hive, self._name, questions), *foreign_nodes]
+        entries = [
             context_entry(block, content.content, form=content.form or "full", is_external=content.is_external)
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
-
-    def search_gap(self) -> str:
-        """Return sentences on the texts that the last search for answers has left out; "" if it left out none."""
-        gap = describe_gap(*self._hive.documents.meaning())
-        left_out = _LEFT_OUT if self._hive.knowledge.left_out else ""
-        return f"{gap} {left_out}".strip()
+        gaps = [describe_gap(*self._hive.documents.meaning()) if questions else "", _LEFT_OUT if is_left_out else ""]
+        return entries, " ".join(filter(None, gaps))
 
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
@@ -152,7 +149,9 @@ class WorkingMemory:
         Texts for which `is_known` is true are left out and make room for other entries.
         """
         nodes = candidates.graph_blocks(self._hive, self._name, question)
-        blocks = [*self._recalled(focus, [question]), *nodes, *self._about(question)]
+        documents, _ = candidates.document_blocks(self._hive, focus, [question])
+        memories = candidates.memory_blocks(self._hive, self._name, [question])
+        blocks = [*documents, *memories, *nodes, *self._about(question)]
         return self._select_from(blocks, [question], tokens, is_known).entries
 
     def _select_from(
@@ -182,10 +181,6 @@ class WorkingMemory:
             if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{content.content}")
             >= candidates.ABOUT
         ]
-
-    def _recalled(self, focus: Focus, questions: Sequence[str]) -> list[MemoryBlock]:
-        blocks = candidates.document_blocks(self._hive, focus, questions)
-        return [*blocks, *candidates.memory_blocks(self._hive, self._name, questions)]
 
     # kept blocks
 

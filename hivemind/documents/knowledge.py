@@ -305,8 +305,6 @@ class Knowledge:
         self.docmem = docmem
         self.layout = layout
         self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
-        self.left_out = False
-        """True if a search since it was set to False has left out a quote that was called wrong and was among the best hits."""
 
     def sync(
         self, extra: Iterable[str | os.PathLike[str]] = (), *, progress: Callable[[str], None] | None = None
@@ -366,6 +364,18 @@ class Knowledge:
         may contain any characters. Words of `context` count half. The files `without` are not searched.
         A quote that a person has called wrong is left out.
         """
+        return self.search_completely(query, limit, scope, context=context, without=without)[0]
+
+    def search_completely(
+        self,
+        query: str,
+        limit: int,
+        scope: Sequence[str | os.PathLike[str]] | None = None,
+        *,
+        context: str = "",
+        without: Collection[str] = (),
+    ) -> tuple[list[Passage], bool]:
+        """Search as `search` does; return the passages, and whether one of the best was left out as wrong."""
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
@@ -373,8 +383,8 @@ class Knowledge:
         max_hits = limit + _HITS_PER_WRONG_QUOTE * len(wrong_quotes)
         passages = self._with_repair(lambda: self.docmem.passages(query, max_hits, keys, context, without), tops)
         wrong_passages = [passage for passage in passages if any(quote.is_in(passage) for quote in wrong_quotes)]
-        self.left_out |= any(passage in wrong_passages for passage in passages[:_BEST_HITS])
-        return [passage for passage in passages if passage not in wrong_passages][:limit]
+        is_left_out = any(passage in wrong_passages for passage in passages[:_BEST_HITS])
+        return [passage for passage in passages if passage not in wrong_passages][:limit], is_left_out
 
     def _wrong_quotes(self) -> list[WrongQuote]:
         """Return the quotes that were called wrong, if their files have not changed since."""

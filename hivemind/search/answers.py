@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from hivemind.frozen import frozen
 from hivemind.search.parts import PartSimilarity, sentence_spans
 from hivemind.search.query import Query
+from hivemind.search.ranking import Candidate
 from hivemind.search.words import words_of
 
 Level = Literal["sure", "likely", "weak"]
@@ -23,17 +24,13 @@ Level = Literal["sure", "likely", "weak"]
 _ANSWER_THRESHOLD, _WORD_WEIGHT = 1.07, 0.3
 _ANSWER_THRESHOLD_BY_WORDS = 0.36  # … or, without vectors, coverage × (1 + known share) / 2 below this
 _MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
-# With late interaction, the value is e to the sum of these: a logistic model, fitted to the questions of four trees and
-# rounded (docs/retrieval.md, *Confidence*).
-_BASE = -0.8
-_LEAD, _MAX_LEAD = 3.7, 0.12  # × Evidence.lead; in a small hive, whose passages have little in common, each has a lead
+# With late interaction, the value is e to the sum of _BASE and each of `features_of` × its weight: a logistic model, stretched
+# so that its thresholds are 1 and SURE_THRESHOLD. `python -m benchmarks.retrieval documentation TREES --fit` prints the numbers.
+_BASE, _FEATURE_WEIGHTS = -1.16, (7.11, 1.56, 0.15, 0.06, 0.16)
+_MAX_LEAD = 0.12  # in a small hive, whose passages have little in common, each has a lead
 _CLEAR_LEAD = 0.06  # a smaller lead is named as a reason for doubt
-_WEAKEST_WORD = 1.55  # × PartSimilarity.weakest_word
-_AGREEMENT = 0.12  # × (1 / place by words + 1 / place by meaning)
-_COVERED_WORD, _MAX_COVERED = 0.06, 5  # for each word of the question that the quote or its titles have
-_NUMBER = 0.12  # if a number is asked for: added if the quote has one, otherwise subtracted
-_SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit, …
-_REFUSAL_THRESHOLD = 0.65  # … and below this the answer is that nothing answers
+_MAX_COVERED = 5
+SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit
 _NUMBER_ASKED = re.compile(
     r"\b(?:how (?:many|much|long|often|big|large|old|far|fast|high)|maximum|minimum|default|number|port|size|percent|minutes"
     r"|seconds|days|version|length|date|wie (?:viele?n?|lange|oft|groß|hoch|alt)|höchstens|mindestens|anzahl|takt|bytes"
@@ -57,21 +54,20 @@ T = TypeVar("T")
 
 @frozen
 class Confidence:
-    """The confidence that a hit answers the query. A hit with a `value` below 1 is weak; `reason` explains the value."""
+    """The confidence that a hit answers the query. A hit with a `value` below 1 is weak; `reason` explains the value.
+
+    `features` are the numbers from which late interaction computes the value.
+    """
 
     value: float
     reason: str
+    features: tuple[float, ...] = ()
 
     @property
     def level(self) -> Level:
         if self.value < 1:
             return "weak"
-        return "sure" if self.value >= _SURE_THRESHOLD else "likely"
-
-    @property
-    def is_refusal(self) -> bool:
-        """Return True if the hit is so weak that the answer is: nothing here answers this."""
-        return self.value < _REFUSAL_THRESHOLD
+        return "sure" if self.value >= SURE_THRESHOLD else "likely"
 
 
 @frozen
@@ -88,62 +84,62 @@ class Evidence:
 
 
 def confidence_of(
-    query: Query,
-    words_by_field: Mapping[str, Sequence[str]],
-    coverage: float,
-    cosine: float | None,
-    part_similarity: PartSimilarity | None,
-    evidence: Evidence | None = None,
-    quote: tuple[str, int] | None = None,
+    query: Query, candidate: Candidate, evidence: Evidence | None = None, quote: tuple[str, int] | None = None
 ) -> Confidence:
-    """Rate a hit by the share of the query's words that it contains (`coverage`), by its cosine and its nearest part.
+    """Rate a candidate by the words of the query that it contains, by its cosine and its nearest part.
 
     With `evidence`, rate it by that and by its `quote`: the text, and how many words of the question are in it.
     """
-    question_weight = query.question_weight
+    cosine, part_similarity, question_weight = candidate.cosine, candidate.part_similarity, query.question_weight
     known_share = (
         sum(term.weight for term in query.question_terms if term.item_count) / question_weight
         if question_weight
         else 0.0
     )
-    matched_words = {word for words in words_by_field.values() for word in words}
-    reasons = [*_reasons(query, matched_words, cosine, part_similarity)]
+    reasons = [*_reasons(query, candidate)]
+    features: tuple[float, ...] = ()
     if cosine is None:
-        value = min(coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
+        value = min(candidate.match.coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
         doubts = ["its meaning was not compared"]
     elif evidence is None or quote is None or part_similarity is None:
-        value = (
-            cosine
-            + (cosine if part_similarity is None else part_similarity.cosine)
-            + _WORD_WEIGHT * (coverage + known_share)
-        ) / _ANSWER_THRESHOLD
+        nearest_cosine = cosine if part_similarity is None else part_similarity.cosine
+        value = cosine + nearest_cosine + _WORD_WEIGHT * (candidate.match.coverage + known_share)
+        value /= _ANSWER_THRESHOLD
         doubts = ["its sentences are not near enough in meaning"]
     else:
-        text, covered_count = quote
-        asks_number, has_number = _NUMBER_ASKED.search(query.text) is not None, _NUMBER_QUOTED.search(text) is not None
+        features = features_of(query, part_similarity, evidence, *quote)
         value = math.exp(
-            _BASE
-            + _LEAD * min(evidence.lead, _MAX_LEAD)
-            + _WEAKEST_WORD * part_similarity.weakest_word
-            + _AGREEMENT * (1 / evidence.word_place + 1 / evidence.meaning_place)
-            + _COVERED_WORD * min(covered_count, _MAX_COVERED)
-            + _NUMBER * asks_number * (1 if has_number else -1)
+            _BASE + sum(weight * feature for weight, feature in zip(_FEATURE_WEIGHTS, features, strict=True))
         )
         nearness = "as near" if evidence.lead <= 0 else "nearly as near"
         doubts = [
             *[f"other passages are {nearness}"] * (evidence.lead < _CLEAR_LEAD),
             *["another has more of the words"] * (evidence.word_place > 1),
             *["another is nearer in meaning"] * (evidence.meaning_place > 1),
-            *["it has no number"] * (asks_number and not has_number),
+            *["it has no number"] * (features[-1] < 0),
         ] or ["no sentence is near in meaning to all the words"]
-    if value < _SURE_THRESHOLD:
+    if value < SURE_THRESHOLD:
         reasons += doubts
-    return Confidence(value, "; ".join(reasons))
+    return Confidence(value, "; ".join(reasons), features)
 
 
-def _reasons(
-    query: Query, matched_words: Collection[str], cosine: float | None, part_similarity: PartSimilarity | None
-) -> Iterable[str]:
+def features_of(
+    query: Query, part_similarity: PartSimilarity, evidence: Evidence, quote: str, covered_count: int
+) -> tuple[float, ...]:
+    """Return a hit's lead, the similarity of its weakest word, the agreement of words and meaning, the number of the
+    query's words in the quote or its titles, and whether a number that is asked for is quoted (1, 0 or -1)."""
+    asks_number = _NUMBER_ASKED.search(query.text) is not None
+    return (
+        min(evidence.lead, _MAX_LEAD),
+        part_similarity.weakest_word,
+        1 / evidence.word_place + 1 / evidence.meaning_place,
+        min(covered_count, _MAX_COVERED),
+        asks_number * (1 if _NUMBER_QUOTED.search(quote) else -1),
+    )
+
+
+def _reasons(query: Query, candidate: Candidate) -> Iterable[str]:
+    matched_words = {word for words in candidate.match.words_by_field.values() for word in words}
     question_words = [term.word for term in query.question_terms]
     unknown_words = [term.word for term in query.question_terms if not term.item_count]
     if matched_words:
@@ -151,8 +147,8 @@ def _reasons(
         yield f"has the word{'s' * (len(words) > 1)} {', '.join(words)}"
     else:
         yield "has none of the query's words"
-    if cosine is not None:
-        yield f"is near in meaning ({max(cosine, cosine if part_similarity is None else part_similarity.cosine):.2f})"
+    if candidate.cosine is not None:
+        yield f"is near in meaning ({candidate.best_cosine:.2f})"
     if missing_words := [word for word in question_words if word not in matched_words and word not in unknown_words]:
         yield f"lacks {', '.join(missing_words)}"
     if unknown_words:

@@ -208,25 +208,14 @@ class Engine:
         elif query.vectors is not None and candidate.cosine is None:
             explanation += "; not embedded yet"
         similarity = 0.0 if candidate.cosine is None else min(1.0, max(0.0, candidate.cosine))
-        confidence = confidence_of(
-            query, candidate.match.words_by_field, candidate.match.coverage, candidate.cosine, candidate.part_similarity
-        )
+        confidence = confidence_of(query, candidate)
         return SearchHit(candidate.item, ranked.score, similarity, confidence, explanation, candidate, evidence)
 
     def rate_quote(self, query: Query, hit: SearchHit, quote: str, titles: Sequence[str]) -> Confidence:
         """Return the confidence that a hit answers, judged by its quote and the titles above it."""
         stems = set(self.stemmer_of(query.language)(words_of("\n".join((quote, *titles)))))
         covered_count = sum(term.stem in stems for term in query.question_terms)
-        match = hit.candidate.match
-        return confidence_of(
-            query,
-            match.words_by_field,
-            match.coverage,
-            hit.candidate.cosine,
-            hit.part_similarity,
-            hit.evidence,
-            (quote, covered_count),
-        )
+        return confidence_of(query, hit.candidate, hit.evidence, (quote, covered_count))
 
 
 def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidence | None]:
@@ -234,9 +223,9 @@ def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidenc
     by_words = sorted(range(len(candidates)), key=lambda position: -candidates[position].match.score)
     by_meaning = sorted(range(len(candidates)), key=lambda position: -candidates[position].best_cosine)
     similarities = {
-        position: candidate.part_similarity.word_similarity
+        position: similarity
         for position, candidate in enumerate(candidates)
-        if candidate.part_similarity is not None and candidate.part_similarity.word_similarity is not None
+        if (similarity := candidate.word_similarity) is not None
     }
     nearest = nlargest(_RIVALS + 1, similarities, key=similarities.__getitem__)
 

@@ -88,6 +88,11 @@ class Candidate:
         )
 
     @property
+    def word_similarity(self) -> float | None:
+        """Return the mean similarity of the query's words to the item's parts, None without late interaction."""
+        return None if self.part_similarity is None else self.part_similarity.word_similarity
+
+    @property
     def session(self) -> tuple[int, str] | None:
         """Return the item's scope and session, None without a session."""
         return None if self.item.session is None else (self.item.scope, self.item.session)
@@ -193,9 +198,7 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
         weights.meaning,
     )
     word_similarities = [
-        candidate.part_similarity.word_similarity
-        for candidate in candidates
-        if candidate.part_similarity is not None and candidate.part_similarity.word_similarity is not None
+        similarity for candidate in candidates if (similarity := candidate.word_similarity) is not None
     ]
     scale = _scale(word_similarities)
     sessions = _session_scores(query, candidates, cosines, weights)
@@ -204,11 +207,7 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
     for position, candidate in enumerate(candidates):
         features = _features(query, candidate, weights)
         session = sessions[position]
-        closeness = (
-            0.0
-            if candidate.part_similarity is None or candidate.part_similarity.word_similarity is None
-            else scale(candidate.part_similarity.word_similarity)
-        )
+        closeness = 0.0 if candidate.word_similarity is None else scale(candidate.word_similarity)
         if has_meanings and candidate.cosine is None:  # without a vector the words count here too
             session = base_scores[position] if session else 0.0
             closeness = base_scores[position] if word_similarities else 0.0

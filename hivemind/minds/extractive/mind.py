@@ -12,7 +12,7 @@ from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import MindError, Thought, ToolCall, ToolSchema, Turn
 
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
-NO_ANSWER = "Nothing in the hive answers this."
+NO_ANSWER = "No answer was found."
 _NOTHING_NEAR = "No passage is near enough to the question."
 _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
@@ -72,14 +72,9 @@ def _think_about_step(turn: Turn) -> Thought:
     match step.get("kind"):
         case "run":
             return _think_about_command(turn, identity, finish)
-        case "write":
-            return _chained_thought(
-                "Write the file.", ToolCall("write_file", {**dict(argument or {}), "step": identity}), finish
-            )
-        case "mail":
-            return _chained_thought(
-                "Send the mail.", ToolCall("send_mail", {**dict(argument or {}), "step": identity}), finish
-            )
+        case "write" | "mail" as kind:
+            text, tool = ("Write the file.", "write_file") if kind == "write" else ("Send the mail.", "send_mail")
+            return _chained_thought(text, ToolCall(tool, {**dict(argument or {}), "step": identity}), finish)
         case "wait":
             return _chained_thought("Wait.", ToolCall("wait", {"step": identity, "until": argument}), finish)
         case _:
@@ -142,14 +137,14 @@ def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence:
     if not quotes:
         return f"{_NOTHING_NEAR} {search_gap}" if search_gap else NOTHING_FOUND
     best = quotes[0]
-    if best.confidence.is_refusal:
+    if best.is_weak:
         verdict = f"{_NOTHING_NEAR} {search_gap}" if search_gap else NO_ANSWER
-        lines = [f"{verdict} The closest passages may help ({best.confidence.reason}):"]
+        lines = [f"{verdict} The nearest places may help; the first {best.confidence.reason}:"]
     else:
         weak_places = [quote.citation.place for quote in quotes[1:] if quote.is_weak and quote.citation]
         lines = [
             f"Confidence: {best.confidence.level}. The first quote {best.confidence.reason}."
-            + (f" Weak: {', '.join(weak_places)}." if weak_places and not best.is_weak else "")
+            + (f" Weak: {', '.join(weak_places)}." if weak_places else "")
             + (f" {search_gap}" if search_gap else "")
         ]
     lines += [_quote_text(quote) for quote in quotes if includes_evidence or best.is_weak or quote.remembered]
