@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from hivemind.config import GROUP_FOLDER_MODE, AgentConfig, Agents, HiveConfig, load_agents, load_hive
 from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from hivemind.tokens import TokenCounter
 
 _log = logger(__name__)
+_T = TypeVar("_T")
+_WRITES = {
+    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel"),
+    "Mail": ("send", "ensure"),
+    "MemoryStore": ("put", "put_many", "upsert_memory", "delete", "expire", "purge"),
+}
+"""The methods of the parts that write. In a hive that `Hive.look` has opened, they are refused."""
 
 
 class Hive:
@@ -71,7 +78,8 @@ class Hive:
 
     @classmethod
     def look(cls, path: str | os.PathLike[str]) -> Hive:
-        """Open the hive in the folder `path` read-only, for example a backup or another person's project.
+        """Open the hive in the folder `path` read-only, for example a backup or another person's project. Tasks, mail, memory
+        and journal refuse writes.
 
         Raises UserError if hive.yaml is missing or invalid.
         """
@@ -130,6 +138,15 @@ class Hive:
         """Keep the old settings `configs`, because the new files of these agents cannot be used."""
         self._agents = Agents({**self._agents.configs, **configs}, self._agents.problems)
 
+    def _guarded(self, part: _T) -> _T:
+        """Return a part of the hive. If the hive is read-only, the part refuses writes."""
+        for name in _WRITES[type(part).__name__] if self.layout.read_only else ():
+            setattr(part, name, self._refuse_write)
+        return part
+
+    def _refuse_write(self, *_: Any, **__: Any) -> NoReturn:
+        raise UserError("was opened read-only", location=self.layout.root, remedy="open it for writing with Hive.open")
+
     @property
     def _is_persistent(self) -> bool:
         """True if indexes can be saved. Otherwise they are built in memory each time."""
@@ -163,7 +180,7 @@ class Hive:
     def mail(self) -> Mail:
         from hivemind.mail import Mail
 
-        return Mail(
+        mail = Mail(
             self.layout,
             self.config.workspace,
             agents=lambda: self.agent_files,
@@ -173,12 +190,13 @@ class Hive:
             unknown_sender=self.config.mail.unknown_sender,
             hives=lambda: self.linked_hives.agents,
         )
+        return self._guarded(mail)
 
     @cached_property
     def tasks(self) -> Tasks:
         from hivemind.tasks import Tasks
 
-        return Tasks(
+        tasks = Tasks(
             self.layout,
             agents=lambda: self.agent_files.roles(),
             durable=self.config.durable,
@@ -192,6 +210,7 @@ class Hive:
             journal=self.journal,
             has_lander=any(root.land != "off" for root in self.config.repository_roots(self.layout).values()),
         )
+        return self._guarded(tasks)
 
     @cached_property
     def embedder(self) -> Embedder | None:
@@ -238,4 +257,5 @@ class Hive:
             from hivemind.fs.postgres import check_url
 
             location = check_url(self.config.memory)
-        return MemoryStore(location, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)
+        store = MemoryStore(location, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)
+        return self._guarded(store)

@@ -63,9 +63,9 @@ def test_a_command_that_only_reads_settings_does_not_import_pydantic(tmp_path: P
     assert (process.returncode, process.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("mind", ["agent: claude", "acp: claude", "claude, with a login", "a model"])
+@pytest.mark.parametrize("mind", ["agent: claude", "acp: claude", "claude, with a login", "a model", "a program"])
 @pytest.mark.parametrize("command", [["status"], ["task", "list"], ["agent", "list"]])
-def test_an_agent_without_its_key_or_login_is_named_while_the_swarm_is_down(
+def test_an_agent_without_its_key_login_or_program_is_named_while_the_swarm_is_down(
     tmp_path: Path, command: list[str], mind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "bin/claude"
@@ -80,6 +80,7 @@ def test_an_agent_without_its_key_or_login_is_named_while_the_swarm_is_down(
     value, reason = {
         "claude, with a login": ("{agent: claude, login: true}", "nobody is logged in to claude"),
         "a model": ("anthropic:small", "ANTHROPIC_API_KEY"),
+        "a program": ("{command: [nosuch, --fast]}", "the program nosuch was not found on the PATH"),
     }.get(mind, (f"{{{mind}}}", " has no key; set ANTHROPIC_API_KEY"))
     layout = Hive.init(tmp_path / "hive", {"agents/pilot.yaml": f"mind: {value}\nrole: pilot\n"}).layout
     Hive.open(layout.root).tasks.add("Sail.", role="pilot")

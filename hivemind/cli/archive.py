@@ -18,22 +18,30 @@ if TYPE_CHECKING:
 
 
 @command("archive", open_hive)
-def archive(hive: Hive, *, older_than: str | None = None) -> CommandOutput:
-    """Move old tasks, mail and journal segments to dated archives, where all commands still find them.
+def archive(hive: Hive, ids: list[str] | None = None, *, older_than: str | None = None) -> CommandOutput:
+    """Move ended tasks, or all old tasks, mail and journal segments to dated archives, where all commands still find them.
 
     Finished tasks go to tasks/archive/2026-11/, read mail and copies of sent mail to the mailboxes' folders
     Archive/2026-11 and Sent/2026-11, closed segments of the journal to .hive/journal/archive/2026-11/.
     `retention:` in hive.yaml sets the ages; a running swarm archives once a day.
 
     arguments:
+      TASK  only this task, of any age: a failed task then no longer needs you
       --older-than AGE  one age for tasks, mail and journal: 90d, 8w, 12h
 
     examples:
       hivemind archive --older-than 90d
+      hivemind archive what-is-a-lease
     """
     from hivemind.config import RetentionConfig
     from hivemind.swarm.archive import archive as archive_files
+    from hivemind.swarm.archive import archive_named
 
+    if ids:
+        if older_than is not None:
+            raise UserError("TASK and --older-than exclude each other", remedy="leave one of them out")
+        paths = archive_named(hive, ids)
+        return CommandOutput({"tasks": paths}, paths)
     retention = hive.config.retention
     if older_than is not None:
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.guarded import GuardedCommand
@@ -17,6 +19,8 @@ from hivemind.minds.scripted import parse_thought
 _POLL_S = 0.1
 _VERSION = 2  # of the request
 _NOT_STARTED = (126, 127)  # a shell's exit statuses for a program that is not executable or does not exist
+_TAIL_BYTES, _TAIL_LINES = 4000, 12
+_log = logging.getLogger(__name__)
 
 
 class CommandMind:
@@ -25,6 +29,9 @@ class CommandMind:
     For a thought, the program's input is `{"version": 2, "turn": {…}, "messages": […], "tools": […]}` with the messages as in
     messages.jsonl, and its output `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}`. For a completion,
     its input is `{"version": 2, "prompt": …, "schema": …}`, and its output the completion itself.
+
+    A program that fails or takes longer than `timeout_s` raises MindError with the end of its standard error. With status 75
+    (EX_TEMPFAIL) it asks to be tried again later: MindUnavailable.
     """
 
     def __init__(
@@ -77,20 +84,34 @@ class CommandMind:
             with command as process:
                 exit_status = self._wait_for_exit(process)
             output_file.seek(0)
-            error_file.seek(0)
-            if exit_status != 0:
-                last_line = error_file.read().decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
-                lost = exit_status not in _NOT_STARTED
-                message = f"ended with status {exit_status}" if lost else "cannot be started"
-                raise MindUnavailable(f"{self.program[0]} {message}: {last_line[0][:200]}", lost=lost)
-            return output_file.read().decode("utf-8", "replace")
+            if error_lines := _last_lines(error_file):
+                _log.info("%s: standard error:\n%s", self.program[0], "\n".join(error_lines))
+            if exit_status == 0:
+                return output_file.read().decode("utf-8", "replace")
+        last_line = f": {error_lines[-1][:200]}" if error_lines else ""
+        if exit_status in _NOT_STARTED:
+            raise MindUnavailable(f"{self.program[0]} cannot be started{last_line}")
+        end = (
+            f"did not answer within {self._timeout_s:g} s"
+            if exit_status is None
+            else f"ended with status {exit_status}"
+        )
+        problem = f"{self.program[0]} {end}{last_line}"
+        if exit_status == os.EX_TEMPFAIL:
+            raise MindUnavailable(problem, lost=True)
+        raise MindError("\n    ".join([f"{problem}\n", *error_lines] if len(error_lines) > 1 else [problem]))
 
-    def _wait_for_exit(self, process: GuardedCommand) -> int:
-        """Wait for the program and return its exit status. Raises MindUnavailable, and the exceptions of `on_wait`."""
+    def _wait_for_exit(self, process: GuardedCommand) -> int | None:
+        """Wait for the program. Return its exit status, or None after the time limit. Raises the exceptions of `on_wait`."""
         deadline = time.monotonic() + self._timeout_s
         while (remaining_s := deadline - time.monotonic()) > 0:
             exit_status = process.wait(min(remaining_s, _POLL_S))
             if exit_status is not None:
                 return exit_status
             self._on_wait()
-        raise MindUnavailable(f"{self.program[0]} did not answer within {self._timeout_s:g} s", lost=True)
+        return None
+
+
+def _last_lines(file: IO[bytes]) -> list[str]:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    return file.read().decode("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]

@@ -55,7 +55,14 @@ def open_mind(
     if kind == "command" and (program := _program_arguments(argument)):
         from hivemind.minds.command import CommandMind
 
-        return CommandMind(program, folder=root, on_wait=(patience or Patience()).on_wait)
+        check_start(name, root)
+        settings = name if isinstance(name, Mapping) else {}
+        if (unknown := next((key for key in settings if key not in ("command", "timeout_s")), None)) is not None:
+            raise UserError(f"unknown key {unknown!r}", remedy="the keys beside command: timeout_s")
+        timeout_s = settings.get("timeout_s", 600)
+        if type(timeout_s) not in (int, float) or not timeout_s > 0:
+            raise UserError(f"timeout_s is {timeout_s!r}", remedy="write a number of seconds")
+        return CommandMind(program, folder=root, timeout_s=timeout_s, on_wait=(patience or Patience()).on_wait)
     if kind == "mcp" and argument is None:
         raise UserError(
             "the mind mcp is a program outside the hive that joins on its own", remedy="hivemind mcp --agent NAME"
@@ -63,13 +70,17 @@ def open_mind(
     raise UserError(f"unknown mind {name!r}", remedy=f"known minds: {', '.join(KINDS)}")
 
 
-def check_start(name: str | Mapping[str, Any], root: Path) -> None:
+def check_start(name: str | Mapping[str, Any], root: Path | None) -> None:
     """Raise UserError if a mind cannot start here because its program, key or login is missing. Imports less than `open_mind`."""
     kind, argument = _split_name(name)
     if kind in _PROGRAM_KINDS and argument is not None:
         from hivemind.minds.agents.profile import check_program
 
-        check_program(argument, root)
+        check_program(argument, root or Path())
+    elif kind == "command" and (program := _program_arguments(argument)):
+        from hivemind.minds.agents.profile import find_program
+
+        find_program(program[0], root)
     elif kind in _PROVIDERS:
         key_env = argument.get("key_env") if isinstance(argument, Mapping) else None
         keys = KEYS.get(kind, ()) if key_env is None else (str(key_env),)
@@ -116,6 +127,8 @@ def _split_name(name: object) -> tuple[str, Any]:
     for kind in _PROGRAM_KINDS:
         if isinstance(name, Mapping) and kind in name:
             return kind, dict(name)
+    if isinstance(name, Mapping) and "command" in name:
+        return "command", name["command"]
     if isinstance(name, Mapping) and len(name) == 1:
         return next((str(kind), argument) for kind, argument in name.items())
     return "", None

@@ -7,6 +7,7 @@ Each move is one rename, so the next run continues after a crash, and two runs a
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -49,25 +50,43 @@ def archive(hive: Parts, retention: RetentionConfig, now: datetime) -> ArchivedT
 
 
 def _archive_tasks(hive: Parts, before: float) -> list[str]:
-    layout, durable = hive.layout, hive.config.durable
     archived_paths: list[str] = []
     for state in (TaskState.DONE, TaskState.FAILED):
-        for name in sorted(names_in(layout.tasks / state)):
-            folder = layout.tasks / state / name
+        for name in sorted(names_in(hive.layout.tasks / state)):
+            folder = hive.layout.tasks / state / name
             with suppress(FileNotFoundError, NotADirectoryError):  # a person or another run was faster
-                end_time = ended_at(folder)
-                if name.startswith(".") or end_time >= before or folder.is_symlink() or _is_part_of_open(hive, folder):
-                    continue
-                target = layout.archive / month_of(end_time) / state / name
-                with hold(folder, wait=False) as has_lock, suppress(FileExistsError):
-                    if has_lock:
-                        with suppress(UserError, OSError):  # its root is gone, or busy: the branches stay
-                            delete_branches(hive, name)
-                        make_folder(target.parent, durable=durable)
-                        move(folder, target, durable=durable)
-                        crash_point("tasks.archive.moved")
-                        archived_paths.append(os.fspath(target))
+                if not name.startswith(".") and ended_at(folder) < before and (target := _archive_task(hive, folder)):
+                    archived_paths.append(target)
     return archived_paths
+
+
+def archive_named(hive: Parts, task_ids: Iterable[str]) -> list[str]:
+    """Archive these ended tasks now. Return their new paths relative to the hive. Raises UserError."""
+    archived_paths = []
+    for task in [hive.tasks.get(task_id) for task_id in task_ids]:
+        if task.state not in (TaskState.DONE, TaskState.FAILED):
+            raise UserError("is not over", location=task.id, remedy=f"end it: hivemind task cancel {task.id}")
+        target = _archive_task(hive, task.path)
+        if target is None:
+            raise UserError("can't be archived now: it is in use, or a part of an open task", location=task.id)
+        archived_paths.append(hive.layout.relative(target))
+    return archived_paths
+
+
+def _archive_task(hive: Parts, folder: Path) -> str | None:
+    """Archive an ended task. Return its new path, or None if it is in use or a subtask of an open task."""
+    target = hive.layout.archive / month_of(ended_at(folder)) / folder.parent.name / folder.name
+    if folder.is_symlink() or _is_part_of_open(hive, folder):
+        return None
+    with hold(folder, wait=False) as has_lock, suppress(FileExistsError):
+        if has_lock:
+            with suppress(UserError, OSError):  # its root is gone, or busy: the branches stay
+                delete_branches(hive, folder.name)
+            make_folder(target.parent, durable=hive.config.durable)
+            move(folder, target, durable=hive.config.durable)
+            crash_point("tasks.archive.moved")
+            return os.fspath(target)
+    return None
 
 
 def _is_part_of_open(hive: Parts, folder: Path) -> bool:

@@ -93,7 +93,7 @@ class Endings:
         if (self._layout.active / task_id).is_dir():
             return self._active.fail_active(self._layout.active / task_id, error)
         if ended_folder(self._layout, task_id) is not None:
-            raise UserError("is over already", location=task_id, remedy="see: hivemind task show")
+            raise UserError("is over already", location=task_id, remedy=f"hivemind archive {task_id} puts it away")
         return self._claims.reject_waiting(task_id, error)
 
     def _cancel_subtasks(self, record: TaskRecord | None, reason: str) -> None:

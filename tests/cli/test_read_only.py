@@ -217,3 +217,19 @@ def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
         hive.journal.append("x")
     with pytest.raises(UserError, match="was opened read-only"):
         hive.leases.claim("a", "b")
+    for write in (
+        lambda: hive.tasks.add("x"),
+        lambda: hive.tasks.retry(TASK),
+        lambda: hive.tasks.claim("researcher"),
+        lambda: hive.mail.send("human", "researcher", "a", "b"),
+        lambda: hive.mail.ensure("newcomer"),
+        lambda: hive.memory.put(("shared", "hive"), "k", {"content": "x"}),
+    ):
+        before = _files(used)
+        with pytest.raises(UserError, match=r"was opened read-only; open it for writing with Hive\.open"):
+            write()
+        assert _files(used) == before
+
+
+def _files(root: Path) -> set[Path]:
+    return {path for folder in ("tasks", "mailboxes") for path in (root / folder).rglob("*")}

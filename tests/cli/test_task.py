@@ -160,6 +160,24 @@ def test_a_failed_task_is_retried_and_a_waiting_one_cancelled(run: Command, hive
     assert run("task", "list", "--json").json[0]["state"] == "inbox"
 
 
+def test_a_failed_task_that_is_archived_no_longer_needs_anyone(run: Command, hive: Path) -> None:
+    for name in ("one", "two", "open"):
+        run("task", "add", name)
+    tasks = Hive.open(hive).tasks
+    for name in ("one", "two"):
+        task = tasks.claims.claim_one("ada", name, "analyst", 1)
+        assert task is not None
+        tasks.fail(task, "It leaks.")
+    assert "hivemind archive one puts it away" in run("task", "cancel", "one").err
+    ended = run("archive", "one", "two")
+    assert (ended.status, len(ended.out.splitlines())) == (0, 2)
+    assert run("status", "--json").json["needs_you"] == []
+    assert run("task", "show", "one", "--json").json["state"] == "failed"
+    refused = run("archive", "open")
+    assert (refused.status, "open: is not over; end it: hivemind task cancel open" in refused.err) == (2, True)
+    assert "exclude each other" in run("archive", "open", "--older-than", "1d").err
+
+
 @pytest.mark.parametrize("word", ["show", "retry", "cancel"])
 def test_a_task_that_is_not_there_is_wrong_use(run: Command, hive: Path, word: str) -> None:
     ended = run("task", word, "nothing")

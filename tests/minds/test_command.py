@@ -65,10 +65,22 @@ def test_what_is_no_answer_says_so():
     assert usage == Usage(9, money=1, cached=5)
     with pytest.raises(MindUnavailable, match=r"cannot be started: .*no-such-program"):
         CommandMind(["no-such-program"]).think(turn(), [])
-    with pytest.raises(MindUnavailable, match="ended with status 3: why"):
-        CommandMind(["sh", "-c", "echo why >&2; exit 3"]).think(turn(), [])
-    with pytest.raises(MindUnavailable, match="did not answer"):
+
+
+def test_a_program_that_fails_is_an_error_with_the_end_of_its_standard_error_unless_it_asks_for_patience(caplog):
+    caplog.set_level("INFO")
+    with pytest.raises(
+        MindError, match=r"ended with status 1: ZeroDivisionError(.|\n)*\n      File .*, line 1"
+    ) as failure:
+        CommandMind([sys.executable, "-c", "print(1 / 0)"]).think(turn(), [])
+    with pytest.raises(MindError, match=r"did not answer within 0.2 s$") as hang:
         CommandMind(["sleep", "1000"], timeout_s=0.2).think(turn(), [])
+    assert not isinstance(failure.value, MindUnavailable)
+    assert not isinstance(hang.value, MindUnavailable)
+    with pytest.raises(MindUnavailable, match=r"ended with status 75: why$"):
+        CommandMind(["sh", "-c", "echo why >&2; exit 75"]).think(turn(), [])
+    CommandMind(["sh", "-c", "echo a note >&2; echo '{}'"]).think(turn(), [])
+    assert caplog.messages[-1] == "sh: standard error:\na note"
 
 
 @pytest.mark.parametrize(

@@ -66,14 +66,24 @@ def test_a_command_mind_reads_the_messages_and_prints_its_calls(tmp_path):
 
 
 def test_a_command_that_fails_or_prints_no_json_is_told_apart():
-    with pytest.raises(MindUnavailable, match="ended with status 3: oh no"):
+    with pytest.raises(MindError, match="ended with status 3: oh no"):
         open_mind(
             {"command": [sys.executable, "-c", "import sys; sys.exit(print('oh no', file=sys.stderr) or 3)"]}
         ).think(turn(), [])
     with pytest.raises(MindError, match="did not print JSON"):
         open_mind({"command": [sys.executable, "-c", "print('hello')"]}).think(turn(), [])
-    with pytest.raises(MindUnavailable, match="cannot be started"):
-        open_mind({"command": ["/no/such/program"]}).think(turn(), [])
+    with pytest.raises(UserError, match="the program /no/such/program was not found"):
+        open_mind({"command": ["/no/such/program"]})
+
+
+def test_a_command_has_a_time_limit_and_no_other_key(tmp_path):
+    with pytest.raises(MindError, match=r"did not answer within 0\.1 s"):
+        open_mind({"command": ["sleep", "1000"], "timeout_s": 0.1}).think(turn(), [])
+    with pytest.raises(UserError, match="unknown key 'timeout'; the keys beside command: timeout_s"):
+        open_mind({"command": ["cat"], "timeout": 5})
+    for seconds in (0, True, "5"):
+        with pytest.raises(UserError, match=r"timeout_s is .*; write a number of seconds"):
+            open_mind({"command": ["cat"], "timeout_s": seconds})
 
 
 def test_a_call_that_is_none_is_an_error_of_the_mind():

@@ -231,12 +231,7 @@ class Profile(StrictModel):
 
         Raises UserError, with the way to install it, if it is missing.
         """
-        name = os.path.join(root or Path(), self.program) if "/" in self.program else self.program
-        program_path = shutil.which(name)
-        if program_path is None:
-            location = "" if "/" in self.program else " on the PATH"
-            raise UserError(f"the program {self.program} was not found{location}", remedy=self.install or None)
-        return os.path.abspath(program_path)
+        return find_program(self.program, root, self.install or None)
 
     def check_access(self, config: AgentProgram) -> None:
         """Raise UserError if the key is missing from the environment or, with `login`, if no person is logged in."""
@@ -316,6 +311,17 @@ class Profile(StrictModel):
 def program_config(argument: object) -> AgentProgram:
     """Validate the value of `mind:` in an agent's file. Raises UserError."""
     return validate(AgentProgram, ParsedText(dict(argument) if isinstance(argument, Mapping) else {}, {}, "mind"))
+
+
+def find_program(name: str, root: Path | None, install: str | None = None) -> str:
+    """Return the path of a program. A name with a slash is relative to the hive's `root`.
+
+    Raises UserError if it is missing; `install` is the way to install it.
+    """
+    program_path = shutil.which(os.path.join(root or Path(), name) if "/" in name else name)
+    if program_path is None:
+        raise UserError(f"the program {name} was not found{'' if '/' in name else ' on the PATH'}", remedy=install)
+    return os.path.abspath(program_path)
 
 
 def check_program(argument: Mapping[str, Any], root: Path) -> None:
