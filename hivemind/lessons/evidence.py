@@ -108,10 +108,6 @@ class Trail:
     actions: tuple[Action, ...]
     materials: tuple[str, ...]
 
-    @property
-    def has_trouble(self) -> bool:
-        return any(not action.is_ok for action in self.actions)
-
     def at(self, root: Path | None) -> Trail:
         """Return the trail in one repository. A change elsewhere stays as one, since a command here may pass for its sake."""
         actions = list[Action]()
@@ -129,21 +125,14 @@ class Trail:
         counts if it had not run the check before.
         """
         for at, failed in self._failures():
-            for later in self.actions[at + 1 :]:
+            is_new_check = failed.is_return and not self._has_run(failed.command, self.actions[:at])
+            for later in (action for action in self.actions[at + 1 :] if action.is_ok):
                 is_same = tokens(later.command) == tokens(failed.command)
-                if (
-                    later.is_ok
-                    and is_same
-                    and failed.is_return
-                    and not self._has_run(failed.command, self.actions[:at])
-                ):
-                    yield Pair(failed, later)
-                if (later.is_ok and is_same) or (later.edited_paths and not failed.is_return):
-                    break
-                if later.is_ok and not failed.is_return and stands_in(later.command, failed.command):
+                if is_new_check if is_same else not failed.is_return and stands_in(later.command, failed.command):
                     yield Pair(failed, later)
                     break
-                if later.is_ok and _CHANGING.search(later.command):
+                is_edit = bool(later.edited_paths) and not failed.is_return
+                if is_same or is_edit or _CHANGING.search(later.command):
                     break
 
     def _failures(self) -> Iterator[tuple[int, Action]]:
@@ -175,7 +164,9 @@ class Trail:
                     changes |= {*later_words}
                 files = {changed} if changed else {path for path in edits | changes if re.search(r"\w[./]\w", path)}
                 names_file = any(
-                    name in text and any(_same_file(path, name) for path in edits | changes) for name in files
+                    name in text and f"/{path}".endswith(f"/{name.removeprefix('./')}")
+                    for name in files
+                    for path in edits | changes
                 )
                 if failure.is_return and names_file:
                     return Pair(failure, Action(later.id))
@@ -246,10 +237,6 @@ def unquoted(command: str) -> str:
 
 def _goal(words: Iterable[str]) -> str | None:
     return next((goal for word in words for name, goal in _GOALS.items() if name in word.lower()), None)
-
-
-def _same_file(path: str, name: str) -> bool:
-    return path == name or path.endswith(f"/{name.removeprefix('./')}")
 
 
 def read_trail(

@@ -37,7 +37,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     roots = [root for root in hive.config.worktree_roots(hive.layout) if root in paths]
     folders = TaskFolders(hive.layout.root, {root: paths[root] for root in roots})
     trail = read_trail(records, returns, folders, is_from_operator=work.task.maker == HUMAN)
-    if not trail.has_trouble:
+    if all(action.is_ok for action in trail.actions):
         return
     trails = {root: trail.at(root) for root in (*roots, None)}
     answers: list[PlacedCandidate] = []
