@@ -256,10 +256,8 @@ def read_trail(
         calls |= {str(call["id"]): call for call in record.get("calls", ())}
         if role == "user":
             materials += _MATERIAL.findall(text) if is_opening and is_from_operator else [text]
-            returned = next(
-                (match for reason in returns if reason in text and (match := _RETURNED.match(reason))), None
-            )
-            if returned is not None:
+            matches = (_RETURNED.match(reason) for reason in returns if reason in text)
+            if returned := next(filter(None, matches), None):
                 root = Path(returned[2]) if returned[2] else folders.locate(".")[0]
                 actions.append(Action(str(record.get("id")), returned[1], is_ok=False, is_return=True, root=root))
         elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
@@ -267,11 +265,8 @@ def read_trail(
             if action is not None:
                 actions.append(_located(action, call["arguments"], folders))
             path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or "")
-            if (
-                is_prose(path)
-                if action is None
-                else action.is_ok and " " in action.command and is_prose(action.command)
-            ):
+            source = path if action is None else action.command
+            if is_prose(source) and (action is None or (action.is_ok and " " in source)):
                 materials.append(text)
     return Trail(tuple(actions), tuple(materials))
 
@@ -300,11 +295,9 @@ def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None
     """Return the command or the edit that a result belongs to; None for any other call."""
     arguments, result, identity = call["arguments"], record.get("result") or {}, str(record.get("id"))
     is_ok, output = bool(record.get("ok")), str(record.get("text", ""))
-    if call["tool"] == "run_command":
-        if "exit_status" not in result:
-            return None
-        command = str(result.get("command", ""))  # a result leaves out a long one
-        return Action(identity, command, result["exit_status"] == 0, output)
+    if call["tool"] == "run_command":  # a result leaves out a long command
+        command, is_ok = str(result.get("command", "")), result.get("exit_status") == 0
+        return Action(identity, command, is_ok, output) if "exit_status" in result else None
     if call["tool"] in _EDITS or result.get("kind") in _EDIT_KINDS:
         patched = _PATCHED.findall(str(arguments.get("patch", "")))
         all_paths = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]

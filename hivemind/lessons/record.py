@@ -197,11 +197,8 @@ class LessonBook:
         records = self.saved()
         by_digest = {record.lesson.digest: record for record in records}
         in_file = {lesson.digest: lesson for lesson in lessons_in(text)}
-        missing_records = [
-            record
-            for record in records
-            if record.is_in_file and record.state != "retired" and record.lesson.digest not in in_file
-        ]
+        written_records = [record for record in records if record.is_in_file and record.state != "retired"]
+        missing_records = [record for record in written_records if record.lesson.digest not in in_file]
         for digest, lesson in in_file.items():
             record = by_digest.get(digest)
             if record is None:
@@ -227,9 +224,7 @@ class LessonBook:
 
     def _adopt(self, record: LessonRecord, reason: str) -> None:
         record.author = "person"
-        record.change(
-            "live" if self._trusts_file else "waiting", reason if self._trusts_file else f"{reason}, it seems"
-        )
+        record.change(*(("live", reason) if self._trusts_file else ("waiting", f"{reason}, it seems")))
 
 
 def _closest(lesson: Lesson, records: Sequence[LessonRecord]) -> LessonRecord | None:

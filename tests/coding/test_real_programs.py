@@ -224,7 +224,7 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
     status = json.loads((swarm.root / ".hive" / "agents" / "lead" / "status.json").read_text())
     match victim:
         case "program" | "relay":  # the relay is the program's child: the hive's tools
-            for pid in children_of(program if victim == "program" else relay.__file__):
+            for pid in children_of(program if victim == "program" else f"-I -S {relay.__file__}"):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         case "agent":
