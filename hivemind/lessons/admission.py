@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from hivemind.boundary import Unreadable, as_dataclass
@@ -52,16 +53,12 @@ class Candidate:
 
 def read_candidates(answer: str) -> list[Candidate]:
     """Read the answer to `QUESTION`. Anything in another form is skipped."""
-    candidates = []
-    try:
+    candidates = list[Candidate]()
+    with suppress(Unreadable):
         rows = find_json(answer)
-    except Unreadable:
-        return []
-    for row in rows[:MAX_LESSONS] if isinstance(rows, list) else ():
-        try:
-            candidates.append(as_dataclass(Candidate, row, "lesson"))
-        except Unreadable:
-            continue
+        for row in rows[:MAX_LESSONS] if isinstance(rows, list) else ():
+            with suppress(Unreadable):
+                candidates.append(as_dataclass(Candidate, row, "lesson"))
     return candidates
 
 
@@ -123,11 +120,8 @@ def refusal_of(text: str, places: Iterable[str], trail: Trail, instructions: str
         return f"it is not one sentence of at most {_MAX_CHARS} characters"
     if mask(text) != text:
         return "it contains a secret"
-    if (
-        _ORDER.search(prose)
-        or "://" in text
-        or any(_UNSAFE.search(code) or _SHELL.search(unquoted(code)) for code in commands)
-    ):
+    is_unsafe = any(_UNSAFE.search(code) or _SHELL.search(unquoted(code)) for code in commands)
+    if is_unsafe or _ORDER.search(prose) or "://" in text:
         return "it reads like an order, not like a fact about the project"
     if commands and all(command in instructions for command in commands):
         return "the project's instructions say it"

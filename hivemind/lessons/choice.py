@@ -22,10 +22,8 @@ def root_name(hive: Parts, root: Path | None) -> str:
     """Return the name of a root's file: that of its folder, with a digest if another root or file has the name."""
     if root is None:
         return GENERAL
-    names = [other.name.lower() for other in hive.config.worktree_roots(hive.layout)]
-    is_clear = (
-        names.count(root.name.lower()) == 1 and root.name.lower() not in (GENERAL, "readme") and root.name.isprintable()
-    )
+    names = [GENERAL, "readme", *(other.name.lower() for other in hive.config.worktree_roots(hive.layout))]
+    is_clear = names.count(root.name.lower()) == 1 and root.name.isprintable()
     return root.name if is_clear else root_folder(hive.layout, root).name
 
 
@@ -53,10 +51,8 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
         if states.get(record.id) != record.state:
             is_new = record.id not in states and record.author == "work" and record.state == "live"
             kind = "learned" if is_new else words[record.state]
-            fields = {"task_id": record.task} if is_new else {}
-            hive.journal.append(
-                f"lesson.{kind}", lesson=record.id, text=record.text, reason=record.reason, agent_id=agent, **fields
-            )
+            fields = {"lesson": record.id, "text": record.text, "reason": record.reason, "agent_id": agent}
+            hive.journal.append(f"lesson.{kind}", **fields, **({"task_id": record.task} if is_new else {}))
 
 
 def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord]:
@@ -78,13 +74,9 @@ def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentC
     folders, programs = split_places(record.places)
     is_close = any(is_near(folder, path) for folder in folders for path in paths)
     is_named = any(posixpath.basename(folder).lower() in text.lower().split() for folder in folders if folder)
-    can_run = (
-        config.shell
-        or config.runs_program
-        or config.outside
-        or any(program in config.commands or program in text.split() for program in programs)
-    )
-    return (not folders or is_close or is_named) and (not programs or can_run)
+    runs_any = not programs or config.shell or config.runs_program or config.outside
+    can_run = runs_any or any(program in config.commands or program in text.split() for program in programs)
+    return (not folders or is_close or is_named) and can_run
 
 
 def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -108,10 +108,6 @@ class Trail:
     actions: tuple[Action, ...]
     materials: tuple[str, ...]
 
-    @property
-    def has_trouble(self) -> bool:
-        return any(not action.is_ok for action in self.actions)
-
     def at(self, root: Path | None) -> Trail:
         """Return the trail in one repository. A change elsewhere stays as one, since a command here may pass for its sake."""
         actions = list[Action]()
@@ -129,21 +125,14 @@ class Trail:
         counts if it had not run the check before.
         """
         for at, failed in self._failures():
-            for later in self.actions[at + 1 :]:
+            is_new_check = failed.is_return and not self._has_run(failed.command, self.actions[:at])
+            for later in (action for action in self.actions[at + 1 :] if action.is_ok):
                 is_same = tokens(later.command) == tokens(failed.command)
-                if (
-                    later.is_ok
-                    and is_same
-                    and failed.is_return
-                    and not self._has_run(failed.command, self.actions[:at])
-                ):
-                    yield Pair(failed, later)
-                if (later.is_ok and is_same) or (later.edited_paths and not failed.is_return):
-                    break
-                if later.is_ok and not failed.is_return and stands_in(later.command, failed.command):
+                if is_new_check if is_same else not failed.is_return and stands_in(later.command, failed.command):
                     yield Pair(failed, later)
                     break
-                if later.is_ok and _CHANGING.search(later.command):
+                is_edit = bool(later.edited_paths) and not failed.is_return
+                if is_same or is_edit or _CHANGING.search(later.command):
                     break
 
     def _failures(self) -> Iterator[tuple[int, Action]]:
@@ -175,7 +164,9 @@ class Trail:
                     changes |= {*later_words}
                 files = {changed} if changed else {path for path in edits | changes if re.search(r"\w[./]\w", path)}
                 names_file = any(
-                    name in text and any(_same_file(path, name) for path in edits | changes) for name in files
+                    name in text and f"/{path}".endswith(f"/{name.removeprefix('./')}")
+                    for name in files
+                    for path in edits | changes
                 )
                 if failure.is_return and names_file:
                     return Pair(failure, Action(later.id))
@@ -249,10 +240,6 @@ def _goal(words: Iterable[str]) -> str | None:
     return next((goal for word in words for name, goal in _GOALS.items() if name in word.lower()), None)
 
 
-def _same_file(path: str, name: str) -> bool:
-    return path == name or path.endswith(f"/{name.removeprefix('./')}")
-
-
 def read_trail(
     records: Iterable[Mapping[str, Any]],
     returns: Sequence[str],
@@ -270,10 +257,8 @@ def read_trail(
         calls |= {str(call["id"]): call for call in record.get("calls", ())}
         if role == "user":
             materials += _MATERIAL.findall(text) if is_opening and is_from_operator else [text]
-            returned = next(
-                (match for reason in returns if reason in text and (match := _RETURNED.match(reason))), None
-            )
-            if returned is not None:
+            matches = (_RETURNED.match(reason) for reason in returns if reason in text)
+            if returned := next(filter(None, matches), None):
                 root = Path(returned[2]) if returned[2] else folders.locate(".")[0]
                 actions.append(Action(str(record.get("id")), returned[1], is_ok=False, is_return=True, root=root))
         elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
@@ -281,11 +266,8 @@ def read_trail(
             if action is not None:
                 actions.append(_located(action, call["arguments"], folders))
             path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or "")
-            if (
-                is_prose(path)
-                if action is None
-                else action.is_ok and " " in action.command and is_prose(action.command)
-            ):
+            source = path if action is None else action.command
+            if is_prose(source) and (action is None or (action.is_ok and " " in source)):
                 materials.append(text)
     return Trail(tuple(actions), tuple(materials))
 
@@ -314,11 +296,9 @@ def _action(record: Mapping[str, Any], call: Mapping[str, Any]) -> Action | None
     """Return the command or the edit that a result belongs to; None for any other call."""
     arguments, result, identity = call["arguments"], record.get("result") or {}, str(record.get("id"))
     is_ok, output = bool(record.get("ok")), str(record.get("text", ""))
-    if call["tool"] == "run_command":
-        if "exit_status" not in result:
-            return None
-        command = str(result.get("command", ""))  # a result leaves out a long one
-        return Action(identity, command, result["exit_status"] == 0, output)
+    if call["tool"] == "run_command":  # a result leaves out a long command
+        command, is_ok = str(result.get("command", "")), result.get("exit_status") == 0
+        return Action(identity, command, is_ok, output) if "exit_status" in result else None
     if call["tool"] in _EDITS or result.get("kind") in _EDIT_KINDS:
         patched = _PATCHED.findall(str(arguments.get("patch", "")))
         all_paths = [arguments.get("path"), arguments.get("file_path"), *result.get("paths", ()), *patched]

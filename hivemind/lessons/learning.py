@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from hivemind.taskrun.project import Project
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks.folder import ended_folder, open_log
 
-PlacedCandidate = tuple[Path | None, Candidate, Pair | None]
+ProvenCandidate = tuple[Candidate, Pair | None]
 
 
 def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
@@ -37,44 +38,41 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     roots = [root for root in hive.config.worktree_roots(hive.layout) if root in paths]
     folders = TaskFolders(hive.layout.root, {root: paths[root] for root in roots})
     trail = read_trail(records, returns, folders, is_from_operator=work.task.maker == HUMAN)
-    if not trail.has_trouble:
+    if all(action.is_ok for action in trail.actions):
         return
     trails = {root: trail.at(root) for root in (*roots, None)}
-    answers: list[PlacedCandidate] = []
+    candidates = defaultdict[Path | None, list[ProvenCandidate]](list)
     try:
         if ask is not None and not any(record.get("cause") == "lesson" for record in records):
             # its words come before those of the rule, since they may say why
-            answers += (_placed(answer, trails, folders) for answer in read_candidates(ask()))
+            for answer in read_candidates(ask()):
+                root, proven_answer = _placed(answer, trails, folders)
+                candidates[root].append(proven_answer)
     finally:
         for root, root_trail in trails.items():
-            own_candidates: list[tuple[Candidate, Pair | None]] = [
-                *((candidate, pair) for place, candidate, pair in answers if place == root),
-                *((candidate, pair) for pair in root_trail.pairs() if (candidate := candidate_of(pair)) is not None),
-            ]
-            _add(hive, work, root, root_trail, own_candidates)
+            pairs = [(candidate, pair) for pair in root_trail.pairs() if (candidate := candidate_of(pair)) is not None]
+            _add(hive, work, root, root_trail, [*candidates[root], *pairs])
 
 
-def _placed(answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders) -> PlacedCandidate:
-    """Return a mind's lesson with the root whose trail proves it, else with the one that its places lie in."""
-    plain_answers = {root: _seen_from(answer, root, folders) for root in trails}
-    for root, plain in plain_answers.items():
-        if pair := trails[root].proof(plain.failed, plain.passed, plain.changed, plain.lesson):
-            return root, plain, pair
+def _placed(
+    answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders
+) -> tuple[Path | None, ProvenCandidate]:
+    """Return a mind's lesson and its proof, with the root whose trail has that, else with the one that its places lie in."""
+    candidates = dict[Path | None, Candidate]()
+    for root, trail in trails.items():
+        plain = partial(folders.without_worktree, root=root)
+        texts = map(plain, (answer.failed, answer.passed, answer.changed))
+        candidate = Candidate(plain(answer.lesson), tuple(filter(None, map(plain, answer.places))), *texts)
+        if pair := trail.proof(candidate.failed, candidate.passed, candidate.changed, candidate.lesson):
+            return root, (candidate, pair)
+        candidates[root] = candidate
     default_root, _ = folders.locate(".")
     roots = (folders.locate(place)[0] for place in answer.places)
     root = next((root for root in roots if root != default_root), default_root)
-    return root, plain_answers[root], None
+    return root, (candidates[root], None)
 
 
-def _seen_from(answer: Candidate, root: Path | None, folders: TaskFolders) -> Candidate:
-    plain = partial(folders.without_worktree, root=root)
-    places = tuple(filter(None, map(plain, answer.places)))
-    return Candidate(plain(answer.lesson), places, plain(answer.failed), plain(answer.passed), plain(answer.changed))
-
-
-def _add(
-    hive: Parts, work: TaskRun, root: Path | None, trail: Trail, candidates: Sequence[tuple[Candidate, Pair | None]]
-) -> None:
+def _add(hive: Parts, work: TaskRun, root: Path | None, trail: Trail, candidates: Sequence[ProvenCandidate]) -> None:
     """Admit candidates to the lessons of a root, and retire lessons that the trail contradicts."""
     book = book_of(hive, root)
     if not candidates and not any(_contradiction(record, trail) for record in book.read()):
@@ -118,16 +116,12 @@ def _widened(records: Iterable[LessonRecord], pair: Pair, places: tuple[str, ...
     retired."""
     folders, programs = split_places(places)
     for record in records:
+        known_folders, _ = split_places(record.places)
         is_own = record.state == "live" and record.author == "work" and record.task != task
-        if is_own and has_proof(record, pair):
-            known_folders, _ = split_places(record.places)
-            if (
-                folders
-                and known_folders
-                and not any(is_near(folder, known_folder) for folder in folders for known_folder in known_folders)
-            ):
-                record.change("retired", "it came again in another folder, and now holds in both")
-                return programs
+        is_near_by = any(is_near(folder, known_folder) for folder in folders for known_folder in known_folders)
+        if is_own and has_proof(record, pair) and folders and known_folders and not is_near_by:
+            record.change("retired", "it came again in another folder, and now holds in both")
+            return programs
     return places
 
 

@@ -137,7 +137,8 @@ class LessonBook:
             records = self._compared(text)
             yield records
             live_records = [record for record in records if record.state == "live"]
-            own_records = sorted((record for record in live_records if record.author == "work"), key=_use)
+            own_records = [record for record in live_records if record.author == "work"]
+            own_records.sort(key=lambda record: (record.helped - record.wrong, -record.unused))
             for record in own_records[: max(0, len(live_records) - MAX_LIVE)]:
                 record.change("retired", f"more than {MAX_LIVE} lessons, and this one of the least use")
             waiting_records = [record for record in records if record.state == "waiting" and not record.is_in_file]
@@ -196,11 +197,8 @@ class LessonBook:
         records = self.saved()
         by_digest = {record.lesson.digest: record for record in records}
         in_file = {lesson.digest: lesson for lesson in lessons_in(text)}
-        missing_records = [
-            record
-            for record in records
-            if record.is_in_file and record.state != "retired" and record.lesson.digest not in in_file
-        ]
+        written_records = [record for record in records if record.is_in_file and record.state != "retired"]
+        missing_records = [record for record in written_records if record.lesson.digest not in in_file]
         for digest, lesson in in_file.items():
             record = by_digest.get(digest)
             if record is None:
@@ -226,14 +224,7 @@ class LessonBook:
 
     def _adopt(self, record: LessonRecord, reason: str) -> None:
         record.author = "person"
-        record.change(
-            "live" if self._trusts_file else "waiting", reason if self._trusts_file else f"{reason}, it seems"
-        )
-
-
-def _use(record: LessonRecord) -> tuple[int, int]:
-    """Return the order in which lessons go: the least useful first, of equals the oldest."""
-    return record.helped - record.wrong, -record.unused
+        record.change(*(("live", reason) if self._trusts_file else ("waiting", f"{reason}, it seems")))
 
 
 def _closest(lesson: Lesson, records: Sequence[LessonRecord]) -> LessonRecord | None:

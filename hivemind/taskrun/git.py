@@ -34,7 +34,10 @@ _TRIES, _PAUSE_S = 10, 0.1
 _LOCK_ERROR = pattern(r"Unable to create '(.+/refs/(?:heads/hive|hivemind)/.+\.lock)': File exists")
 _REASON = pattern(r"^(?:fatal|error): (.+)", re.MULTILINE)
 _NO_SPACE = pattern(r"No space left on device|Disk quota exceeded")
-_REMEDY = "make it one (git init), or list it without worktree: true"
+_REMEDIES = {
+    "not a git repository": "make it one (git init), or list it without worktree: true",
+    "dubious ownership": "git config --global --add safe.directory PATH, if you trust its owner",
+}
 _HASH = pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_PACK_BYTES, _MAX_OBJECTS, _MAX_BYTES, _MAX_LISTING = 1 << 29, 1 << 20, 1 << 32, 1 << 26
 """Limits of one take-over: bytes of the pack, its objects, their unpacked bytes, bytes of the list of changes."""
@@ -65,7 +68,8 @@ class Repository:
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *options], {}, hold).splitlines())
         except GitProblem as error:
-            raise UserError(f"cannot have worktrees: {error.message}", location=root, remedy=_REMEDY) from None
+            remedy = next((remedy for words, remedy in _REMEDIES.items() if words in error.message), None)
+            raise UserError(f"cannot have worktrees: {error.message}", location=root, remedy=remedy) from None
         if os.path.realpath(top) != os.fspath(root):
             raise UserError(f"is a folder of the repository {top}", location=root, remedy="list that one in hive.yaml")
         return cls(root, common, hold)
@@ -92,7 +96,7 @@ class Repository:
                 timeout=limit_s, check=False, pass_fds=() if self.hold is None else (self.hold,),
             )  # fmt: skip
         except FileNotFoundError:
-            raise UserError("git is not installed", remedy=_REMEDY) from None
+            raise UserError("git is not installed", remedy="install it") from None
         except subprocess.TimeoutExpired:
             raise GitProblem(f"git {words[0]} did not end in {limit_s:g} s", location=self.root) from None
         if process.returncode not in statuses:
@@ -290,7 +294,7 @@ def run_git(
                 pass_fds=() if hold is None else (hold,), encoding="utf-8", errors="surrogateescape", **source,
             )  # type: ignore[call-overload]  # fmt: skip
         except FileNotFoundError:
-            raise UserError("git is not installed", remedy=_REMEDY) from None
+            raise UserError("git is not installed", remedy="install it") from None
         except subprocess.TimeoutExpired:
             raise GitProblem(f"git {words[2]} did not end in {_LIMIT_S} s", location=words[1]) from None
         lock_match = _LOCK_ERROR.search(process.stderr)

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from hivemind.minds.agents import relay
 from tests.coding.hives import empty_hive, git, repository
 from tests.coding.played import Answer, Asked, Call, Played, played
 from tests.coding.test_permissions import reply
@@ -212,7 +213,7 @@ def test_the_operator_answers_for_the_lines_of_claude_code(hive: tuple[Swarm, Pl
     assert calls == [("Bash", True), ("Bash", False), ("finish_task", True)]
 
 
-@pytest.mark.parametrize("victim", ["program", "agent", "supervisor"])
+@pytest.mark.parametrize("victim", ["program", "relay", "agent", "supervisor"])
 def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Played, Path], victim: str, program: str):
     if not os.environ.get("HIVEMIND_CODING_KILLS"):
         pytest.skip("takes minutes: HIVEMIND_CODING_KILLS=1 tries it; test_program.py kills a played one")
@@ -222,8 +223,8 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
     until(lambda: any("CHECKED" in "".join(one.results) for one in server.requests), limit_s=240)
     status = json.loads((swarm.root / ".hive" / "agents" / "lead" / "status.json").read_text())
     match victim:
-        case "program":
-            for pid in children_of(program):
+        case "program" | "relay":  # the relay is the program's child: the hive's tools
+            for pid in children_of(program if victim == "program" else f"-I -S {relay.__file__}"):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         case "agent":
@@ -239,14 +240,14 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
 
 
 def children_of(program: str) -> list[int]:
-    """The processes of a program that the agent `lead` runs."""
-    found = []
+    """Return the processes with a program in their command that the agent `lead` runs."""
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             environ = (path / "environ").read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if program in command and "/.hive/agents/lead/program" in environ:
-            found.append(int(path.name))
-    return found
+        if program in command and "/.hive/agents/lead/program" in command + environ:
+            pids.append(int(path.name))
+    return pids

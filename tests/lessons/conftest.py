@@ -26,7 +26,7 @@ class Project:
     """A crew at a repository, with a model that makes the calls of a script, task by task."""
 
     def __init__(self, crew: Crew, folder: Path, server) -> None:
-        self.crew, self.server, self.asked = crew, server, list[Request]()
+        self.crew, self.server, self.questions = crew, server, list[Request]()
         self.answer = "[]"
         self.repo = Repo(folder / "app")
         self.repo.commit(**{"check.sh": TRAP, "src__sail": "a sail\n", "docs__notes.md": "Notes.\n"})
@@ -40,14 +40,14 @@ class Project:
     def work(self, *calls: tuple[str, dict[str, object]], text: str = "Mend src/sail.\n", name: str = "t") -> None:
         """Drop a task and do it with these calls, and `finish_task` if they do not end it."""
         script = [*calls, *([] if calls and calls[-1][0] in ("finish_task", "fail_task") else [("finish_task", {})])]
-        left = iter(script)
+        calls_left = iter(script)
 
         def think(request: Request) -> None:
             if "What would have saved you a turn" in str(request.conversation[-1]):
-                self.asked.append(request)
+                self.questions.append(request)
                 request.answer(self.answer, [])
             else:
-                request.answer("so", [next(left)])
+                request.answer("so", [next(calls_left)])
 
         self.server.think = think
         self.crew.drop(text, f"{name}.md")
@@ -72,9 +72,9 @@ class Project:
     def opening(self, text: str, name: str = "next") -> str:
         """The opening of a task that waits."""
         self.crew.drop(text, f"{name}.md")
-        shown = preview_context(Hive.open(self.crew.root), "ada", name).messages[1].text
+        opening = preview_context(Hive.open(self.crew.root), "ada", name).messages[1].text
         (self.crew.root / f"tasks/inbox/{name}.md").unlink()
-        return shown
+        return opening
 
 
 def run(command: str, cwd: str | None = None) -> tuple[str, dict[str, object]]:

@@ -31,12 +31,12 @@ def test_it_is_asked_after_the_end_and_cannot_touch_the_worktree(coder: Crew, sa
     repo.commit(**{"check.sh": TRAP})
     coder.configure("roots: [{path: ../app, worktree: true, land: off}]\n")
     coder.agent_file(f"mind: {{agent: fake}}\nshell: true\ntoolset: all\nsandbox: {sandbox}\n")
-    fell = call("run_command", command="sh check.sh") + call("run_command", command="APP_ENV=test sh check.sh")
+    trapped = call("run_command", command="sh check.sh") + call("run_command", command="APP_ENV=test sh check.sh")
     after = "!exit 0\n!sh echo spoiled > check.sh; echo spoiled > new; pwd\n"
     answer = json.dumps([LESSON]).replace("e", "\\u0065").replace("l\\u0065sson", "lesson")  # the task does not say it
     for name in LESSON:
         answer = answer.replace(name.replace("e", "\\u0065"), name)
-    coder.drop(f"x\n{fell}{call('finish_task', result='Done.')}{after}!say {answer}\n")
+    coder.drop(f"x\n{trapped}{call('finish_task', result='Done.')}{after}!say {answer}\n")
     until_idle(coder.start())
     sessions = [session for session, _ in prompts(coder)]
     lessons = [record.text for record in book_of(Hive.open(coder.root), repo.path).read()]

@@ -70,10 +70,9 @@ def test_what_may_have_passed_for_another_reason_is_no_pair(calls: list[dict[str
 
 def test_a_command_that_is_too_long_for_the_record_is_no_evidence_and_does_no_harm() -> None:
     long_command = {**run("x" * 600, 1), "result": {"exit_status": 1}}
-    told = trail(long_command, run("make"))
-    assert told.has_trouble
-    assert [*told.pairs()] == []
-    assert told.proof("", "make", "", "Run make.") is None
+    long_trail = trail(long_command, run("make"))
+    assert [*long_trail.pairs()] == []
+    assert long_trail.proof("", "make", "", "Run make.") is None
 
 
 def test_a_check_of_landing_that_the_agent_had_not_run_is_a_pair() -> None:
@@ -84,14 +83,14 @@ def test_a_check_of_landing_that_the_agent_had_not_run_is_a_pair() -> None:
 
 
 def test_a_mind_cites_what_the_trail_has() -> None:
-    told = trail(
+    task_trail = trail(
         run("make test", 1), edit("src/schema.tmpl"), run("make test"), run("make lint", 2), run("make lint -o")
     )
-    assert told.proof("make test", "make test", "src/schema.tmpl", "Edit src/schema.tmpl, not the copy.")
-    assert told.proof("make lint", "make lint -o", "", "Pass -o to make lint.")
-    assert told.proof("make test", "make test", "", "Tests are flaky.") is None
-    assert told.proof("make test", "make test", "src/other", "Edit src/other, not the copy.") is None
-    assert told.proof("make lint", "make lint -o", "", "Lint well.") is None
+    assert task_trail.proof("make test", "make test", "src/schema.tmpl", "Edit src/schema.tmpl, not the copy.")
+    assert task_trail.proof("make lint", "make lint -o", "", "Pass -o to make lint.")
+    assert task_trail.proof("make test", "make test", "", "Tests are flaky.") is None
+    assert task_trail.proof("make test", "make test", "src/other", "Edit src/other, not the copy.") is None
+    assert task_trail.proof("make lint", "make lint -o", "", "Lint well.") is None
     setup = trail(run("make test", 1), run("make schema"), run("make test"))
     assert setup.proof("make test", "make schema", "", "Run `make schema` before the tests.")
     assert setup.proof("make test", "make schema && make test", "", "Run `make schema` before the tests.")
@@ -100,8 +99,8 @@ def test_a_mind_cites_what_the_trail_has() -> None:
     by_shell = trail(run("make test", 1), run("sed -i s/1/2/ conf/base.ini"), run("make test"))
     assert by_shell.proof("make test", "make test", "", "Edit conf/base.ini, not conf/test.ini.")
     assert by_shell.proof("make test", "make test", "", "Edit conf/test.ini.") is None
-    assert told.proof("make lint", "ls", "", "Run `ls`.") is None
-    assert told.proof("make all", "make lint", "", "Use make lint.") is None
+    assert task_trail.proof("make lint", "ls", "", "Run `ls`.") is None
+    assert task_trail.proof("make all", "make lint", "", "Use make lint.") is None
 
 
 def test_what_others_wrote_is_material_and_code_and_failures_are_not() -> None:

@@ -10,12 +10,12 @@ from tests.agent.test_worktree import Repo
 from tests.lessons.conftest import Project, run
 from tests.messages import lines_of
 
-FELL = (run("sh check.sh"), run("APP_ENV=test sh check.sh"))
+TRAPPED = (run("sh check.sh"), run("APP_ENV=test sh check.sh"))
 SENTENCE = "Run `APP_ENV=test sh check.sh` instead of `sh check.sh`, which fails."
 
 
 def test_a_trap_of_one_task_is_a_lesson_in_the_opening_of_the_next(project: Project) -> None:
-    project.work(*FELL)
+    project.work(*TRAPPED)
     assert project.live == [SENTENCE]
     file = (project.crew.root / "knowledge/lessons/app.md").read_text()
     assert "MUST be one list item" in (project.crew.root / "knowledge/lessons/README.md").read_text()
@@ -31,8 +31,8 @@ def test_a_model_is_asked_once_after_trouble_and_the_request_is_noted_as_its_own
     lesson = {"lesson": "Set `APP_ENV=test` for check.sh: without it nothing is checked.", "places": ["check.sh"],
               "failed": "sh check.sh", "passed": "APP_ENV=test sh check.sh"}  # fmt: skip
     project.answer = json.dumps([lesson])
-    project.work(*FELL)
-    assert len(project.asked) == 1
+    project.work(*TRAPPED)
+    assert len(project.questions) == 1
     earlier, last = (sent["messages"] for sent in project.server.requests[-2:])
     assert last[: len(earlier)] == earlier, "the provider has them in its cache"
     assert project.server.requests[-1]["tools"] == project.server.requests[-2]["tools"]
@@ -45,23 +45,23 @@ def test_a_model_is_asked_once_after_trouble_and_the_request_is_noted_as_its_own
 
 def test_a_task_without_trouble_is_not_asked_about_and_costs_nothing(project: Project) -> None:
     project.work(run("ls"))
-    assert project.asked == []
+    assert project.questions == []
     assert project.lessons == []
 
 
-@pytest.mark.parametrize(("setting", "asked", "count"), [("ask", 1, 1), ("rules", 0, 1), ("off", 0, 0)])
+@pytest.mark.parametrize(("setting", "questions", "count"), [("ask", 1, 1), ("rules", 0, 1), ("off", 0, 0)])
 def test_a_setting_says_whether_models_are_asked_and_whether_anything_is_learned(
-    project: Project, setting: str, asked: int, count: int
+    project: Project, setting: str, questions: int, count: int
 ) -> None:
     project.configure(f"lessons: {setting}\n")
-    project.work(*FELL)
-    assert (len(project.asked), len(project.lessons)) == (asked, count)
+    project.work(*TRAPPED)
+    assert (len(project.questions), len(project.lessons)) == (questions, count)
     assert ("## Lessons" in project.opening("Mend check.sh.\n")) == (setting != "off")
 
 
 def test_a_model_that_does_not_answer_ends_the_task_all_the_same(project: Project) -> None:
     project.answer = "I have learned a lot."
-    project.work(*FELL)
+    project.work(*TRAPPED)
     assert (project.crew.root / "tasks/done/t/result.md").exists()
     assert project.live == [SENTENCE]
 
@@ -79,7 +79,7 @@ def test_a_lesson_is_shown_where_it_holds_and_nowhere_else(project: Project) -> 
 
 
 def test_the_agent_says_which_lessons_helped_and_each_task_counts_once(project: Project) -> None:
-    project.work(*FELL)
+    project.work(*TRAPPED)
     used = ("finish_task", {"lessons_used": ["app-1", "app-9", "other-1"]})
     project.work(run("APP_ENV=test sh check.sh"), used, text="Mend check.sh.\n", name="t2")
     [record] = project.lessons
@@ -90,7 +90,7 @@ def test_the_agent_says_which_lessons_helped_and_each_task_counts_once(project: 
 
 
 def test_a_lesson_that_two_tasks_find_wrong_is_retired_with_the_reason(project: Project) -> None:
-    project.work(*FELL)
+    project.work(*TRAPPED)
     for name in ("t2", "t3"):
         assert project.live == [SENTENCE]
         finish = ("finish_task", {"lessons_wrong": ["app-1"]})
@@ -103,7 +103,7 @@ def test_a_lesson_that_two_tasks_find_wrong_is_retired_with_the_reason(project: 
 
 
 def test_a_lesson_goes_when_the_command_that_failed_passes(project: Project) -> None:
-    project.work(*FELL)
+    project.work(*TRAPPED)
     project.repo.commit(**{"check.sh": "exit 0\n"})
     project.work(run("ls none"), run("sh check.sh"), text="Mend src/sail.\n", name="t2")
     assert project.live == []
@@ -111,7 +111,7 @@ def test_a_lesson_goes_when_the_command_that_failed_passes(project: Project) -> 
 
 
 def test_a_lesson_is_replaced_when_its_command_fails_and_another_one_passes(project: Project) -> None:
-    project.work(*FELL)
+    project.work(*TRAPPED)
     project.repo.commit(**{"check.sh": 'test "$APP_ENV" = ci\n'})
     project.work(run("APP_ENV=test sh check.sh"), run("APP_ENV=ci sh check.sh"), text="Mend check.sh.\n", name="t2")
     assert project.live == ["Run `APP_ENV=ci sh check.sh` instead of `APP_ENV=test sh check.sh`, which fails."]
@@ -119,10 +119,10 @@ def test_a_lesson_is_replaced_when_its_command_fails_and_another_one_passes(proj
 
 def test_a_pair_that_comes_again_in_another_folder_holds_in_the_whole_repository(project: Project) -> None:
     project.repo.commit(Makefile='all:\n\ttest "$(ENV)"\n')
-    fell = (run("make all"), run("make all ENV=ci"))
+    trapped = (run("make all"), run("make all ENV=ci"))
     for name, path in (("t", "src/sail"), ("t2", "docs/notes.md")):
         edit = ("write_file", {"path": path, "text": "new\n"})
-        project.work(edit, *fell, text=f"Mend {path}.\n", name=name)
+        project.work(edit, *trapped, text=f"Mend {path}.\n", name=name)
         places = [record.places for record in project.lessons if record.state == "live"]
         assert places == ([("src/", "make")] if name == "t" else [("make",)])
 
@@ -135,9 +135,9 @@ def test_a_folder_that_a_command_names_without_a_slash_is_a_place(project: Proje
 
 
 def test_an_item_that_a_person_deletes_is_not_learned_again(project: Project) -> None:
-    project.work(*FELL)
+    project.work(*TRAPPED)
     (project.crew.root / "knowledge/lessons/app.md").write_text("")
-    project.work(*FELL, name="t2")
+    project.work(*TRAPPED, name="t2")
     assert project.live == []
 
 

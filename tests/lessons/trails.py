@@ -7,7 +7,6 @@ from typing import Any
 
 from hivemind.lessons.evidence import TaskFolders, Trail, read_trail
 
-
 NO_REPOSITORY = TaskFolders(Path("/hive"), {})
 
 
@@ -36,8 +35,8 @@ def lines_of(*calls: dict[str, Any] | str, opening: str = "Mend the sail.") -> l
         if isinstance(call, str):
             lines.append({"role": "user", "text": call, "id": f"m{number}"})
             continue
-        asked = {"id": f"c{number}", "tool": call["tool"], "arguments": call["arguments"]}
-        lines.append({"role": "assistant", "text": "", "calls": [asked], "id": f"a{number}"})
+        request = {"id": f"c{number}", "tool": call["tool"], "arguments": call["arguments"]}
+        lines.append({"role": "assistant", "text": "", "calls": [request], "id": f"a{number}"})
         answer = {
             "role": "tool",
             "text": call["text"],

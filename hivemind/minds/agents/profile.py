@@ -239,8 +239,10 @@ class Profile(StrictModel):
             if self.login is None or not os.path.exists(os.path.expanduser(self.login)):
                 raise UserError(f"nobody is logged in to {self.program}", location=self.login, remedy=self.login_hint)
         elif self.keys and not any(os.environ.get(name) for name in (*self.keys, *config.env)):
-            remedy = f"set {' or '.join(self.keys)}, or log in with {self.program} and set login: true"
-            raise UserError(f"{self.program} has no key", remedy=remedy)
+            login = (
+                f", or {self.login_hint}, and write login: true beside agent: in the agent's file" if self.login else ""
+            )
+            raise UserError(f"{self.program} has no key", remedy=f"set {' or '.join(self.keys)}{login}")
 
     def arguments(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, session: str | None
