@@ -89,10 +89,6 @@ def _agent(payload: _Payload) -> str:
     return check_agent(payload.get("agent_id"))
 
 
-def _maybe_agent(payload: _Payload) -> str | None:
-    return None if payload.get("agent_id") is None else _agent(payload)
-
-
 def _receipts(payload: _Payload) -> tuple[Receipt, ...]:
     return receipts_of(payload.get("evidence", ()))
 
@@ -322,7 +318,7 @@ def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
         addition_count=previous_entry.addition_count + (word == "said"),
     )
     if word not in _DETAIL_EVENTS:
-        entry = replace(entry, state=word, agent_id=_maybe_agent(payload))
+        entry = replace(entry, state=word, agent_id=None if payload.get("agent_id") is None else _agent(payload))
     state.set_task(entry)
 
 

@@ -54,6 +54,12 @@ def check_lease(state: JournalState, step_id: str, agent_id: str | None, generat
         raise StaleGeneration(step_id, agent_id, generation, lease)
 
 
+def _check_leases(state: JournalState, task: str, agent_id: str | None) -> None:
+    """Raise StepLeaseHeld if another agent holds a step of the task."""
+    for step in state.steps_of(task):
+        check_lease(state, step.id, agent_id, None)
+
+
 _Steps = list[Step]
 _NOT_DONE: tuple[StepStatus, ...] = ("open", "blocked")
 
@@ -325,8 +331,8 @@ class Steps:
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
-            for step in () if has_left_active else state.steps_of(task):
-                check_lease(state, step.id, agent, None)
+            if not has_left_active:
+                _check_leases(state, task, agent)
             if step_id is not None:
                 check_lease(state, step_id, agent, generation)
             return [(f"task.{outcome}", {"task_id": task, **_agent_field(agent_id), **payload})]
@@ -336,12 +342,7 @@ class Steps:
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
         """Raise StepLeaseHeld if another agent holds a step of the task, so that `end_task` would be refused."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
-
-        def check(state: JournalState) -> None:
-            for step in state.steps_of(task):
-                check_lease(state, step.id, agent, None)
-
-        self._journal.view(check)
+        self._journal.view(lambda state: _check_leases(state, task, agent))
 
     @contextmanager
     def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:

@@ -15,7 +15,7 @@ from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock
-from hivemind.layout import HUMAN, LANDING, Layout
+from hivemind.layout import HUMAN, LANDING
 from hivemind.logger import logger
 from hivemind.presence.identity import agent_lock, holder_pid, lock_name
 from hivemind.presence.parts import Parts
@@ -63,18 +63,17 @@ def absences(hive: Parts) -> list[Absence]:
     absent_members, now, limit = [], time.time(), hive.config.mcp.return_after
     for name, tasks in sorted(hive.journal.view(collect).items()):
         active_tasks = tuple(sorted(task for task in tasks if (hive.layout.active / task).is_dir()))
-        times = [path.stat().st_mtime for path in _presence_files(hive.layout, name) if path.exists()]
+        paths = (
+            hive.layout.agent_state(name) / "heartbeat",
+            Path(agent_lock(hive.layout, name).path),
+        )  # it writes both
+        times = [path.stat().st_mtime for path in paths if path.exists()]
         away = now - max(times, default=-math.inf)
         if active_tasks:
             absent_members.append(
                 Absence(name, active_tasks, max(0.0, away), math.inf if limit is None else max(0.0, limit - away))
             )
     return absent_members
-
-
-def _presence_files(layout: Layout, name: str) -> tuple[Path, Path]:
-    """Return the files whose modification times show when the member last ran: its heartbeat and its lock."""
-    return layout.agent_state(name) / "heartbeat", Path(agent_lock(layout, name).path)
 
 
 def return_tasks(hive: Parts) -> list[str]:

@@ -93,6 +93,7 @@ def overview(hive: Parts) -> Overview:
     inbox = hive.tasks.listing.list_waiting()
     problems = start_problems(hive)
     agents = agents_now(hive, active, problems)
+    parked = tuple((task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands")
     supervisor = supervisor_lock(hive.layout.locks).holder()
     watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}
     return Overview(
@@ -113,16 +114,9 @@ def overview(hive: Parts) -> Overview:
         agents=agents,
         leases=leases_now(hive),
         human_unread=hive.mail.count_unread(HUMAN),
-        tasks={
-            **hive.tasks.listing.counts(),
-            "inbox": len(inbox),
-            "active": len(active),
-            "parked": sum(task.parked is not None and landing_state(task) != "lands" for task in active),
-        },
+        tasks={**hive.tasks.listing.counts(), "inbox": len(inbox), "active": len(active), "parked": len(parked)},
         waiting=tuple((task.id, task.waiting) for task in with_wait_reasons(hive, inbox, problems) if task.waiting),
-        parked=tuple(
-            (task.id, task.parked.reason) for task in active if task.parked and landing_state(task) != "lands"
-        ),
+        parked=parked,
         needs_you=tuple(
             (letter.id, letter.subject)
             if letter.sender == POSTMASTER

@@ -69,7 +69,7 @@ def find_check(folder: Path) -> ProjectCheck:
 
 def _checks(folder: Path) -> Iterator[ProjectCheck]:
     if (folder / ".ci/run").is_file():
-        yield ProjectCheck("sh .ci/run" if not _is_program(folder / ".ci/run") else ".ci/run", ".ci/run")
+        yield ProjectCheck(".ci/run" if (folder / ".ci/run").stat().st_mode & 0o100 else "sh .ci/run", ".ci/run")
     makefile = next((name for name in _MAKEFILES if (folder / name).is_file()), None)
     for target in ("test", "check") if makefile is not None else ():
         if re.search(rf"^(?:[\w.-]+ +)*{target}(?: [^:=\n]*)?:(?!=)", _text(folder / str(makefile)), re.MULTILINE):
@@ -101,10 +101,6 @@ def _python_checks(folder: Path) -> Iterator[ProjectCheck]:
         yield ProjectCheck(program, source, protect=files)
     if "tox" in tool or "tox.ini" in files:
         yield ProjectCheck("tox", "tox.ini" if "tox.ini" in files else "pyproject.toml", protect=files)
-
-
-def _is_program(path: Path) -> bool:
-    return bool(path.stat().st_mode & 0o100)
 
 
 def _text(path: Path) -> str:

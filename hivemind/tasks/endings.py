@@ -44,10 +44,7 @@ class Endings:
 
     def retry(self, task_id: str) -> Path:
         """Move a failed or done task back to the inbox, as a person may do by hand. Raises UserError if it cannot."""
-        place = ended_folder(self._layout, check_name(task_id, "task id"))
-        if place is None:
-            message = "no failed or finished task has that id"
-            raise UserError(message, location=task_id, remedy="see: hivemind task list")
+        place = self._ended_folder(task_id)
         try:
             move(place, self._layout.inbox / task_id)
         except FileExistsError:
@@ -59,9 +56,7 @@ class Endings:
 
     def reopen(self, task_id: str, text: str, *, by: str = HUMAN) -> Path:
         """Add a text to a failed or done task, and move it back to the inbox as `retry` does."""
-        place = ended_folder(self._layout, check_name(task_id, "task id"))
-        if place is None:
-            raise UserError("is not over", location=task_id)
+        place = self._ended_folder(task_id)
         self._active.add_text(place, text, check_name(by, "agent name"), reopens=True)
         return self.retry(task_id)
 
@@ -71,15 +66,20 @@ class Endings:
 
         Raises UserError if the task is not over.
         """
-        place = ended_folder(self._layout, check_name(task_id, "task id"))
-        if place is None:
-            raise UserError("is not over", location=task_id)
+        place = self._ended_folder(task_id)
         with hold(place, wait=True):
             set_aside(place)
             write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")))
             if place.parent.name == TaskState.FAILED:
                 return place
             return move_task(self._layout, place, self._layout.failed)
+
+    def _ended_folder(self, task_id: str) -> Path:
+        place = ended_folder(self._layout, check_name(task_id, "task id"))
+        if place is None:
+            message = "no failed or finished task has that id"
+            raise UserError(message, location=task_id, remedy="see: hivemind task list")
+        return place
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
         """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""

@@ -123,7 +123,11 @@ class Schedule:
             with boundary("schedule's file", path):
                 task, every, planned_state = self._read(path, state, now)
                 due = self._due_times(task, every, planned_state, now, is_new=planned_state is not state)
-                return task, planned_state, due, self._following_time(task, every, planned_state, now)
+                after = max(now, planned_state.last or now)
+                following = next(every.times_after(planned_state.since, after, self._zone), None)
+                if following is not None and task.form.until is not None and following > task.form.until:
+                    following = None
+                return task, planned_state, due, following
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
 
@@ -138,10 +142,6 @@ class Schedule:
             return [] if newest is None else [newest]
         times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
         return [time for time in times if time <= end]
-
-    def _following_time(self, task: ParsedTask, every: Every, state: _FileState, now: datetime) -> datetime | None:
-        time = next(every.times_after(state.since, max(now, state.last or now), self._zone), None)
-        return None if time is None or (task.form.until is not None and time > task.form.until) else time
 
     def _drop(self, path: Path, task: ParsedTask, time: datetime) -> list[str]:
         """Add the task of one time and return its id in a list, which is empty if the task was added before."""

@@ -86,6 +86,23 @@ def test_a_short_command_imports_only_what_it_uses(hive: Path, words: list[str])
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("words", [["status"], ["task", "list"]], ids=" ".join)
+def test_what_keeps_coding_agents_from_starting_is_looked_up_once(hive: Path, words: list[str]) -> None:
+    (hive / "agents" / "coder.yaml").write_text("mind: {agent: codex}\nreplicas: 2\n")
+    assert Hive.open(hive).agents  # records the checked settings
+    main(["task", "add", "Look for the lock"])
+    program = (
+        "import sys; from hivemind.cli import main; opened = []\n"
+        "sys.addaudithook(lambda event, args: event == 'open' and opened.append(str(args[0])))\n"
+        f"assert main({words!r}) == 0\n"
+        "assert len([path for path in opened if path.endswith('programs/codex.yaml')]) == 1\n"
+        "heavy = {'pydantic', 'random', 'zipfile', 'hivemind.minds.agents.mind'}\n"
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_only_the_command_that_is_asked_for_is_made_wherever_the_hive_is_named(run: Command, hive: Path) -> None:
     for before in ([], ["--debug"], ["--hive", str(hive)], [f"--hive={hive}", "--debug"]):
         made = build_parser([*before, "task", "list"]).format_help()
