@@ -72,7 +72,7 @@ def run(quick: bool) -> list[Row]:
     """The latency of calls and the processor time of their servers, in ms."""
     with tempfile.TemporaryDirectory() as folder:
         rows = list(_alone(_hive(Path(folder, "alone"), "relaxed"), 20 if quick else 400))
-        return rows + asyncio.run(_measure(Path(folder), 8 if quick else 400))
+        return rows + asyncio.run(_measure(Path(folder), _AT_ONCE if quick else 400))
 
 
 def _alone(root: Path, times: int) -> Iterator[Row]:

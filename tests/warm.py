@@ -1,4 +1,4 @@
-"""A process that has the program imported and forks a command at a time: a command costs its own work and no imports.
+"""A process that has the program imported and forks commands, which need no imports.
 
 Requests are JSON lines on standard input, `{"module", "words", "environment", "folder", "in", "out", "err"}`: the last three
 are paths, and the module `python` is a script. Answered with `{"pid"}`, and with `{"pid", "status"}` when that command has
@@ -27,7 +27,7 @@ _ROOMS = (
     "hivemind.agent.agent", "hivemind.doctor", "hivemind.hive", "hivemind.mcp_server", "hivemind.presence.linked",
     "hivemind.swarm.overview", "hivemind.swarm.swarm", "markdown_it",
 )  # fmt: skip
-_LATER = {  # by the command that needs them first, for a fork copies what is there
+_LATER = {  # by the command that needs them first: a fork copies all imported modules
     **dict.fromkeys(("mcp", "member"), ("hivemind.mcp_server.stdio",)),  # the SDK is half as large as all the rest
     "link": ("hivemind.exchange.link", "hivemind.exchange.offers", "psycopg"),
 }
@@ -53,7 +53,7 @@ def _import_rooms() -> None:
     from pydantic import BaseModel
 
     for model in list(_subclasses(BaseModel)):
-        model.model_rebuild()  # 20 ms in each command for those that are built when they are needed
+        model.model_rebuild()  # built on demand, they cost 20 ms in each command
 
 
 def _subclasses(model: type[Any]) -> Iterator[type[Any]]:
@@ -63,7 +63,7 @@ def _subclasses(model: type[Any]) -> Iterator[type[Any]]:
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
-    """The forked process: run the command as if it had been started, and leave as it does."""
+    """Run the command in the forked process and exit with its status."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -82,7 +82,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     except SystemExit as end:
         status = end.code or 0
     threading._shutdown()  # type: ignore[attr-defined]
-    with contextlib.suppress(OSError, ValueError):  # a stream that takes no more: the interpreter's own end tells of it
+    with contextlib.suppress(OSError, ValueError):  # a closed stream: the interpreter reports it when it exits
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -103,7 +103,7 @@ def _run(module: str, words: list[str]) -> None:
 
 
 def serve() -> None:
-    os.environ.pop("LD_PRELOAD", None)  # it is here; what is started from here has it if its request says so
+    os.environ.pop("LD_PRELOAD", None)  # this process has it already; a command has it only if its request names it
     _import_rooms()
     gc.collect()
     gc.freeze()

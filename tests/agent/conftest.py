@@ -20,7 +20,7 @@ from tests.messages import calls_of
 
 
 class Mind:
-    """Thinks what a function says; counts how often it was asked."""
+    """Think with a function; count the calls."""
 
     def __init__(self, think: Callable[[Any], Thought]) -> None:
         self.asked = 0
@@ -54,7 +54,7 @@ class Crew:
         (self.root / "agents" / f"{name}.yaml").write_text(text)
 
     def start(self, think: Callable[[Any], Thought] | None = None, name: str = "ada") -> Agent:
-        """A new life of an agent, in a hive opened anew."""
+        """Start an agent in a hive that is opened again, as a new process would."""
         hive = Hive.open(self.root)
         agent = Agent(hive, name, record_start(hive.journal, name, os.getpid()))
         if think is not None:
@@ -85,7 +85,7 @@ class Crew:
 
 
 def until_idle(agent: Agent, turns: int = 200) -> int:
-    """Take turns until there is nothing to do; gives how many. As the loop does, without its boundary."""
+    """Take turns until the agent is idle, and return their number. Errors are not caught, unlike in the agent's loop."""
     for turn in range(turns):
         if not agent.cycle():
             return turn
@@ -93,18 +93,18 @@ def until_idle(agent: Agent, turns: int = 200) -> int:
 
 
 def doing(*actions: tuple[str, dict[str, Any]]) -> Callable[[Any], Thought]:
-    """A mind that always wants the same."""
+    """Return a mind that makes the same calls in every turn."""
     return lambda turn: Thought("", tuple(ToolCall(tool, arguments) for tool, arguments in actions))
 
 
 def hands(crew: Crew, task: str = "---\nsteps: [{title: x}]\n---\nx\n") -> Callable[..., dict[str, Any]]:
-    """Tools in the hands of an agent that has a task of one step in focus: each use gives its result, or its error."""
+    """Return a function that uses a tool of an agent with a task of one step, and returns the result or the error."""
     crew.drop(task)
     return using_tools(crew.start())
 
 
 def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
-    """Tools on what the agent's turn would be about now."""
+    """Return a function that uses a tool on the focus of the agent's next turn."""
     agent.scheduler.sense()
     focus = agent.scheduler.scope(reads=agent.metered_mind.reads, keep=agent.memory.keep_message) or Focus("rest")
 
@@ -122,8 +122,8 @@ def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
 
 
 def wants(agent: Agent, *actions: tuple[str, dict[str, Any]], task: str = "t") -> dict[str, Any]:
-    """One turn in which the agent's mind wants this; the last call in the task's conversation then: tool, arguments, ok, text,
-    result, error. One that waits has none of these yet, and says in `parked` what for."""
+    """Take one turn with these calls and return the last call of the task's conversation: tool, arguments, ok, text, result,
+    error. If the task waits, return `parked` with the reason instead."""
     agent.mind = Mind(doing(*actions))
     assert agent.cycle()
     parked_task = agent.hive.tasks.get(task)

@@ -1,4 +1,4 @@
-"""A small hive, and the command line in this process and in one of its own."""
+"""A small hive, and the command line in this process and in a separate one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGENTS = {"analyst": "role: analyst\n", "researcher": "role: researcher\n", "rev
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -37,7 +37,7 @@ Command = Callable[..., Ended]
 
 
 def make_hive(root: Path, *, durability: str = "relaxed") -> Path:
-    """hive.yaml and three agents, as a person would write them."""
+    """Write hive.yaml and three agents, as a person would."""
     (root / "agents").mkdir(parents=True)
     for name, text in AGENTS.items():
         (root / "agents" / f"{name}.yaml").write_text(text)
@@ -47,7 +47,7 @@ def make_hive(root: Path, *, durability: str = "relaxed") -> Path:
 
 @pytest.fixture
 def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A hive's folder, and the one that commands work in."""
+    """Make a hive; commands work in its folder."""
     root = make_hive(tmp_path / "hive")
     monkeypatch.setenv("HIVEMIND_HIVE", str(root))
     return root
@@ -55,7 +55,7 @@ def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def graph(hive: Path) -> TaskGraph:
-    """The graph of task `t`, which the researcher has claimed: two steps, cards in two lanes, one fold, one link."""
+    """Make the graph of task `t`, claimed by the researcher: two steps, cards in two lanes, one fold, one link."""
     hive_store = Hive.open(hive)
     hive_store.tasks.add("Which lock is it?", id="t", title="Which lock")
     task = hive_store.tasks.claim("researcher")
@@ -83,7 +83,7 @@ def graph(hive: Path) -> TaskGraph:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line, called in this process."""
+    """Call the command line in this process."""
 
     def call(*arguments: str) -> Ended:
         capsys.readouterr()
@@ -99,7 +99,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def process() -> Command:
-    """The command line as a process; `given` is its standard input, `more` added to its environment."""
+    """Run the command line as a process; `given` is its standard input, `more` is added to its environment."""
 
     def call(*arguments: str, given: bytes = b"", **more: str) -> Ended:
         is_interpreter_setting = any(name.startswith("PYTHON") for name in more)  # only a new interpreter reads these
@@ -118,7 +118,7 @@ def process() -> Command:
 
 @pytest.fixture
 def call(run: Command, hive: Path) -> Any:
-    """A tool, as an agent would call it."""
+    """Call a tool as an agent would."""
 
     def call(name: str, arguments: dict[str, Any] | None = None, *, agent: str = "researcher", **more: Any) -> Any:
         told = json.dumps({**(arguments or {}), **more})

@@ -1,11 +1,11 @@
-"""A program that speaks the Agent Client Protocol, by orders in its prompts; run by its path, with nothing but Python.
+"""A program that speaks the Agent Client Protocol, by orders in its prompts; run by its path, with Python alone.
 
 An order is a line that begins with `!`: `say TEXT`, `update JSON` (any update of a session), `as SESSION JSON` (an update for
 another session), `call TOOL JSON` (a tool of the hive; {ids} as in fake_agent.py), `write PATH TEXT`, `ask JSON` (for
 permission; the outcome is appended to the file `asked`), `request METHOD`, `send JSON` (any line), `answer JSON` (fields of
 the answer), `late JSON` (an update after the answer), `spend` (some money), `stop REASON`, `error CODE TEXT`, `die`
 (kill -9), `exit N TEXT`, `hang` (until it is cancelled, or there is a file `go`), `deaf` (cancelled or not), `flood`, `child`
-(one that outlives it).
+(a child that outlives it).
 
 Flags: `resume`, `boast` (offers it, and does not know it), `load` (with a replay before the answer), `late` (with a
 replay after it), `login` (required), `key=METHOD` (to log in by), `modes=a,b`, `models=a,b`, `pauses` (between its cost

@@ -1,8 +1,8 @@
-"""A program that works as coding agents do, by orders in its prompt; run by its path, with nothing but Python.
+"""A program that works as coding agents do, by orders in its prompt; run by its path, with Python alone.
 
 An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `sh COMMAND`, `permit COMMAND` (asks for permission),
 `call TOOL JSON` (with {mail}, the id of the letter in the prompt, and {ids}, those of the subtasks that the last call made),
-`print TEXT` (as it is), `die` (kill -9, once in a session), `exit N TEXT`, `hang`, `ask TEXT` (for permission, and hang),
+`print TEXT` (unchanged), `die` (kill -9, once in a session), `exit N TEXT`, `hang`, `ask TEXT` (for permission, and hang),
 `close` (its output, and hang), `flood`. A session keeps the orders that are left, and is gone on with by its id.
 """
 

@@ -1,6 +1,6 @@
 """A server on loopback that plays the models of coding agents, each in its provider's streaming protocol.
 
-`script` is asked for each request: what it returns is said, a text or calls of the tools that the program offers.
+`script` answers each request with a text or a call of a tool that the program offers.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ class Played:
         if isinstance(reply, str):
             return reply, "", {}
         name = next((tool for tool in asked.tools if tool == reply.tool or tool.endswith(f"_{reply.tool}")), "")
-        return (
-            (f"There is no tool {reply.tool} among {asked.tools}.", "", {}) if not name else ("", name, reply.arguments)
-        )
+        return (f"No tool {reply.tool} among {asked.tools}.", "", {}) if not name else ("", name, reply.arguments)
 
     def close(self) -> None:
         self._http.shutdown()

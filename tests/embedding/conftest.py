@@ -1,4 +1,4 @@
-"""Folders whose embedding process is ended with the test."""
+"""Folders with an embedding process that ends with the test."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def memories_there(subject: Subject) -> Iterator[str]:
     for key, request in subject.ledger.acknowledged("kept").items():
         if key == "fact-0":
             if key in own_rows and "fact-0" in subject.ledger.acknowledged("forgotten"):
-                yield "fact-0 was forgotten, and is there again"
+                yield "fact-0 was forgotten, and has come back"
         elif key not in own_rows or own_rows[key]["content"] != request.asked["text"]:
             yield f"{key} was reported as remembered, and is {own_rows.get(key)}"
     for key, requests in subject.ledger.of("memory").items():
@@ -136,7 +136,7 @@ def nodes_there(subject: Subject) -> Iterator[str]:
         name = json.loads(f'"{requests[0].answer}"')
         if name in deletions:
             if name in by_id and any(request.acknowledged for request in deletions[name]):
-                yield f"the node {name} was deleted, and is there"
+                yield f"the node {name} was deleted, and still exists"
         elif name not in by_id:
             yield f"the node {name} ({text!r}) was reported as made, and is missing"
         else:

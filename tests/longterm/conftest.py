@@ -1,4 +1,4 @@
-"""Where a store's entries lie: the same tests run over a file and over PostgreSQL."""
+"""Stores for the same tests over a file and over PostgreSQL."""
 
 from __future__ import annotations
 

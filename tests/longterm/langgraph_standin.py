@@ -1,9 +1,9 @@
-"""A pytest plugin: HivemindStore stands in for LangGraph's own stores, so that LangGraph's own tests are run against it.
+"""A pytest plugin: it replaces LangGraph's stores with HivemindStore and runs LangGraph's tests against it.
 
     cd CHECKOUT/libs/checkpoint-sqlite
     PYTHONPATH=HIVEMIND:HIVEMIND/tests/longterm python -m pytest -p langgraph_standin tests/test_store.py
 
-Whoever sleeps there moves the store's clock instead: what lives for seconds is tested in none.
+A sleep in those tests moves the store's clock instead, and takes no time.
 
 `test_langgraph.py` does that with what `langgraph_tests.py` has fetched, or with the checkout that the environment variable
 LANGGRAPH_CHECKOUT names. With STANDIN_DATABASE, the URL of a database with empty tables, each store is in a copy of that.
@@ -52,7 +52,7 @@ _copies: dict[str, str] = {}
 
 
 def _place(path: str) -> str:
-    """The database of a path, and for each `:memory:` one of its own."""
+    """Return the database of a path; each `:memory:` has a separate one."""
     empty = os.environ.get("STANDIN_DATABASE")
     if empty is None:
         return path
@@ -99,7 +99,7 @@ class Standin(HivemindStore):
         store.store.close()
 
     def setup(self) -> None:
-        """Nothing to do: the tables are made at the first use."""
+        """Do nothing: the first use makes the tables."""
 
 
 class Cosines(Standin):
@@ -119,7 +119,7 @@ class Asynchronous(Cosines):
         store.store.close()
 
     async def setup(self) -> None:  # type: ignore[override]
-        """Nothing to do."""
+        """Do nothing."""
 
     async def sweep_ttl(self) -> int:  # type: ignore[override]
         return await asyncio.to_thread(super().sweep_ttl)

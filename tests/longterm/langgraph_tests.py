@@ -1,7 +1,7 @@
-"""Fetches LangGraph's own store tests: `langgraph_tests.py FOLDER`, which is then what LANGGRAPH_CHECKOUT names.
+"""Fetch LangGraph's store tests: `langgraph_tests.py FOLDER`. LANGGRAPH_CHECKOUT can name that folder.
 
-They are published with its source distributions, which a package index has. The plugins that they need stand beside them in
-`plugins`, so that they change nothing for our own tests. Done once, it does nothing; where it fails, one line says so.
+A package index has them in the source distributions. Their plugins are installed into `plugins`, apart from those of our
+tests. An existing folder is left alone; a failure is reported in one line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fetch(folder: Path) -> None:
             (unpacked,) = (work / "libs").glob("langgraph_*")
             unpacked.rename(work / "libs" / library)
         work.rename(folder)
-        work.mkdir()  # for whoever cleans up
+        work.mkdir()  # TemporaryDirectory removes it
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What another process does with a store: `worker.py DATABASE OPERATION ARGUMENT`."""
+"""Operations of another process on a store: `worker.py DATABASE OPERATION ARGUMENT`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHARED = ("shared", "w")
 
 
 def upserts(store: MemoryStore, name: str) -> None:
-    """Updates of one entry, and as many entries of its own; each pair is told once it is stored."""
+    """Update one shared entry and put a new one, 15 times; print each pair once it is stored."""
     for number in range(15):
         version = store.put(SHARED, "one", f"said by {name} in turn {number}").version
         store.upsert_memory(SHARED, f"own text {number} of {name}", key=f"{name}-{number}")
@@ -21,13 +21,13 @@ def upserts(store: MemoryStore, name: str) -> None:
 
 
 def same(store: MemoryStore, _: str) -> None:
-    """The same texts as everybody, without keys."""
+    """Upsert the same texts as every other worker, without keys."""
     for number in range(20):
         store.upsert_memory(SHARED, f"fact number {number} {'abc'[number % 3] * number}")
 
 
 def count(store: MemoryStore, _: str) -> None:
-    """Counts up in an entry by compare-and-set."""
+    """Count up in an entry by compare-and-set."""
     done = 0
     while done < 20:
         entry = store.get(SHARED, "count")
@@ -57,7 +57,7 @@ def reindex(store: MemoryStore, name: str) -> None:
 
 
 def searching(store: MemoryStore, _: str) -> None:
-    """Searches until what others store is found."""
+    """Search until another worker's entry is found."""
     while not any(hit.key == "found-me" for hit in store.search(SHARED, "zebra crossing", mode="vector")):
         pass
 

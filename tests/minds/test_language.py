@@ -92,20 +92,6 @@ def test_a_price_that_nobody_knows_is_said_to_be_unknown(server, mind):
     assert usage.money == 0
 
 
-def test_a_limit_of_requests_is_waited_for_as_long_as_it_says(server, mind, clock):
-    server.orders.append(lambda request: request.error(429, "slow down", Retry_After="7"))
-    server.think = note
-    assert mind.think(turn(), [TOOL]).actions
-    assert clock.slept == [7.5]
-
-
-def test_a_limit_of_requests_that_says_nothing_is_met_with_growing_pauses(server, mind, clock):
-    server.orders += [lambda request: request.error(429, "slow down")] * 3
-    server.think = note
-    assert mind.think(turn(), [TOOL]).actions
-    assert clock.slept == [1.0, 2.0, 4.0]
-
-
 def test_a_long_wait_is_left_to_the_agent_with_its_length(server, mind, clock):
     server.orders.append(lambda request: request.error(429, "slow down", Retry_After="3600"))
     with pytest.raises(MindUnavailable, match="asked too often") as caught:
@@ -130,24 +116,10 @@ def test_trouble_that_goes_on_ends_as_unavailable(server, mind, clock, meter):
     assert not any(exchange.lost for exchange in meter.exchanges)
 
 
-def test_a_connection_that_is_cut_in_the_middle_is_asked_again_and_the_loss_is_told(server, mind, meter):
-    server.orders.append(Request.cut)
-    server.think = note
-    assert mind.think(turn(), [TOOL]).actions
-    assert [exchange.lost for exchange in meter.exchanges] == [True, False]
-
-
 def test_a_server_that_is_not_there_costs_nothing_and_is_unavailable(mind_of, meter):
     with pytest.raises(MindUnavailable, match="no connection"):
         mind_of(url="http://127.0.0.1:1/v1").think(turn(), [TOOL])
     assert not any(exchange.lost for exchange in meter.exchanges)
-
-
-def test_silence_ends_when_its_time_is_up(server, mind_of, meter):
-    server.think = server.keep_silent
-    with pytest.raises(MindUnavailable, match="no answer in time"):
-        mind_of(timeout_s=0.2).think(turn(), [TOOL])
-    assert all(exchange.lost for exchange in meter.exchanges)
 
 
 @pytest.mark.parametrize("arguments", ['{"text": "cut o', "[1, 2]", "nonsense"], ids=["truncated", "a list", "no JSON"])
@@ -316,11 +288,6 @@ def test_effort_and_thinking_are_two_names_of_one_setting(monkeypatch, server, t
     assert [(body["reasoning_effort"], body["seed"]) for body in server.requests] == [("high", 7)]
 
 
-def test_ten_calls_at_once_keep_their_order(server, mind):
-    server.think = lambda request: request.answer(None, [("note", {"text": str(at)}) for at in range(10)])
-    assert [one.arguments["text"] for one in mind.think(turn(), [TOOL]).actions] == [str(at) for at in range(10)]
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -336,13 +303,6 @@ def test_other_servers_words_for_a_context_that_is_too_long_are_known(server, mi
     server.think = lambda request: request.error(400, said)
     with pytest.raises(ContextTooLong):
         mind.think(turn(), [TOOL])
-
-
-def test_a_refusal_is_the_minds_last_word(server, mind):
-    server.think = lambda request: request.answer("I can't help with that.", finish="content_filter")
-    with pytest.raises(AnswerRefused):
-        mind.think(turn(), [TOOL])
-    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("usage", [True, False], ids=["reported", "not reported"])

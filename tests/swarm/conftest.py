@@ -1,4 +1,4 @@
-"""A real hive with real processes. Nothing here is mocked; waiting is for things that happen, with a generous limit."""
+"""A real hive with real processes. There are no mocks. Tests wait for events, with a generous limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Swarm:
         self.starts: Start = Program
 
     def run(self, *arguments: str, status: int | None = 0, **environment: str) -> str:
-        """Run one command to its end; gives what it printed."""
+        """Run one command to its end and return its output."""
         done = run(
             arguments, start=self.starts, capture_output=True, text=True, cwd=self.root, timeout=LIMIT_S * 2,
             env=self._environment(environment),
@@ -50,7 +50,7 @@ class Swarm:
         return done.stdout
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a command that goes on."""
+        """Start a command and leave it running."""
         log = open(self.root / f"started-{len(self.processes)}.log", "w")  # noqa: SIM115 - the child keeps it
         process = self.starts(
             arguments, cwd=self.root, env=self._environment(environment), text=True, stdin=subprocess.DEVNULL, stdout=log,
@@ -65,7 +65,7 @@ class Swarm:
         (self.root / "hive.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items()))
 
     def task(self, name: str) -> str:
-        """The state of a task: where its folder lies."""
+        """Return the state of a task, which is the parent of its folder."""
         for state in ("active", "done", "failed"):
             if (self.root / "tasks" / state / name).is_dir():
                 return state
@@ -90,11 +90,11 @@ class Swarm:
         return [event for line in lines_of_events for event in (line if isinstance(line, list) else [line])]
 
     def pid_of(self, agent: str) -> int | None:
-        """The process that has the agent's name, if it lives."""
+        """Return the process of an agent, if it lives."""
         return next((status.pid for status in self.agents() if status.name == agent), None)
 
     def agents(self) -> tuple[AgentOverview, ...]:
-        """What `agent list` shows, without a process that would compete with those that it tells of."""
+        """Return the rows of `agent list`, without starting a process that would compete with the agents."""
         return agents_now(Hive.look(self.root))
 
     def wait(self, condition, condition_name: str = "what was waited for"):
@@ -117,7 +117,7 @@ class Swarm:
             os.kill(pid, signal.SIGKILL)
 
     def agents_alive(self) -> list[int]:
-        """Processes of this hive's agents that still live."""
+        """Return the live processes of this hive's agents."""
         pids = []
         for lock in (self.root / ".hive/locks").glob("agent-*.lock"):
             text = lock.read_text()
@@ -131,7 +131,7 @@ class Swarm:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process lives; a dead one that waits for its parent to notice does not."""
+    """Check that a process lives. A zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"

@@ -124,13 +124,13 @@ def tasks_and_rom(hive: Poisoned) -> None:
         hive.write(f"tasks/inbox/b-{name}.yaml", raw)
         hive.write(f"tasks/inbox/c-{name}/task.md", raw)
         hive.write(f"tasks/inbox/d-{name}.md", b"---\n" + raw + b"\n---\nx\n")
-    for name, value in VALUES.items():
-        for key in ("deadline", "priority", "dependencies", "id"):
-            hive.write(f"tasks/inbox/e-{key}-{name}.md", f"---\n{key}: {value}\n---\nx\n".encode())
-        for key in ("wait", "ask", "timeout"):
-            hive.write(
-                f"tasks/inbox/f-{key}-{name}.md", f"---\nsteps: [{{title: x, {key}: {value}}}]\n---\nx\n".encode()
-            )
+    for first, key in enumerate(("deadline", "priority", "dependencies", "id")):
+        for name in sample(VALUES, 4, first):
+            hive.write(f"tasks/inbox/e-{key}-{name}.md", f"---\n{key}: {VALUES[name]}\n---\nx\n".encode())
+    for first, key in enumerate(("wait", "ask", "timeout")):
+        for name in sample(VALUES, 3, first):
+            text = f"---\nsteps: [{{title: x, {key}: {VALUES[name]}}}]\n---\nx\n"
+            hive.write(f"tasks/inbox/f-{key}-{name}.md", text.encode())
 
 
 def letters(hive: Poisoned) -> None:
@@ -149,7 +149,7 @@ def letters(hive: Poisoned) -> None:
 
 def knowledge(hive: Poisoned) -> None:
     for name, raw in {**RAW_SAMPLES[2], "nested": b"<div>" * 20_000, "quotes": b"> " * 20_000}.items():
-        for suffix in ("md", "txt", "html", "toml", "rst", "py", "c"):
+        for suffix in sample(("md", "html", "txt", "toml", "rst", "py", "c"), 2, len(name) % 2):
             hive.write(f"knowledge/a-{name}.{suffix}", raw)
         hive.write(f"knowledge/b-{name}.md", b"---\n" + raw + b"\n---\nx\n")
     for name in sample(RAW, 6):  # a process for each

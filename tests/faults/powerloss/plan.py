@@ -137,7 +137,7 @@ def main() -> int:
     broken = sum(bool(row["violations"]) for row in rows)
     notes = [
         f"{probes + taken_up} crash states, all different: {taken_up} were taken up by a whole swarm and looked at by the "
-        f"scenario's checkers and the doctor, {probes} opened and asked by a process of its own; {alike} more were the same, "
+        f"scenario's checkers and the doctor, {probes} opened and asked by a separate process; {alike} more were the same, "
         "byte for byte and with the same acknowledged, as one of these"
     ]
     print(f"{notes[0]}; {broken} runs with violations")
