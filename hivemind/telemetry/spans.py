@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
@@ -113,6 +114,7 @@ class ConversationSpans:
 
     def _request_span(self, request: Line, line: Line) -> ReadableSpan:
         provider, _, model = str(request["model"]).rpartition(":")
+        model = os.path.basename(model) if provider == "command" else model
         usage, name = usage_of(line), {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
         title, kind = f"chat {model}", SpanKind.CLIENT
         if self._has_program:
@@ -128,7 +130,8 @@ class ConversationSpans:
         error = ("provider_error", str(line["error"])) if "error" in line else None
         return self._factory.span(
             self.context.child("request", request["request"]), title, (timestamp(request), timestamp(line)), attributes,
-            {"gen_ai.output.messages": message_json("assistant", line.get("text"))}, error=error, kind=kind,
+            {"gen_ai.output.messages": message_json("assistant", line.get("text"), line.get("calls", ()))},
+            error=error, kind=kind,
         )  # fmt: skip
 
     def _call_span(self, call_id: str, line: Line, end: float) -> ReadableSpan:
@@ -138,11 +141,14 @@ class ConversationSpans:
         return self._factory.tool_span(self.context, call, (start, end), line, attributes)
 
 
-def message_json(role: str, text: object) -> str:
-    """Return a message as the conventions write it, or "" without a text."""
-    return (
-        json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}], ensure_ascii=False) if text else ""
-    )
+def message_json(role: str, text: object, calls: Sequence[Attributes] = ()) -> str:
+    """Return a message as the conventions write it, or "" without a text and calls. A mind's has a reason why it ends."""
+    parts = [{"type": "text", "content": text}] if text else []
+    parts += [
+        {"type": "tool_call", "id": call["id"], "name": call["tool"], "arguments": call["arguments"]} for call in calls
+    ]
+    end = {"finish_reason": "tool_call" if calls else "stop"} if role == "assistant" else {}
+    return json.dumps([{"role": role, "parts": parts, **end}], ensure_ascii=False, default=str) if parts else ""
 
 
 def timestamp(line: Line) -> float:

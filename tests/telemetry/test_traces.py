@@ -102,6 +102,7 @@ def test_a_task_with_parts_is_a_workflow_whose_agents_spans_are_joined(hive: Swa
     parts = [span for name in ("ann", "ben", "cas") for span in receiver.named(f"invoke_agent {name}")]
     assert sum(span.parent == lead.id for span in parts) == 3
     assert {span.parent for span in receiver.named("execute_tool delegate")} == {lead.id}
+    assert receiver.named(f"chat {os.path.basename(sys.executable)}")  # the mind's program, without its folder
     assert len(receiver.sent) == len(receiver.spans)
     letters = [path.read_text() for path in (hive.root / "mailboxes/ann/cur").iterdir()]
     assert {
@@ -115,10 +116,26 @@ def test_content_is_sent_if_the_hive_says_so(hive: Swarm, receiver: Collector) -
     hive.run("up", "--until-idle")
     [task] = [span for span in receiver.spans.values() if span.name.startswith("invoke_agent") and not span.parent]
     assert "What moves a rowing boat?" in task.attributes["gen_ai.input.messages"]
-    assert "oars" in task.attributes["gen_ai.output.messages"]
+    [answer] = json.loads(task.attributes["gen_ai.output.messages"])
+    assert "oars" in answer["parts"][0]["content"]
+    assert answer["finish_reason"] == "stop"
     [check] = receiver.named("execute_tool check_citations")  # by a colleague, by rule
     assert check.trace == task.trace
     assert receiver.spans[check.parent].parent == task.id
+
+
+@pytest.mark.usefixtures("language_models")
+def test_the_message_of_a_model_has_its_calls_and_the_reason_why_it_ends(hive: Swarm, receiver: Collector) -> None:
+    with model_server(play) as server:
+        only({"ada": {"mind": {"openai-compatible": {"url": server.url, "model": "played", "key_env": "KEY"}}}}, hive)
+        hive.configure(telemetry={"endpoint": receiver.url, "content": True})
+        hive.drop("boats.md", "When?\n")
+        hive.run("up", "--until-idle", KEY="k")
+    [message] = json.loads(receiver.named("chat played")[0].attributes["gen_ai.output.messages"])
+    text, call = message["parts"]
+    assert (message["finish_reason"], text["content"], call["type"], call["name"]) == (
+        "tool_call", "I plan.", "tool_call", "plan_steps",
+    )  # fmt: skip
 
 
 PATIENT = """
