@@ -233,6 +233,7 @@ class AgentConfig(StrictModel):
     """The settings of one agents/<agent>.yaml. `agents:` in hive.yaml can set defaults for any key."""
 
     role: str | None = None
+    claims: Literal["any", "named"] = "any"
     lane: str | None = None
     mind: str | dict[str, Any] = "extractive"
     rom: list[str] = []
@@ -483,6 +484,8 @@ def _read(path: Path) -> str:
 
 def load_hive(layout: Layout) -> HiveConfig:
     """Load hive.yaml. Raises UserError with file, line and key."""
+    if not os.path.lexists(layout.config):
+        raise UserError(f"no {layout.config.name} there", location=layout.root, remedy="make one with: hivemind init")
     with boundary("settings file", layout.config):
         return _CheckedFiles(layout).read(layout.config, _check_hive)
 

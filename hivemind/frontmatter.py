@@ -101,6 +101,12 @@ def _parse(text: str, location: str, first_line: int) -> ParsedText:
         lines = dict(_lines(node, first_line))
         for line, key in _repeated_keys(node):
             raise UserError(f"the key {key!r} occurs twice", location=at(line), remedy="remove one")
+        for _, child in _walk(node):
+            if child.tag == "tag:yaml.org,2002:timestamp":
+                try:
+                    loader.construct_yaml_timestamp(child)
+                except ValueError as error:
+                    raise UserError(f"{child.value!r} is not a date: {error}", location=at(_row(child))) from None
         values = loader.construct_document(node)
     finally:
         loader.dispose()
@@ -185,7 +191,8 @@ def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:
         return f"it belongs under {parents[0]}:"
     import difflib
 
-    matches = difflib.get_close_matches(str(path[-1]), known_keys, n=1)
+    beginnings = [key for key in known_keys if len(str(path[-1])) > 2 and key.startswith(str(path[-1]))]
+    matches = beginnings or difflib.get_close_matches(str(path[-1]), known_keys, n=1)
     return f"did you mean {matches[0]!r}?" if matches else f"known {noun}: {', '.join(known_keys)}"
 
 

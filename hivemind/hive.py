@@ -95,7 +95,7 @@ class Hive:
     ) -> Hive:
         """Create a hive in the folder `path` (created if missing) and open it. Existing files stay unchanged.
         `replacements` maps paths to texts in place of the template's files; the template's agents are then not created.
-        `workspace` replaces the one in hive.yaml.
+        `workspace` replaces the one in hive.yaml (`hive`).
 
         Raises UserError if `path` is a hive already.
         """

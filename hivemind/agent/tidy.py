@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -10,12 +11,13 @@ from hivemind.agent.metering import MeteredMind
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.landing.early_warning import note_branches
-from hivemind.masking import mask_values
+from hivemind.masking import mask, mask_values
 from hivemind.minds import Turn
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import Conversation
 from hivemind.tools import Session
 
+_MAX_CHARS = 200
 _GOING_ROUND = "The same calls have had the same results again and again."
 _TOO_LONG = "{turns} turns were taken, and the task is not finished."
 
@@ -94,7 +96,8 @@ def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) 
     if talk.pending_calls or turn.parking is not None:
         return
     if talk.is_repeating:
-        problem = next((f" {result.call.tool}: {result.problem}" for result in turn.results if result.problem), "")
-        ask_operator(turn, session, talk, _GOING_ROUND + problem)
+        calls = "; ".join(f"{result.call.tool} {json.dumps(dict(result.call.arguments))}" for result in turn.results)
+        problem = next((f": {result.problem}" for result in turn.results if result.problem), "")
+        ask_operator(turn, session, talk, f"{_GOING_ROUND} ({mask(calls)[:_MAX_CHARS]}{problem[:_MAX_CHARS]})")
     elif talk.turns >= mind.max_turns(session.config):
         ask_operator(turn, session, talk, _TOO_LONG.format(turns=talk.turns))

@@ -27,7 +27,7 @@ from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only,
 from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines, warn
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
-from hivemind.layout import EXCHANGE, LANDING
+from hivemind.layout import ANY, EXCHANGE, LANDING
 from hivemind.trace_context import TraceContext
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def add(
     project: str | None = None,
     depends: list[str] | None = None,
     deadline: str | None = None,
+    budget: Positive | None = None,
     id_: str | None = None,
     attach: AttachedFiles = None,
 ) -> CommandOutput:
@@ -74,6 +75,7 @@ def add(
       --project NAME  the project that the task belongs to
       --depends TASK[,TASK]  tasks that must be done first
       --deadline WHEN  2026-11-21, or 2026-11-21T18:00Z
+      --budget TOKENS  the most tokens that it may use
       --id ID  the task's id (default: derived from the title)
       --attach FILE  a file or folder to attach
 
@@ -95,6 +97,10 @@ def add(
         and not any(assignee in agent_roles for agent_roles in hive.linked_hives.agents.values())
     ):
         known_agent(hive, assignee)
+    hives = sorted({hive.config.workspace.lower(), *hive.linked_hives.agents, ANY})
+    is_known = bool(hive.linked_hives.agents) or not hive.linked_hives.is_linked  # else the exchange has not run yet
+    if where is not None and is_known and where.strip().lower() not in hives:
+        raise UserError(f"no linked hive is called {where!r}", remedy=f"write one of {', '.join(hives)}")
     task_id = hive.tasks.add(
         task_text,
         by=caller(hive.layout),
@@ -108,7 +114,8 @@ def add(
         where=where,
         dependencies=[hive.tasks.get(dependency).id for dependency in split_lists(depends)],
         deadline=deadline,
-        attachments=[_check_attachment(path) for path in attach or ()],
+        budget=budget,
+        attachments=attach or (),
     )
     from hivemind.tasks.step import moment  # late: other commands need no forms
 
@@ -127,7 +134,8 @@ def _read_task_file(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", location=path) from None
+        remedy = "hivemind task add - reads standard input" if str(path) == "-" else None
+        raise UserError(f"cannot be read ({error.strerror})", location=path, remedy=remedy) from None
     read_text(raw, str(path))
     with boundary("task file", path):
         text = raw.decode("utf-8")
@@ -136,12 +144,6 @@ def _read_task_file(path: Path) -> str:
     fields = parse(text, path).values
     body = fields.pop("text", None) or ""
     return f"---\n{yaml.safe_dump(fields, allow_unicode=True, sort_keys=False)}---\n{body}"
-
-
-def _check_attachment(path: str) -> str:
-    if not Path(path).exists():
-        raise UserError("does not exist and cannot be attached", location=path)
-    return path
 
 
 def _known_role(hive: Hive, text: str) -> str:

@@ -81,7 +81,7 @@ class MemoryEntry:
     namespace: Namespace = ()
     key: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    embedding: tuple[float, ...] | None = None
+    embedding: tuple[float, ...] | None = field(default=None, repr=False)
     created_at: datetime = _NEVER
     updated_at: datetime = _NEVER
     category: str | None = None

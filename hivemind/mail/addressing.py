@@ -86,7 +86,8 @@ class Addressing:
                 linked_address = address(name, domain.lower())
                 return Recipient(EXCHANGE, linked_address, linked_address)
             header_address = f"{name}@{domain}" if is_name(domain) else None
-            return Recipient(None, display_name, header_address, f"is not an address of this hive (NAME@{self.domain})")
+            domains = " or ".join(f"NAME@{hive}" for hive in (self.domain, *sorted(self._hives())))
+            return Recipient(None, display_name, header_address, f"is not an address of this hive ({domains})")
         if name != HUMAN and name not in agent_names:
             return Recipient(None, name, self.address(name), unknown_agent_reason(name, agent_names))
         return Recipient(name, name, self.address(name))

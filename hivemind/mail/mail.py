@@ -15,7 +15,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import CrashCount, create, make_folder
 from hivemind.fs.doorbell import Ringer
-from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
+from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import LetterDraft
 from hivemind.mail.maildir import SUBFOLDERS, BaseNames, Mailboxes, Maildir, MailFile, bury, is_runtime_name
@@ -101,6 +101,8 @@ class Mail:
         Raises UserError without recipients, and for a bad sender, id, importance or attachment.
         """
         sender = check_name(sender, "sender")
+        if sender not in (EXCHANGE, LANDING) and not self.is_known_sender(sender):
+            raise UserError(f"no agent is called {sender!r}", location="the sender", remedy="see: hivemind agent list")
         recipients = self._addressing.resolve(to)
         if self._answers_strangers and cause is not None and not self.is_known_sender(cause.sender):
             recipients = [

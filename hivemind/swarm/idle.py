@@ -161,6 +161,8 @@ def claim_obstacle(
         reason = f"no running agent has the role {task.role}"
     elif problems and not names:
         reason = "no agent is running"
+    elif names and not any(_fits(hive, name, task) for name in names):
+        reason = "the agents that run take only tasks for their name or role (claims: named)"
     else:
         return None
     culprits = [name for name in problems or () if task.assignee in (None, name)]
@@ -181,11 +183,21 @@ def with_wait_reasons(
     if not running:  # the swarm is down: then the check is against all agents that can start
         running = [name for name in hive.agents if name not in problems]
     return [
-        replace(task, waiting=claim_obstacle(hive, task, running, problems))
+        replace(task, waiting=claim_obstacle(hive, task, running, problems) or _busy_note(hive, task, running))
         if task.state is TaskState.INBOX and task.waiting is None
         else task
         for task in summaries
     ]
+
+
+def _busy_note(hive: Parts, task: TaskSummary, names: Iterable[str]) -> str | None:
+    """Return what the only agent that may claim a waiting task works on; None if it is idle, or others may claim the task."""
+    able = [name for name in names if _fits(hive, name, task)]
+    if len(able) != 1 or holder_pid(hive.layout, able[0]) is None:
+        return None
+    status = read_status(hive.layout.agent_state(able[0]), able[0])
+    is_working = status is not None and status.state == "working"
+    return f"waits for {able[0]}, which works on {status.task or 'a letter'}" if status and is_working else None
 
 
 def is_full(layout: Layout) -> bool:
@@ -195,8 +207,12 @@ def is_full(layout: Layout) -> bool:
 
 
 def _can_claim(hive: Parts, name: str, task: TaskSummary, active_counts: Mapping[str | None, int]) -> bool:
-    fits = task.assignee in (None, name) and task.role in (None, hive.agents[name].role)
-    return fits and active_counts[name] < hive.config.max_active
+    return _fits(hive, name, task) and active_counts[name] < hive.config.max_active
+
+
+def _fits(hive: Parts, name: str, task: Task | TaskSummary) -> bool:
+    agent, is_named = hive.agents[name], task.assignee is not None or task.role is not None
+    return task.assignee in (None, name) and task.role in (None, agent.role) and (is_named or agent.claims == "any")
 
 
 def _mail_pause(status: AgentStatus, horizon: datetime) -> str | None:

@@ -140,6 +140,13 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
     return awaited is not None and (listing.outcome(awaited[0]) != awaited[1] or not listing.is_known(awaited[0]))
 
 
+def awaits_tasks(task: Task, reason: str) -> bool:
+    """Check whether a task that was parked for `reason` waits for other tasks, none of which it needs a person to retry."""
+    wait = TaskWait.of(task.kept.get("wait_for"))
+    awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
+    return (wait is not None and wait.reason == reason) or (awaited is not None and awaited[1] is None)
+
+
 @frozen
 class StepWait:
     """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` is the time (ISO 8601), agent, question or task id.

@@ -72,7 +72,9 @@ class BudgetForm(Strict):
 
 
 def _as_budget(value: Any) -> Any:
-    return {"tokens": value} if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(value, int | dict) or isinstance(value, bool):
+        raise ValueError("write a number of tokens, or {tokens: …, money: …}")  # noqa: TRY004 - pydantic takes no other
+    return {"tokens": value} if isinstance(value, int) else value
 
 
 def _as_events(value: Any) -> Any:

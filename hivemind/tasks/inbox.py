@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+from hivemind.errors import UserError
 from hivemind.frontmatter import parse, split
 from hivemind.frozen import frozen
 from hivemind.fs import (
@@ -170,6 +171,12 @@ class Inbox:
         """
         by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
         copies = _as_list(attachments, str, os.PathLike)
+        for path in copies:
+            if not isinstance(path, tuple) and not os.path.exists(path):
+                raise UserError("does not exist and cannot be attached", location=path)
+        for task_id in _as_list(fields.get("dependencies", ()), str):
+            if not self.has_id(str(task_id)):
+                raise TaskProblem(f"dependencies: there is no task {task_id!r}", location="the task")
         comes_again = draft.fields.get("every") is not None
         if comes_again and (by != HUMAN or parent is not None or copies):
             message = "every: allows no attachments" if copies else "only people make recurring tasks (every:)"

@@ -44,10 +44,12 @@ _decode = json.JSONDecoder().raw_decode  # half the time of json.loads for a sho
 _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
-def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the lanes that an agent may claim from: everybody's, its own, its role's, and its own in that role; each
-    also with `@HIVE`."""
-    names: tuple[str, ...] = ("/", f"{agent}/")
+def lanes_of(
+    agent: str, role: str | None, local_hives: Collection[str] = (), *, named: bool = False
+) -> tuple[str, ...]:
+    """Return the lanes that an agent may claim from: everybody's (unless `named`), its own, its role's, and its own in that
+    role; each also with `@HIVE`."""
+    names: tuple[str, ...] = (f"{agent}/",) if named else ("/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
     return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
 

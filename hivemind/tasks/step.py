@@ -146,7 +146,10 @@ def _wait(value: Any) -> dict[str, Any]:
         value = argument
     if isinstance(value, date) or (isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value.strip())):
         return {"until": moment(value).isoformat()}
-    return {"seconds": parse_duration(value)}
+    try:
+        return {"seconds": parse_duration(value)}
+    except ValueError as error:
+        raise ValueError(f"{error}, or a time: 2026-11-21T18:00Z") from None
 
 
 def as_step(value: Any) -> Any:

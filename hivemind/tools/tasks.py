@@ -34,7 +34,7 @@ class ClaimTask(Arguments):
 
 
 class AddTask(Arguments):
-    title: str = Field(min_length=1, max_length=200)
+    title: str | None = Field(None, min_length=1, max_length=200, description="default: the first line of the text")
     text: str = ""
     id: str | None = Field(
         None, description="the task's id; an id in use is refused, so a repeated call adds no second task"
@@ -100,7 +100,7 @@ def add_task(session: Session, arguments: AddTask) -> dict[str, Any]:
     fields = mask_values(arguments.model_dump(exclude_none=True))
     if fields.get("id") != arguments.id:
         raise ToolProblem("looks like a secret: choose another id", location="id")
-    text = fields.pop("text") or fields["title"]
+    text = fields.pop("text") or fields.get("title", "")
     return {"task": session.hive.tasks.add(text, by=session.agent, **fields)}
 
 

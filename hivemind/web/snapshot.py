@@ -18,7 +18,7 @@ from hivemind.hive import Hive
 from hivemind.layout import HUMAN, LANDING, Layout
 from hivemind.mail import Message
 from hivemind.swarm.overview import AgentOverview, Overview, overview
-from hivemind.taskrun.waits import find_question
+from hivemind.taskrun.waits import awaits_tasks, find_question
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.folder import why_failed
 
@@ -83,6 +83,8 @@ def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], mo
         if task.parked is not None:
             question = find_question(hive, task.parked.reason)
             if question is None and task.parked.until is None:
+                if awaits_tasks(hive.tasks.get(task.id), task.parked.reason):
+                    continue  # what it waits for may need you, and is named then
                 kind: Kind = "landing" if task.owner == LANDING else "parked"
                 yield Need(kind, task.id, task.parked.reason, task.parked.since)
             elif (

@@ -14,8 +14,9 @@ from hivemind.cli.main import main
 from hivemind.doctor import CheckContext, examine
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
+from hivemind.presence.identity import lock_name
 from hivemind.swarm.idle import with_wait_reasons
-from tests.agent.conftest import Crew, until_idle
+from tests.agent.conftest import Crew, doing, until_idle
 from tests.program import run
 
 FILES: dict[str, Callable[[Path], object]] = {
@@ -163,3 +164,28 @@ def test_a_misspelled_key_or_program_under_minds_is_named_with_its_line(tmp_path
     (tmp_path / "hive.yaml").write_text("minds: {cluade: {model: big}}\n")
     [finding] = [finding for finding in examine(CheckContext(hive.layout)) if "cluade" in finding.message]
     assert "known: claude, codex" in str(finding.remedy)
+
+
+def test_an_agent_that_claims_what_names_it_leaves_other_tasks_and_the_list_says_so(crew: Crew) -> None:
+    crew.agent_file("role: analyst\nclaims: named\n")
+    for task_id, key in (("any", ""), ("role", "role: analyst\n"), ("mine", "assignee: ada\n")):
+        crew.drop(f"---\n{key}steps: [{{run: echo x}}]\n---\nx\n", f"{task_id}.md")
+    until_idle(crew.start())
+    hive = Hive.open(crew.root)
+    assert sorted(task.id for task in hive.tasks.list("done")) == ["mine", "role"]
+    [waiting] = with_wait_reasons(hive, hive.tasks.list("inbox"))
+    assert (waiting.id, "claims: named" in (waiting.waiting or "")) == ("any", True)
+
+
+def test_a_task_whose_only_agent_works_on_another_says_so(crew: Crew) -> None:
+    crew.drop("---\nrole: analyst\n---\nx\n")
+    agent = crew.start(doing())
+    lock = lock_name(agent.hive.layout, "ada")
+    try:
+        agent.status.update(state="working", task="sawing")
+        [waiting] = with_wait_reasons(agent.hive, agent.hive.tasks.list("inbox"))
+        agent.status.update(state="idle", task=None)
+        [free] = with_wait_reasons(agent.hive, agent.hive.tasks.list("inbox"))
+    finally:
+        lock.release()
+    assert (waiting.waiting, free.waiting) == ("waits for ada, which works on sawing", None)

@@ -12,6 +12,7 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.swarm.idle import survey
+from hivemind.web.snapshot import take_snapshot
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
 from tests.messages import lines_of, messages_of
 from tests.program import Python, run
@@ -140,6 +141,7 @@ def test_the_results_of_all_come_when_the_last_is_over_at_its_bell(crew):
     wait = ("wait_for", {"tasks": ids})
     assert "waits for all" in wants(ada, wait)["parked"]
     until_idle(ada)
+    assert take_snapshot(Hive.look(crew.root)).needs == (), "nobody can do anything for it"
     bob = crew.start(doing(), "bob")
     done(bob, "The keel is sawn.")
     ada._bell.wait(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
+from hivemind.errors import UserError
 from tests.cli.conftest import Command
 
 
@@ -58,7 +59,7 @@ def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path)
     ended = run(
         "task", "add", "Second\n\ntext", "--title", "A title", "--assignee", "researcher", "--role", "researcher",
         "--priority", "high", "--project", "p", "--depends", "first", "--id", "second",
-        "--deadline", "2030-01-01", "--attach", str(tmp_path / "figures.csv"), "--json",
+        "--deadline", "2030-01-01", "--budget", "500", "--attach", str(tmp_path / "figures.csv"), "--json",
     )  # fmt: skip
     assert ended.json == {"id": "second"}
     shown = run("task", "show", "second", "--json").json
@@ -72,6 +73,24 @@ def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path)
     }
     assert [Path(path).name for path in shown["attachments"]] == ["figures.csv"]
     assert "first" in shown["waiting"]
+    assert Hive.look(hive).tasks.get("second").budget.tokens == 500
+
+
+def test_a_hive_that_is_not_linked_is_refused_with_those_that_are(run: Command, hive: Path) -> None:
+    refused = run("task", "add", "x", "--where", "paris")
+    assert (refused.status, "no linked hive is called 'paris'; write one of any, hive" in refused.err) == (2, True)
+
+
+def test_a_program_is_refused_what_the_command_line_refuses(hive: Path) -> None:
+    opened = Hive.open(hive)
+    for wrong, reason in (
+        (lambda: opened.tasks.add("x", dependencies=["ghost"]), "dependencies: there is no task 'ghost'"),
+        (lambda: opened.tasks.add("x", attachments=["nofile"]), "nofile: does not exist and cannot be attached"),
+        (lambda: opened.mail.send("nobody", "researcher", "a", "b"), "no agent is called 'nobody'"),
+        (lambda: Hive.open(hive / "none"), "no hive.yaml there; make one with: hivemind init"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            wrong()
 
 
 def test_the_path_of_a_file_is_no_text_and_the_option_that_was_meant_is_named(

@@ -111,10 +111,14 @@ def test_a_step_as_written_reads_as_the_same_step():
         ("---\ntitle: a\ntitle: b\n---\nx", "t.md:3", "'title' occurs twice"),
         ("---\ntitle: a\nnever closed", "t.md:1", "never ends"),
         ("---\ndeadline: soon\n---\nx", "t.md:2", "deadline: 'soon' is not a date"),
+        ("---\ntitle: a\ndeadline: 2026-02-30\n---\nx", "t.md:3", "'2026-02-30' is not a date: day is out of range"),
+        ("---\nbudget: lots\n---\nx", "t.md:2", "budget: write a number of tokens, or {tokens: …, money: …}"),
+        ("---\nprio: high\n---\nx", "t.md:2", "unknown key 'prio'"),
         ("---\ndependencies: [a, ../b]\n---\nx", "t.md:2", "dependencies.1: '../b' is not a valid id"),
         ("---\nsteps:\n- run: a\n  ask: b\n---\nx", "t.md:3", "run and ask"),
         ("---\nsteps:\n- run: a\n- ask: b\n  tset: c\n---\nx", "t.md:5", "unknown key 'steps.1.tset'"),
         ("---\nsteps:\n- wait: a while\n---\nx", "t.md:3", "steps.0.wait: 'a while' is not a duration"),
+        ("---\nsteps:\n- wait: yesterday\n---\nx", "t.md:3", "or a time: 2026-11-21T18:00Z"),
         ("---\nsteps:\n- once: true\n---\nx", "t.md:3", "a step has a title or one of"),
         ("---\nsteps:\n- mail: {subject: s}\n---\nx", "t.md:3", "steps.0.mail.to: is missing"),
         ("   \n\n", "t.md", "is empty"),
@@ -157,6 +161,11 @@ def test_durations_are_read(written: object, seconds: float):
 def test_what_is_no_duration_is_refused(written: object):
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(written)
+
+
+def test_a_key_that_is_written_short_is_named_in_full():
+    with pytest.raises(TaskProblem, match="did you mean 'priority'"):
+        read("---\nprio: high\n---\nx", "t.md")
 
 
 def test_a_key_that_belongs_under_another_is_said_to():

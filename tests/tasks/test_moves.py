@@ -288,6 +288,7 @@ def test_what_a_power_cut_left_of_a_logs_last_line_is_set_aside_when_the_task_en
 def test_one_path_one_id_and_one_step_are_taken_as_one(layout: Layout, tasks: Tasks, tmp_path: Path) -> None:
     file = tmp_path / "leak.txt"
     file.write_text("drip\n")
+    tasks.add("first", id="other")
     for number, given in enumerate((str(file), file)):
         task_id = tasks.add("look", id=f"t{number}", attachments=given, dependencies="other", steps="Where?")
         folder = layout.inbox / task_id

@@ -169,6 +169,7 @@ def test_what_agents_and_tasks_write_into_the_journal_has_a_time(own_site: Site)
 def test_costs_stand_by_agent_task_and_model(site: Site) -> None:
     until(lambda: "3,150" in site.get("/costs?days=365").text)
     assert 'href="./tasks/lease"' in site.get("/costs?by=task&days=365").text
+    assert "Indexing ended tasks" not in site.get("/costs").text
     assert "test:model" in site.get("/costs?by=model&days=365").text
 
 

@@ -40,7 +40,7 @@ def show_costs(site: Site, query: PageQuery) -> Page:
         "rest": max(0, len(rows) - _MAX_ROWS),
         "whole": grand_total,
         "curve": _curve_json(usage, [name for name, _ in rows], today, days, unit),
-        "unread": task_count - seen,
+        "indexed": seen,
         "there": task_count,
     }
     return Page("costs.html", context, "Costs", ("index",))

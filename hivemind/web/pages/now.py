@@ -94,7 +94,7 @@ def _task_board(site: Site, snapshot: Snapshot, query: PageQuery) -> dict[str, A
         "sort": sort,
         "sorts": _SORTS,
         "text": text,
-        "unread": task_count - seen,
+        "indexed": seen,
         "there": task_count,
     }  # fmt: skip
 
