@@ -15,7 +15,7 @@ from hivemind.cli.output import separated
 if TYPE_CHECKING:
     from hivemind.documents import Passage
 
-_NO_ANSWER = "No answer was found in the manual. The nearest places may help:"
+_NO_ANSWER = "No answer stands out. The nearest passages of the manual may help:"
 _NO_PASSAGE = "No passage of the manual is about this. Use other words, or look into "
 
 

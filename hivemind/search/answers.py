@@ -23,11 +23,11 @@ Level = Literal["sure", "likely", "weak"]
 # (coverage + known share) is below _ANSWER_THRESHOLD, …
 _ANSWER_THRESHOLD, _WORD_WEIGHT = 1.07, 0.3
 _ANSWER_THRESHOLD_BY_WORDS = 0.36  # … or, without vectors, coverage × (1 + known share) / 2 below this
-_MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
+_MAX_DOUBTFUL = 1.19  # words alone, or a quote without the number that is asked for, never make an answer "sure"
 # With late interaction, the value is e to the sum of _BASE and each of `features_of` × its weight: a logistic model, stretched
 # so that its thresholds are 1 and SURE_THRESHOLD. `python -m benchmarks.retrieval documentation TREES --fit` prints the numbers.
-_BASE, _FEATURE_WEIGHTS = -1.16, (7.11, 1.56, 0.15, 0.06, 0.16)
-_MAX_LEAD = 0.12  # in a small hive, whose passages have little in common, each has a lead
+_BASE, _FEATURE_WEIGHTS = -1.16, (7.77, 1.58, 0.14, 0.06, 0.16)
+_MAX_LEAD = 0.09  # in a small hive, whose passages have little in common, each has a lead
 _CLEAR_LEAD = 0.06  # a smaller lead is named as a reason for doubt
 _MAX_COVERED = 5
 SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit
@@ -99,7 +99,7 @@ def confidence_of(
     reasons = [*_reasons(query, candidate)]
     features: tuple[float, ...] = ()
     if cosine is None:
-        value = min(candidate.match.coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
+        value = min(candidate.match.coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_DOUBTFUL)
         doubts = ["its meaning was not compared"]
     elif evidence is None or quote is None or part_similarity is None:
         nearest_cosine = cosine if part_similarity is None else part_similarity.cosine
@@ -116,8 +116,10 @@ def confidence_of(
             *[f"other passages are {nearness}"] * (evidence.lead < _CLEAR_LEAD),
             *["another has more of the words"] * (evidence.word_place > 1),
             *["another is nearer in meaning"] * (evidence.meaning_place > 1),
-            *["it has no number"] * (features[-1] < 0),
         ] or ["no sentence is near in meaning to all the words"]
+    if quote is not None and _has_number(query, quote[0]) < 0:
+        value = min(value, _MAX_DOUBTFUL)
+        doubts.append("it has no number")
     if value < SURE_THRESHOLD:
         reasons += doubts
     return Confidence(value, "; ".join(reasons), features)
@@ -128,14 +130,18 @@ def features_of(
 ) -> tuple[float, ...]:
     """Return a hit's lead, the similarity of its weakest word, the agreement of words and meaning, the number of the
     query's words in the quote or its titles, and whether a number that is asked for is quoted (1, 0 or -1)."""
-    asks_number = _NUMBER_ASKED.search(query.text) is not None
     return (
         min(evidence.lead, _MAX_LEAD),
         part_similarity.weakest_word,
         1 / evidence.word_place + 1 / evidence.meaning_place,
         min(covered_count, _MAX_COVERED),
-        asks_number * (1 if _NUMBER_QUOTED.search(quote) else -1),
+        _has_number(query, quote),
     )
+
+
+def _has_number(query: Query, quote: str) -> int:
+    """Return 1 if the quote has the number that the query asks for, -1 if it has none, 0 if no number is asked for."""
+    return 0 if _NUMBER_ASKED.search(query.text) is None else 1 if _NUMBER_QUOTED.search(quote) else -1
 
 
 def _reasons(query: Query, candidate: Candidate) -> Iterable[str]:

@@ -22,7 +22,8 @@ from hivemind.search.words import Stemmer, significant_words, words_of
 _CANDIDATES = 200  # from the full-text index, and as many from the vectors
 _CANDIDATES_READ = 200  # the texts of this many of the best candidates are read
 _RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
-_RIVALS = 3  # the other candidates over which a hit has a lead
+_RIVALS = 3  # the other candidates over which a hit has a lead, …
+_UNKNOWN_LEAD = 0.06  # … and the lead that is assumed if there are fewer: in a small hive nothing else is near
 
 CandidateFilter = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
 """A store's function that returns, for each candidate, whether it may become a hit."""
@@ -232,8 +233,8 @@ def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidenc
     def find_evidence(position: int) -> Evidence | None:
         if position not in similarities:
             return None
-        rivals = [similarities[other] for other in nearest if other != position][:_RIVALS] or [similarities[position]]
-        lead = similarities[position] - sum(rivals) / len(rivals)
+        rivals = [similarities[other] for other in nearest if other != position][:_RIVALS]
+        lead = similarities[position] - sum(rivals) / _RIVALS if len(rivals) == _RIVALS else _UNKNOWN_LEAD
         return Evidence(lead, by_words.index(position) + 1, by_meaning.index(position) + 1)
 
     return find_evidence

@@ -11,6 +11,7 @@ import pytest
 
 from hivemind.documents import Docmem, Knowledge, Node, Passage, verify
 from hivemind.documents.files import Stamp
+from hivemind.documents.wrong_quotes import WrongQuote, add_wrong_quotes
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 
@@ -95,6 +96,16 @@ def test_a_question_finds_the_lines_that_answer_it(
 )  # fmt: skip
 def test_a_question_about_something_absent_finds_nothing(manual: Path, knowledge: Knowledge, question: str) -> None:
     assert knowledge.search(question) == []
+
+
+def test_a_search_says_that_a_quote_called_wrong_was_among_its_best_and_another_search_does_not(
+    manual: Path, knowledge: Knowledge
+) -> None:
+    passage = best(knowledge, "what does the red lamp do")
+    quote = WrongQuote(passage.path, passage.start_line, passage.end_line, passage.digest, "t", "wrong", passage.text)
+    add_wrong_quotes(knowledge.layout, [quote], durable=False)
+    assert knowledge.search_completely("what does the red lamp do", 3)[1]
+    assert not knowledge.search_completely("Which port are the metrics on?", 3)[1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from hivemind.minds.extractive import quotes_for
+from types import SimpleNamespace
+
+from hivemind.minds import Turn
+from hivemind.minds.extractive import ExtractiveMind, quotes_for
 
 Q = "what is a lease"
 
@@ -64,3 +67,13 @@ def test_what_another_task_decided_answers_as_a_memory_does():
     del noted["metadata"]["source"]
     [quote, _] = quotes_for(Q, [passage("berths and boats", 0.8), noted])
     assert (quote.path, quote.remembered) == (path, "of task berths")
+
+
+def test_a_weak_answer_claims_nothing_and_lists_the_nearest_places():
+    todo = {"id": "s1", "kind": "ask", "argument": Q}
+    focus = SimpleNamespace(kind="task", tool="finish_step", title=Q, text=Q, todo=todo)
+    thought = ExtractiveMind().think(Turn("ada", focus, [passage("A berth is let.", 0.9)]), [])
+    [text] = [call.arguments["text"] for call in thought.actions if call.tool == "add_card"]
+    assert text.startswith("No answer stands out. The nearest places may help; the first has lease:\n\n> A berth")
+    assert "— `knowledge/a.md:10`" in text
+    assert "Confidence" not in text

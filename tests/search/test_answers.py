@@ -182,3 +182,23 @@ def test_a_pdf_that_ends_its_passage_elsewhere_is_its_texts_twin() -> None:
 @pytest.mark.parametrize(("value", "level"), [(0.99, "weak"), (1.0, "likely"), (1.35, "sure")])
 def test_a_confidence_has_a_word(value: float, level: str) -> None:
     assert Confidence(value, "").level == level
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
+@pytest.mark.parametrize(
+    ("question", "levels"),
+    [
+        ("When does the ferry leave on Sundays?", ["sure"]),
+        ("How much does the ferry cost?", ["weak", "likely"]),
+        ("Does the ferry carry cars?", ["weak"]),
+    ],
+)
+def test_the_only_passage_of_a_hive_is_judged_without_a_lead(tmp_path: Path, question: str, levels: list[str]) -> None:
+    layout = Layout.at(tmp_path)
+    layout.knowledge.mkdir(parents=True)
+    layout.documents_db.parent.mkdir(parents=True, exist_ok=True)
+    (layout.knowledge / "ferry.md").write_text("The ferry leaves from pier 3 at 7:40, on Sundays at 9:10.\n")
+    with Docmem(layout.documents_db, embedder=MiniLM(), durable=False) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        assert knowledge.search(question, 1)[0].confidence.level in levels

@@ -12,7 +12,7 @@ from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import MindError, Thought, ToolCall, ToolSchema, Turn
 
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
-NO_ANSWER = "No answer was found."
+NO_ANSWER = "No answer stands out."
 _NOTHING_NEAR = "No passage is near enough to the question."
 _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
