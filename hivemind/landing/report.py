@@ -12,8 +12,8 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.paths import names_in
 from hivemind.landing.changes import DIFF
-from hivemind.landing.checks import protected_changes
-from hivemind.landing.merging import landing_message, overlaps
+from hivemind.landing.checks import CheckSpace, protected_changes
+from hivemind.landing.merging import landing_message, rehearse_merge
 from hivemind.landing.queue import Queue, get_queued
 from hivemind.landing.target import Hold, Target, held_roots, unpushed_roots
 from hivemind.layout import LANDING
@@ -116,7 +116,8 @@ def _landed_tasks(hive: Parts) -> Iterator[LandedTask]:
 
 @frozen
 class Rehearsal:
-    """What the landing of one branch would do now. `conflicts` and `protected` are paths, `changes` has a line for each file."""
+    """What the landing of one branch would do now. `conflicts` and `protected` are paths, `changes` has a line for each file.
+    `verdict` is what is known of the check of the result."""
 
     branch: LandingBranch
     how: str
@@ -125,6 +126,7 @@ class Rehearsal:
     conflicts: tuple[str, ...]
     protected: tuple[str, ...]
     check: tuple[str, ...]
+    verdict: str
 
 
 def rehearse(hive: Parts, task_id: str) -> Iterator[Rehearsal]:
@@ -137,7 +139,11 @@ def rehearse(hive: Parts, task_id: str) -> Iterator[Rehearsal]:
         tip = repository.commit_of(f"refs/heads/{branch.branch}") or branch.tip
         changes = repository.git(*DIFF, "--name-status", f"{target.ref}...{tip}", "--").splitlines()
         protected = protected_changes(target.changed_paths(branch), target.settings.protect)
-        conflicts = overlaps(repository, target.tip, tip)
+        tree, conflicts = rehearse_merge(repository, target.tip, tip)
+        if tree == repository.git("rev-parse", f"{target.ref}^{{tree}}"):
+            changes = []
+        verdict = CheckSpace(target.folder, repository, target.settings).remembered(tree)
         yield Rehearsal(
-            branch, target.settings.how, subject, tuple(changes), conflicts, protected, target.settings.check
-        )
+            branch, target.settings.how, subject, tuple(changes), conflicts, protected, target.settings.check,
+            "not run yet" if verdict is None else verdict.outcome,
+        )  # fmt: skip

@@ -77,10 +77,10 @@ def letters(harbour: Harbour) -> int:
 def test_after_some_returns_a_person_is_asked_once_and_says_how_it_goes_on(harbour):
     harbour.configure(check="! test -e mast", land_tries=2)
     harbour.work("mast", mast="a mast\n")
-    for _ in range(2):
+    for number in range(2):
         harbour.land()
         assert harbour.state("mast") == "inbox"
-        harbour.turn(*FINISH)
+        harbour.turn(*writes(sail=f"{number}\n"), *FINISH)
     harbour.land()
     assert harbour.state("mast") == "active"
     assert harbour.reason("mast").startswith("was returned 2 times, and still does not land: look at it")
