@@ -39,6 +39,8 @@ def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> No
         return
     record = load(task.path)
     claimed = record.claim.claimed if record is not None and record.claim is not None else ""
+    if work.is_landing and old_note is not None:  # the claim is the lander's now
+        claimed = old_note.claimed
     start = repository.start_of(tip, worktree.base, worktree.into)
     words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", start, tip)
     paths = tuple(path for path in repository.git(*words).split("\0")[:_MAX_PATHS] if path)

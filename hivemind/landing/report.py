@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from hivemind.coordination.branches import branch_overlaps
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.paths import names_in
@@ -89,7 +90,13 @@ def _queued_tasks(hive: Parts) -> Iterator[ReportedTask]:
         state: Any = {"waits": "waits", "green": "waits", "moving": "moves"}.get(entry.state, "queued")
         if state == "queued" and queued.id in checked_ids:
             state = "checked"
-        yield ReportedTask(queued.task, state, entry.reason, None if parked is None else parked.since, entry)
+        overlaps = (
+            f"conflicts with {overlap.task} in {', '.join(overlap.paths[:3])}"
+            for overlap in branch_overlaps(hive.layout, queued.id)
+            if overlap.task
+        )
+        reason = "; ".join(filter(None, [entry.reason, *overlaps]))
+        yield ReportedTask(queued.task, state, reason, None if parked is None else parked.since, entry)
 
 
 def _returned_tasks(hive: Parts) -> Iterator[ReportedTask]:

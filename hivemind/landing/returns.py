@@ -60,7 +60,8 @@ class Returns:
         marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
         unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
         lines = [
-            f"Not landed: your work and {branch.target} have changed the same places. Keep what both sides set out to do."
+            f"Not landed: this work and {branch.target} have changed the same places in "
+            f"{', '.join(dict.fromkeys(conflict.path for conflict in merge.conflicts[:3]))}. Keep what both sides set out to do."
         ]
         if marked:
             lines += [

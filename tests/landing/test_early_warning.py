@@ -75,7 +75,7 @@ def test_branches_that_change_other_files_are_not_merged(pair, monkeypatch):
     def refuse(*_: object) -> tuple[str, ...]:
         raise AssertionError
 
-    monkeypatch.setattr(early_warning, "overlaps", refuse)
+    monkeypatch.setattr(early_warning, "rehearse_merge", refuse)
     pair.turn(*writes(boat="a red boat\n"), by="ada")
     pair.turn(*writes(mast="a mast\n"), by="bob")
     pair.turn(*writes(mast="a taller mast\n"), by="bob")
