@@ -34,7 +34,7 @@ def seen(harbour, task: str) -> list[str]:
     return [s["message"] for s in signals(Hive.open(harbour.root), task=task) if s["code"] == "OVERLAP"]
 
 
-EXPECTED = "`ada` is changing the same lines of `boat` for *Do first.* (`first`)"
+EXPECTED = "`ada` has changed the same lines of `boat` for *Do first.* (`first`)"
 
 
 @pytest.mark.parametrize("order", [("ada", "bob"), ("bob", "ada")])
