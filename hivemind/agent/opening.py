@@ -257,8 +257,11 @@ def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
     """Say where a worktree is, which branch it has, and where and after which check that branch lands."""
     place = f"`{hive.layout.relative(tree.path)}`, a git worktree of `{tree.root}`"
     start = f"Your folder is {place}" if first else f"Another is {place}"
-    relative = " Paths are relative to it, and commands run there." if first else ""
-    later = "" if tree.base or hive.agents[run.agent].runs_program else " It is made when you first use it."
+    runs_program = hive.agents[run.agent].runs_program
+    relative = "" if runs_program else f" Paths that begin with `{tree.root.name}/` are in it."
+    if first:
+        relative = " Paths are relative to it, and commands run there."
+    later = "" if tree.base or runs_program else " It is made when you first use it."
     if tree.branch is None:
         commit = f" at {tree.base[:12]}" if tree.base else ""
         return f"{start}{commit}, with the work that you review: read it and try it out, but change nothing.{relative}{later}"
@@ -275,7 +278,7 @@ def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
         consent = " once a person agrees" * (settings.land == "ask")
         landing = f" When you finish the task{check}, its branch lands in `{target}`{consent}."
     submodules = (
-        " Its submodules are empty."
+        " Its submodules are empty, and what is written in them is not committed."
         if ((tree.path if tree.path.is_dir() else tree.root) / ".gitmodules").is_file()
         else ""
     )

@@ -37,8 +37,10 @@ def tidy(
     """
     work, message = session.focus.work, session.focus.message
     used_tools = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
-    if work is not None and not work.is_ended and not all(tool.is_read_only for tool in used_tools):
-        work.commit()
+    is_at_work = work is not None and (work.is_landing or not work.is_ended)
+    if work is not None and is_at_work and not all(tool.is_read_only for tool in used_tools):
+        if not work.is_ended:
+            work.commit()
         note_branches(session.hive, work)
     if not scheduler.only_looked(turn):
         if talk is None:

@@ -142,10 +142,10 @@ def _rehearsal_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
 def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
     yield f"{task_id}: {rehearsal.how} of {rehearsal.branch.branch} into {rehearsal.branch.target} of {rehearsal.branch.root}"
     yield f"  subject: {rehearsal.subject}"
-    yield from (f"  {line}" for line in rehearsal.changes)
+    yield from (f"  {line}" for line in rehearsal.changes or ("changes nothing",))
     yield from (f"  conflict: {path}" for path in rehearsal.conflicts)
     yield from (f"  protected: {path}" for path in rehearsal.protected)
-    yield f"  check: {'; '.join(rehearsal.check) or 'none'}"
+    yield f"  check: {'; '.join(rehearsal.check)} ({rehearsal.verdict})" if rehearsal.check else "  check: none"
 
 
 def _landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
@@ -184,14 +184,19 @@ def _landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequen
 def _outcome(hive: Hive, task_id: str, returns: Mapping[str, str]) -> tuple[_State, str]:
     """Return what has become of a task, with the commits or the reason. A revert in the inbox is in the queue. `returns` are
     the reasons of returns since the command began."""
+    from hivemind.landing.target import Target
     from hivemind.taskrun.landing_entry import LandingEntry
     from hivemind.tasks import landing_state
 
     task = hive.tasks.get(task_id)
     entry = LandingEntry.of(task.kept)
     if task.state in ("done", "failed") or entry is None:
-        branches = () if entry is None else entry.branches
-        texts = [f"{branch.target} has {str(branch.commit)[:12]}" for branch in branches if branch.landed]
+        texts = []
+        for branch in () if entry is None else entry.branches:
+            if branch.landed:
+                is_unchanged = Target.of(hive, Path(branch.root), branch.target).is_unchanged_by(task_id, branch)
+                commit = str(branch.commit)[:12]
+                texts.append(f"{branch.target} has {'all of it' if is_unchanged else commit}")
         texts += filter(None, [landing_state(task)])
         return ("landed", ", ".join(texts)) if task.state == "done" else ("cancelled", "")
     if entry.state == "returned":

@@ -12,9 +12,9 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.command import Arg, command
+from hivemind.cli.command import command
 from hivemind.cli.opening import find_layout
 from hivemind.cli.output import header_line, print_line, table
 from hivemind.cli.screen import Screen, raw_keyboard
@@ -83,19 +83,14 @@ class ScreenState:
 
 
 @command("top", find_layout, fixed_format=True)
-def top(
-    layout: Layout,
-    *,
-    once: Annotated[bool, Arg(exclusive_group="how")] = False,
-    plain: Annotated[bool, Arg(exclusive_group="how")] = False,
-) -> None:
+def top(layout: Layout, *, once: bool = False, plain: bool = False) -> None:
     """Watch the hive in this terminal: what needs attention, what the agents do, the state of the tasks.
 
     Redraws only on changes. ? shows the keys. An exclamation mark marks rows that need attention; colours carry no
     meaning.
 
     arguments:
-      --once  print the list once, for scripts
+      --once  print the list once, for scripts, also with --plain
       --plain  print the list again on each change, for pipes (default without a terminal)
 
     examples:

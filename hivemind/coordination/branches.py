@@ -97,7 +97,7 @@ def branch_overlaps(layout: Layout, task: str) -> list[BranchOverlap]:
         for other in sorted(notes.values(), key=lambda other: (other.claimed, other.task)):
             paths = note.conflict_paths(other)
             if paths and is_open(layout, other.task) and (other.claimed, other.task) < (note.claimed, note.task):
-                text = f"`{other.agent}` is changing the same lines of {_names(paths)} for *{other.title}* (`{other.task}`)"
+                text = f"`{other.agent}` has changed the same lines of {_names(paths)} for *{other.title}* (`{other.task}`)"
                 overlaps.append(BranchOverlap(other.task, paths, text))
     return overlaps
 

@@ -28,11 +28,13 @@ def branch_diffs(hive: Parts, task: Task, *options: str) -> Iterator[tuple[str, 
     for root, branch in branches.items():
         repository = Repository.at(root)
         if branch.landed:
-            commits = f"{commit_before(Target.of(hive, root, branch.target), branch)}..{branch.commit}"
+            target = Target.of(hive, root, branch.target)
+            if target.is_unchanged_by(task.id, branch):
+                continue
+            commits = f"{commit_before(target, branch)}..{branch.commit}"
         else:
             tip = repository.commit_of(f"refs/heads/{branch.branch}") or branch.tip
-            target = branch.target and repository.commit_of(f"refs/heads/{branch.target}")
-            commits = f"{target or branch.base}...{tip}"
+            commits = f"{repository.start_of(tip, branch.base, branch.target)}..{tip}"
         text = repository.git(*DIFF, *options, commits, "--")
         yield branch.branch, text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 

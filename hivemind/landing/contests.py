@@ -182,6 +182,8 @@ class Contests:
         """Take a person's answer to the question which candidate it is. Any other addition goes to all candidates, of which the
         green ones go back to work."""
         addition = queued.task.said[contest.said]
+        if contest.judge == HUMAN:
+            self._hive.mail.mark_answered(HUMAN, str(contest.choice))
         answer = _CHOICE.fullmatch(addition.text.removeprefix(f"{queued.id}.")) if contest.judge == HUMAN else None
         chosen = by_id.get(contest.choices.get(answer[1].lower(), "")) if answer is not None else None
         if answer is not None and _is_green(chosen) and chosen is not None:

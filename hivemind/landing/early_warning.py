@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hivemind.coordination.branches import NOTES, BranchConflict, BranchNote, is_open, read_notes, save_note
 from hivemind.errors import HivemindError
-from hivemind.landing.merging import overlaps
+from hivemind.landing.merging import rehearse_merge
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
@@ -39,12 +39,15 @@ def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> No
         return
     record = load(task.path)
     claimed = record.claim.claimed if record is not None and record.claim is not None else ""
-    words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", worktree.base, tip)
+    if work.is_landing and old_note is not None:  # the claim is the lander's now
+        claimed = old_note.claimed
+    start = repository.start_of(tip, worktree.base, worktree.into)
+    words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", start, tip)
     paths = tuple(path for path in repository.git(*words).split("\0")[:_MAX_PATHS] if path)
     note = BranchNote(task.id, mask(task.title), work.agent, claimed, str(worktree.into), tip, paths)
     conflicts = []
     target = repository.commit_of(f"refs/heads/{worktree.into}")
-    if target not in (None, worktree.base) and (conflict_paths := overlaps(repository, str(target), tip)):
+    if target not in (None, worktree.base) and (conflict_paths := rehearse_merge(repository, str(target), tip)[1]):
         conflicts.append(BranchConflict("", str(target), conflict_paths))
     contest = contest_of(hive, task)
     rivals = () if contest is None else contest.candidates
@@ -54,7 +57,7 @@ def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> No
         elif (
             other.task not in rivals
             and not set(paths).isdisjoint(other.paths)
-            and (conflict_paths := overlaps(repository, other.tip, tip))
+            and (conflict_paths := rehearse_merge(repository, other.tip, tip)[1])
         ):
             conflicts.append(BranchConflict(other.task, other.tip, conflict_paths))
     save_note(folder, replace(note, conflicts=tuple(conflicts)))

@@ -24,18 +24,21 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
     if branches != queued.entry.branches:  # else a killed lander has said so
         queued = queue.change(queued, "landing.landed", branches=branches)
     crash_point("landing.landed")
+    lines = []
     for branch in branches:
         target = Target.of(hive, Path(branch.root), branch.target)
+        is_unchanged = target.is_unchanged_by(queued.id, branch)
+        place = f"`{branch.target}` of {branch.root}"
+        lines.append(f"* Changes nothing in {place}." if is_unchanged else f"* Landed in {place}: {branch.commit}")
         if target.contains(str(branch.commit)):
-            target.note_landed(queued.id, str(branch.commit))
+            if not is_unchanged:
+                target.note_landed(queued.id, str(branch.commit))
             with lock_worktrees(target.folder) as hold:  # locks that a killed git has left can be removed
                 # a landing that was no merge has not the agent's own commits
                 keeps_tip = not target.contains(branch.tip)
                 replace(target.repository, hold=hold).let_go(branch.branch, branch.tip, keeps_tip=keeps_tip)
     crash_point("landing.put_away")
-    close_task(
-        hive, queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches]
-    )
+    close_task(hive, queued, lines)
 
 
 def read_draft(task: Task) -> str:

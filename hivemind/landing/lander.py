@@ -32,7 +32,7 @@ from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
 from hivemind.landing.subtasks import checks_subtask
 from hivemind.landing.target import Target, unpushed_roots
-from hivemind.landing.waits import Waits, obstacle, signatures
+from hivemind.landing.waits import Waits, needs_check, obstacle, signatures
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
@@ -190,6 +190,9 @@ class Lander:
         if all(branch.landed for branch in entry.branches):  # its end has failed
             close_landed(self._hive, self._queue, queued, entry.branches)
             return
+        if entry.red == entry.tips and not entry.approved and entry.candidate_of is None:
+            self._returns.unchanged(queued)
+            return
         if len(targets) == 1 and not self._may_land_now(queued, targets[0], queue):
             return
         if not all(remote is None or remote.is_current() for remote in map(self._remote, targets)):
@@ -202,7 +205,7 @@ class Lander:
         for leg, branch in zip(legs, entry.branches, strict=True):
             if not self._pick(leg, queued, branch):
                 return
-        if len(targets) == 1 and not entry.lands_elsewhere and self._batches.takes_several(targets[0]):
+        if len(targets) == 1 and not self._only_checks(queued, targets) and self._batches.takes_several(targets[0]):
             self._fill(legs[0], queued, queue)
         self._landings.append(landing)
         for picked in landing.tasks:
@@ -267,7 +270,7 @@ class Lander:
     def _fill(self, leg: Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
         """Add the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
-            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.lands_elsewhere:
+            if queued.id == first.id or len(queued.entry.branches) != 1 or self._only_checks(queued, [leg.target]):
                 continue
             branch = queued.entry.branches[0]
             same_target = (Path(branch.root), branch.target) == (leg.target.root, leg.target.branch)
@@ -335,11 +338,20 @@ class Lander:
             again = any(queued.entry.again for queued in landing.tasks)
             self._start_check(landing, leg, leg.new, landing.tasks[0].task.path / LOG, again=again)
             return
-        if landing.tasks[0].entry.lands_elsewhere:
+        queued = landing.tasks[0]
+        if self._only_checks(queued, [leg.target for leg in landing.legs]):
             self._drop(landing)
-            self._note_green(landing)
+            if queued.entry.lands_elsewhere:
+                self._note_green(landing)
+            else:
+                self._queue.change(queued, checked=queued.entry.tips)
             return
         self._move(landing)
+
+    @staticmethod
+    def _only_checks(queued: QueuedTask, targets: Sequence[Target]) -> bool:
+        """Check whether a task is only checked now: others land it, or a person is asked after that."""
+        return queued.entry.lands_elsewhere or any(needs_check(queued, target) for target in targets)
 
     def _note_green(self, landing: Landing) -> None:
         """Record that a candidate, or a subtask, is green. Others choose or land it."""

@@ -164,6 +164,8 @@ def merge(
                 return rebased
         if method == "squash" and not objects.has_commits("--min-parents=2", tip, f"^{onto}"):
             return _commit_on(objects, onto, merged.tree, message)
+        if merged.tree == objects.tree(onto):
+            return Merge(onto, merged.tree)
         return replace(merged, commit=objects.commit(merged.tree, (onto, tip), message))
 
 
@@ -226,10 +228,11 @@ def write_file(repository: Repository, onto: str, path: str, content: bytes, mes
         return objects.commit(objects.git("mktree", "-z", stdin=b"\0".join([*rows, b""])), (onto,), message)
 
 
-def overlaps(repository: Repository, tip_a: str, tip_b: str) -> tuple[str, ...]:
-    """Return the paths in which two commits conflict. Leaves no objects in the repository."""
+def rehearse_merge(repository: Repository, onto: str, tip: str) -> tuple[str, tuple[str, ...]]:
+    """Return the tree of two commits' merge and the paths in conflict. Leaves no objects in the repository."""
     with _objects_of(repository, keeps_new=False) as objects:
-        return tuple(conflict.path for conflict in _merge_trees(objects, tip_a, tip_b).conflicts)
+        merged = _merge_trees(objects, onto, tip)
+        return merged.tree, tuple(conflict.path for conflict in merged.conflicts)
 
 
 def landing_message(title: str, task: str, agent: str, tip: str, reviewer: str | None = None) -> str:

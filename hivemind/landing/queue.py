@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from hivemind.coordination import JournalState
@@ -139,7 +140,8 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
 
 
 def approve(hive: Parts, *task_ids: str) -> list[str]:
-    """Let tasks land that wait for a person; return those that have landed already. Raises UserError before any is changed."""
+    """Let tasks land that wait for a person, in this order; return those that have landed already. Raises UserError before any
+    is changed."""
     waiting_ids, landed_ids = [], []
     try:
         for task_id in task_ids:
@@ -154,12 +156,13 @@ def approve(hive: Parts, *task_ids: str) -> list[str]:
         message = error.message + (", so none of these tasks is changed" if len(task_ids) > 1 else "")
         raise UserError(message, location=error.location, remedy=error.remedy) from None
 
-    def change(entry: LandingEntry) -> LandingEntry:
+    def change(queued: str, entry: LandingEntry) -> LandingEntry:
         is_waiting = entry.state == "waits"
-        return replace(entry, approved=True, state="queued" if is_waiting else entry.state, reason="")
+        return replace(entry, approved=True, queued=queued, state="queued" if is_waiting else entry.state, reason="")
 
-    for task_id in waiting_ids:
-        change_entry(hive, task_id, change)
+    places = sorted(get_queued(hive, task_id)[1].queued for task_id in waiting_ids)
+    for task_id, queued in zip(waiting_ids, places, strict=True):  # they change places, to land in this order
+        change_entry(hive, task_id, partial(change, queued))
     return landed_ids
 
 

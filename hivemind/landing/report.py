@@ -8,12 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from hivemind.coordination.branches import branch_overlaps
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.paths import names_in
 from hivemind.landing.changes import DIFF
-from hivemind.landing.checks import protected_changes
-from hivemind.landing.merging import landing_message, overlaps
+from hivemind.landing.checks import CheckSpace, protected_changes
+from hivemind.landing.merging import landing_message, rehearse_merge
 from hivemind.landing.queue import Queue, get_queued
 from hivemind.landing.target import Hold, Target, held_roots, unpushed_roots
 from hivemind.layout import LANDING
@@ -89,7 +90,13 @@ def _queued_tasks(hive: Parts) -> Iterator[ReportedTask]:
         state: Any = {"waits": "waits", "green": "waits", "moving": "moves"}.get(entry.state, "queued")
         if state == "queued" and queued.id in checked_ids:
             state = "checked"
-        yield ReportedTask(queued.task, state, entry.reason, None if parked is None else parked.since, entry)
+        overlaps = (
+            f"conflicts with {overlap.task} in {', '.join(overlap.paths[:3])}"
+            for overlap in branch_overlaps(hive.layout, queued.id)
+            if overlap.task
+        )
+        reason = "; ".join(filter(None, [entry.reason, *overlaps]))
+        yield ReportedTask(queued.task, state, reason, None if parked is None else parked.since, entry)
 
 
 def _returned_tasks(hive: Parts) -> Iterator[ReportedTask]:
@@ -116,7 +123,8 @@ def _landed_tasks(hive: Parts) -> Iterator[LandedTask]:
 
 @frozen
 class Rehearsal:
-    """What the landing of one branch would do now. `conflicts` and `protected` are paths, `changes` has a line for each file."""
+    """What the landing of one branch would do now. `conflicts` and `protected` are paths, `changes` has a line for each file.
+    `verdict` is what is known of the check of the result."""
 
     branch: LandingBranch
     how: str
@@ -125,6 +133,7 @@ class Rehearsal:
     conflicts: tuple[str, ...]
     protected: tuple[str, ...]
     check: tuple[str, ...]
+    verdict: str
 
 
 def rehearse(hive: Parts, task_id: str) -> Iterator[Rehearsal]:
@@ -137,7 +146,11 @@ def rehearse(hive: Parts, task_id: str) -> Iterator[Rehearsal]:
         tip = repository.commit_of(f"refs/heads/{branch.branch}") or branch.tip
         changes = repository.git(*DIFF, "--name-status", f"{target.ref}...{tip}", "--").splitlines()
         protected = protected_changes(target.changed_paths(branch), target.settings.protect)
-        conflicts = overlaps(repository, target.tip, tip)
+        tree, conflicts = rehearse_merge(repository, target.tip, tip)
+        if tree == repository.git("rev-parse", f"{target.ref}^{{tree}}"):
+            changes = []
+        verdict = CheckSpace(target.folder, repository, target.settings).remembered(tree)
         yield Rehearsal(
-            branch, target.settings.how, subject, tuple(changes), conflicts, protected, target.settings.check
-        )
+            branch, target.settings.how, subject, tuple(changes), conflicts, protected, target.settings.check,
+            "not run yet" if verdict is None else verdict.outcome,
+        )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import crash_point
 from hivemind.landing.checks import Verdict
+from hivemind.landing.endings import read_draft
 from hivemind.landing.merging import Merge, conflict_commit
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.target import Hold, Target
@@ -44,7 +45,11 @@ class Returns:
             f"Merge {branch.target} into your branch if you need the others' work (git merge {branch.target}), mend it, and call "
             "finish_task again.",
         ])  # fmt: skip
-        self._send_back(queued, text)
+        self._send_back(queued, text, red=queued.entry.tips)
+
+    def unchanged(self, queued: QueuedTask) -> None:
+        """Ask a person about a task that came back from its agent as it was when its check was red."""
+        self._ask(queued, "has come back unchanged since its check was red", read_draft(queued.task))
 
     def conflict(self, queued: QueuedTask, target: Target, branch: LandingBranch, old: str, merge: Merge) -> None:
         """Send back a task that conflicts with its target: its branch gets a merge commit with the conflict marks.
@@ -56,7 +61,8 @@ class Returns:
         marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
         unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
         lines = [
-            f"Not landed: your work and {branch.target} have changed the same places. Keep what both sides set out to do."
+            f"Not landed: this work and {branch.target} have changed the same places in "
+            f"{', '.join(dict.fromkeys(conflict.path for conflict in merge.conflicts[:3]))}. Keep what both sides set out to do."
         ]
         if marked:
             lines += [
@@ -102,15 +108,19 @@ class Returns:
         if entry.tries < min(self._limit(queued, branch) for branch in entry.branches):
             self._queue.send_back(queued, text, tries=entry.tries + 1, **changes)
             return
-        remedy = (
-            f"look at it, then: hivemind land {queued.id} (tries once more), hivemind task say {queued.id} TEXT "
-            f"(sends it back with your words), or hivemind task cancel {queued.id}"
-        )
         history = f"was returned {entry.tries} times, and still does not land" if entry.tries else "does not land"
         if entry.candidate_of is not None:
             self._hive.tasks.fail(queued.task, f"{history.capitalize()}.\n\n{text}")
             self._hive.steps.end_task(queued.id, "failed", agent_id=entry.agent, has_left_active=True)
             return
+        self._ask(queued, history, text)
+
+    def _ask(self, queued: QueuedTask, history: str, text: str) -> None:
+        """Ask a person about a task that does not land."""
+        remedy = (
+            f"look at it, then: hivemind land {queued.id} (tries once more), hivemind task say {queued.id} TEXT "
+            f"(sends it back with your words), or hivemind task cancel {queued.id}"
+        )
         reason = f"{history}: {remedy}"
         body = "\n".join([f"{queued.task.title} ({queued.id}) {reason}", "", text, ""])
         message_id = f"landing-asks.{queued.id}.{queued.task.claim}"

@@ -119,6 +119,10 @@ class Target:
             return branch.tip
         return commit if commit != branch.tip and self.is_ancestor(branch.tip, commit) else branch.tip
 
+    def is_unchanged_by(self, task_id: str, branch: LandingBranch) -> bool:
+        """Check whether the landing of a task's branch has changed nothing: its commit was there before, or is another task's."""
+        return branch.commit == branch.old or self.landed().get(str(branch.commit), task_id) != task_id
+
     def changed_paths(self, branch: LandingBranch) -> list[str]:
         """Return the paths that a task's branch changes against the target."""
         words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"{self.tip}...{branch.tip}")

@@ -96,10 +96,18 @@ def obstacle(queued: QueuedTask, target: Target) -> str | None:
     if entry.approved or branch.landed:
         return None
     if settings.land == "ask":
-        return f"waits for you: hivemind land {queued.id}"
+        note = " (its check is green)" if settings.check else ""
+        return None if needs_check(queued, target) else f"waits for you: hivemind land {queued.id}{note}"
     if settings.protect and (paths := protected_changes(target.changed_paths(branch), settings.protect)):
         return f"changes {', '.join(paths[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
     return None
+
+
+def needs_check(queued: QueuedTask, target: Target) -> bool:
+    """Check whether a task's check must run before a person is asked."""
+    entry, settings = queued.entry, target.settings
+    is_asked = settings.land == "ask" and not (entry.approved or entry.lands_elsewhere)
+    return is_asked and bool(settings.check) and entry.checked != entry.tips
 
 
 def signatures(targets: Sequence[Target], path: Path | None) -> list[object]:

@@ -38,12 +38,14 @@ problems=$({
         git ls-files -z -- ':(glob)**/.gitignore'
     } | sort -z | uniq -zu | xargs -0 -r rm -rf -- &&
     git ls-tree -rdz "$1" | grep -z ^040000 | cut -zf 2- | sed -z 's|$|/.git|' | xargs -0 -r rm -rf -- &&
-    git clean -q -ffd
+    git clean -q -ffd &&
+    git ls-tree -rdz "$1" | grep -z ^160000 | cut -zf 2- |
+        xargs -0 -r -I{} sh -c '[ -e "./$1/.git" ] || [ ! -d "./$1" ] || find "./$1" -mindepth 1 -delete' sh {}
 } 2>&1) && [ -z "$problems" ] || { echo "fatal: $problems" >&2; exit 1; }
 """
 """Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
 does not count: it is listed once. Git overlooks FIFOs, sockets, and repositories in tracked folders. A warning is a failure: git
-skips what it cannot read."""
+skips what it cannot read. The folder of a submodule that was never filled is emptied: git does not look into it."""
 _TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _SWITCH_INDEX = f"if git ls-files -v | grep -q '^[a-zS]'; then exit 1; fi\n{_SWITCH}"
 """Switch with the index that an agent has left. It fails if that hides changes (`assume-unchanged`, `skip-worktree`)."""
@@ -74,7 +76,12 @@ echo "$tip"
 agent has checked out another branch that contains the task's, that one counts. Repositories are not added as submodules. If the
 task is over ($5), an unfinished merge is committed too. If others may have moved the branch ahead ($6), the files follow first
 if git can keep the changes in them."""
-_LIST_UNTRACKED = "git -c core.excludesFile= ls-files --others --exclude-standard --directory"
+_LIST_UNTRACKED = """
+git -c core.excludesFile= ls-files --others --exclude-standard --directory
+git ls-files -sz | grep -z ^160000 | cut -zf 2- | xargs -0 -r -I{} sh -c '
+    if [ ! -e "$1/.git" ]; then find "./$1" ! -type d -printf "$1/%P\\n"
+    else env -u GIT_DIR -u GIT_WORK_TREE git -C "$1" status --porcelain | sed "s|^...|$1/|"; fi' sh {}
+"""
 
 
 class BrokenGit(GitProblem):
@@ -249,7 +256,8 @@ class Worktree:
             pass
 
     def untracked_files(self) -> list[str]:
-        """Return the files and folders outside the commits that no ignore file of the person excludes."""
+        """Return the files and folders outside the commits that no ignore file of the person excludes, and what is new in
+        submodules."""
         with self._run_inside(_LIST_UNTRACKED) as output:
             names = output.read(_MAX_PRINTED).decode("utf-8", "replace").splitlines()
             return [name for name in names if name.isprintable()]

@@ -41,8 +41,13 @@ class TurnMessages:
 
     @property
     def shape(self) -> str:
-        """A text of the calls and results, without durations and paths of outputs: repeated turns have equal texts."""
-        calls = [[call.tool, dict(call.arguments)] for call in self.answer.calls]
+        """A text of the calls and results, without durations, paths of outputs, and the answers in refused calls of finish_task:
+        repeated turns have equal texts."""
+        refused_ids = {message.call_id for message in self.results if not message.ok}
+        calls = [
+            [call.tool, {} if call.tool == "finish_task" and call.id in refused_ids else dict(call.arguments)]
+            for call in self.answer.calls
+        ]
         outputs = [_VARYING.sub("", message.text) for message in self.results]
         return json.dumps([calls, outputs], sort_keys=True, default=str)
 

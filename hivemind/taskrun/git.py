@@ -145,6 +145,15 @@ class Repository:
         paths = (self.common / "info/exclude", self.root / name)
         return "\n".join(os.fsdecode(path.read_bytes()) for path in paths if path.is_file())
 
+    def start_of(self, tip: str, base: str, into: str | None) -> str:
+        """Return the commit from which the changes up to `tip` are a branch's own: its base, or what it has merged of `into`
+        since."""
+        with contextlib.suppress(GitProblem):  # a branch that is gone, or of another history
+            merged = self.git("merge-base", f"refs/heads/{into}", tip)
+            if not self.git("rev-list", "--max-count=1", base, f"^{merged}"):
+                return merged
+        return base
+
     def move(self, branch: str, new: str, old: str | None, message: str) -> None:
         """Move a task's branch from the commit `old` (None: create it), and protect the new commit against the person's `git gc`.
         Raises UserError if the branch is at another commit."""

@@ -65,7 +65,8 @@ class LandingEntry:
     moved), `returned` or `green`. `approved` is True if a person has said that it may land. `tries` counts the returns. `asks`
     is True while a person must say how it goes on, `again` until remembered checks are forgotten. A subtask has the id of its
     `parent`, whose agent lands it. `reverts` is the commit that the task undoes. A candidate is only checked: when it is
-    `green`, it waits for the choice. A task without `branches` waits for its candidates.
+    `green`, it waits for the choice. A task without `branches` waits for its candidates. `checked` are the tips whose check was
+    green before a person is asked, `red` those with which the task was returned.
     """
 
     agent: str
@@ -83,6 +84,12 @@ class LandingEntry:
     merges: tuple[MarkedMerge, ...] = ()
     reverts: str | None = None
     candidate_of: str | None = None
+    checked: tuple[str, ...] = ()
+    red: tuple[str, ...] = ()
+
+    @property
+    def tips(self) -> tuple[str, ...]:
+        return tuple(branch.tip for branch in self.branches)
 
     @property
     def lands_elsewhere(self) -> bool:
@@ -133,9 +140,9 @@ def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[Lan
     crash_point("landing.drafted")
     previous = LandingEntry.of(task.kept)
     queued = datetime.now(UTC).isoformat() if previous is None else previous.queued
-    tries, merges = (0, ()) if previous is None else (previous.tries, previous.merges)
+    tries, merges, red = (0, (), ()) if previous is None else (previous.tries, previous.merges, previous.red)
     entry = LandingEntry(
-        task.owner, role, queued, len(task.said), tuple(branches), tries=tries, merges=merges,
+        task.owner, role, queued, len(task.said), tuple(branches), tries=tries, merges=merges, red=red,
         parent=task.parent if any(branch.target.startswith(OWN) for branch in branches) else None,
         candidate_of=None if contest_of(hive, task) is None else task.parent,
     )  # fmt: skip

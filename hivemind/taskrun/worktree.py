@@ -365,19 +365,24 @@ class Worktrees:
     def changes(self) -> list[str]:
         """Return the section of result.md on the branches: what each changed, and how to see all of it."""
         lines = list[str]()
-        for worktree, stat in self.diffs("--stat=100", "--stat-count=40"):
+        stats = {worktree.root: stat for worktree, stat in self.diffs("--stat=100", "--stat-count=40")}
+        for worktree in self.recorded:
+            stat, names = stats.get(worktree.root, ""), self._untracked_names(worktree)
+            if not stat and not names:
+                continue
             start = f"{worktree.base[:12]}{f' of {worktree.into}' if worktree.into else ''}"
             lines += [
                 f"Branch `{worktree.branch}` of {worktree.root}, begun at {start}:",
                 "",
                 "```",
-                *stat.splitlines(),
+                *(stat.splitlines() or ["nothing has changed"]),
                 "```",
                 "",
             ]
-            if names := self._untracked_names(worktree):
-                lines += [f"Not in it, as caches or repositories of their own: {names}.", ""]
-            lines += [f"All of it: `hivemind task diff {self._task.id}`.", ""]
+            if names:
+                lines += [f"Not in it, as caches, submodules or repositories of their own: {names}.", ""]
+            if stat:
+                lines += [f"All of it: `hivemind task diff {self._task.id}`.", ""]
         return ["## Changes", "", *lines] if lines else []
 
     def _untracked_names(self, worktree: Worktree) -> str:
@@ -391,10 +396,11 @@ class Worktrees:
         )
 
     def diffs(self, *options: str) -> Iterator[tuple[Worktree, str]]:
-        """Yield each worktree whose branch has new commits, with the diff from its base."""
+        """Yield each worktree whose branch has new commits, with the diff of its own changes."""
         for worktree in self.recorded:
             if (tip := worktree.tip) is not None:
-                diff = worktree.repository.git("diff", "--no-ext-diff", "--no-textconv", *options, worktree.base, tip)
+                start = worktree.repository.start_of(tip, worktree.base, worktree.into)
+                diff = worktree.repository.git("diff", "--no-ext-diff", "--no-textconv", *options, start, tip)
                 yield worktree, diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -272,7 +272,7 @@ def writable(session: Session, path: str) -> WritableFile:
 
 def _worktree_place(session: Session, path: str, place: ToolPath) -> ToolPath | None:
     """Return the path as a path in a worktree of the task; None if it is in none. A relative path is in the first worktree,
-    unless its first name is a folder of the hive that does not exist in the worktree."""
+    unless its first name does not exist there and is the name of another root, or a folder of the hive."""
     worktrees = session.worktrees
     for worktree in worktrees:
         if worktree.path in _with_parents(place.path):
@@ -280,6 +280,9 @@ def _worktree_place(session: Session, path: str, place: ToolPath) -> ToolPath | 
     if not worktrees or os.path.isabs(path) or session.work.task.path in _with_parents(place.path):
         return None
     first = ToolPath(worktrees[0].path, place.names[:1])
+    other = next((worktree for worktree in worktrees[1:] if place.names[:1] == (worktree.root.name,)), None)
+    if other is not None and not _is_there(session, first):
+        return ToolPath(other.path, place.names[1:])
     layout = session.hive.layout
     is_in_hive = layout.worktrees in _with_parents(place.path) or (layout.root.joinpath(*first.names)).is_dir()
     if first.names and is_in_hive and not _is_there(session, first):

@@ -96,6 +96,22 @@ def test_of_several_roots_only_the_one_that_is_touched_gets_a_worktree(crew, rep
     assert not tree(crew).exists()
 
 
+def test_a_path_that_begins_with_the_name_of_another_root_is_in_that_root(crew, repo):
+    other = Repo(crew.root.parent / "other")
+    other.commit(oar="an oar\n")
+    crew.configure("roots: [{path: ../app, worktree: true, land: off}, {path: ../other, worktree: true, land: off}]\n")
+    ada = at_work(crew)
+    does(
+        ada,
+        ("read_file", {"path": "other/oar"}),
+        write("other/mast", "a mast\n"),
+        write("boat", "a red boat\n"),
+        *FINISH,
+    )
+    assert other.git("diff", "--name-only", "main..hive/t") == "mast"
+    assert repo.git("diff", "--name-only", "main..hive/t") == "boat"
+
+
 # kept
 
 

@@ -297,7 +297,7 @@ def test_an_empty_repository_and_one_with_a_submodule_open_as_any(crew: Crew, re
     repo.commit()
     text = opening(crew, "Mend it.\n\nSee sub/AGENTS.md.\n")
     assert "Obey" not in text
-    assert "Its submodules are empty." in text
+    assert "Its submodules are empty, " in text
     shutil.rmtree(repo.path)
     assert "Where you work" in opening(crew), "the turn will say that it is gone"
 

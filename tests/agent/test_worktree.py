@@ -294,7 +294,9 @@ def test_caches_are_in_no_commit_where_no_ignore_file_names_them_and_the_result_
     does(ada, write("boat", "a red boat\n"), *FINISH)
     assert repo.git("diff", "--name-only", "main..hive/t") == "boat"
     result = (crew.root / "tasks/done/t/result.md").read_text()
-    assert "Not in it, as caches or repositories of their own: `node_modules/`, `src/__pycache__/`." in result
+    assert (
+        "Not in it, as caches, submodules or repositories of their own: `node_modules/`, `src/__pycache__/`." in result
+    )
 
 
 def test_an_ignore_file_that_says_otherwise_holds(crew, repo):
@@ -530,9 +532,27 @@ def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
     [work] = ada.scheduler.active_tasks.runs
-    assert "Its submodules are empty." in work.conversation.messages[1].text
-    does(ada, *FINISH)
+    assert "Its submodules are empty, and what is written" in work.conversation.messages[1].text
+    does(ada, write("lib/new", "in no commit\n"), *FINISH)
     assert repo.git("diff", "--name-only", "main..hive/t") == "boat", "the submodule stands as it was"
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "Not in it, as caches, submodules or repositories of their own: `lib/new`." in result
+    crew.drop(STEP + "Another.\n", "u.md")
+    does(ada, write("mast", "a mast\n"), *FINISH)
+    assert not (crew.root / "worktrees/ada/app/lib/new").exists(), "another task begins without it"
+
+
+def test_a_task_that_has_written_only_in_a_submodule_says_so(crew, repo, tmp_path):
+    other = Repo(tmp_path / "lib")
+    other.commit(rope="a rope\n")
+    repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.path), "lib")
+    repo.commit()
+    ada = at_work(crew)
+    clone = f"git -c protocol.file.allow=always clone -q {other.path} lib"
+    does(ada, ("run_command", {"command": clone}), write("lib/new", "in no commit\n"), *FINISH)
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "nothing has changed" in result
+    assert "repositories of their own: `lib/new`." in result
 
 
 def test_a_branch_of_that_name_that_is_somebody_elses_is_left_alone(crew, repo):

@@ -56,6 +56,7 @@ def test_a_person_chooses_one_of_the_green_candidates_and_that_lands_as_the_task
     body = hive.mail.read("human", letter.id).body
     assert all(part in body for part in ("Build a boat.", "+an oak boat", "+a pine boat", "| boat.a | ada |", "1 turn"))
     say(contest, "b: pine swims better")
+    assert "R" in hive.mail.read("human", letter.id, mark=False).flags
     assert contest.state("boat") == contest.state("boat.a") == contest.state("boat.b") == "done"
     assert contest.repo.show("main", "boat") == "a pine boat"
     result = contest.result("boat")

@@ -34,7 +34,7 @@ def seen(harbour, task: str) -> list[str]:
     return [s["message"] for s in signals(Hive.open(harbour.root), task=task) if s["code"] == "OVERLAP"]
 
 
-EXPECTED = "`ada` is changing the same lines of `boat` for *Do first.* (`first`)"
+EXPECTED = "`ada` has changed the same lines of `boat` for *Do first.* (`first`)"
 
 
 @pytest.mark.parametrize("order", [("ada", "bob"), ("bob", "ada")])
@@ -75,7 +75,7 @@ def test_branches_that_change_other_files_are_not_merged(pair, monkeypatch):
     def refuse(*_: object) -> tuple[str, ...]:
         raise AssertionError
 
-    monkeypatch.setattr(early_warning, "overlaps", refuse)
+    monkeypatch.setattr(early_warning, "rehearse_merge", refuse)
     pair.turn(*writes(boat="a red boat\n"), by="ada")
     pair.turn(*writes(mast="a mast\n"), by="bob")
     pair.turn(*writes(mast="a taller mast\n"), by="bob")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hivemind import Hive
+from hivemind.cli import main
 from hivemind.landing.target import hold_roots
 from tests.landing.conftest import FINISH, writes
 
@@ -48,6 +49,40 @@ def test_by_default_a_person_says_when_work_lands(harbour):
     assert harbour.repo.git("log", "--oneline", "main").count("\n") == 0
 
 
+def test_the_check_runs_before_a_person_is_asked_and_not_again_when_he_agrees(harbour, capsys):
+    log = harbour.root.parent / "checks"
+    harbour.configure(land="ask", check=f"echo ran >> {log}; ! grep red boat", check_box="none")
+    harbour.work("red", boat="a red boat\n")
+    harbour.work("mast", mast="a mast\n", by="bob")
+    main(["--hive", str(harbour.root), "land", "--dry-run", "mast"])
+    assert "  check: echo ran" in (text := capsys.readouterr().out)
+    assert text.endswith("(not run yet)\n")
+    harbour.land()
+    assert harbour.state("red") == "inbox", "nobody was asked about red work"
+    assert harbour.reason("mast") == "waits for you: hivemind land mast (its check is green)"
+    main(["--hive", str(harbour.root), "land", "--dry-run", "mast"])
+    assert capsys.readouterr().out.endswith("(green)\n")
+    runs = log.read_text().count("ran")
+    main(["--hive", str(harbour.root), "land", "mast"])
+    assert harbour.state("mast") == "done"
+    assert log.read_text().count("ran") == runs
+
+
+@pytest.mark.parametrize("land", ["ask", "auto"])
+def test_work_that_comes_back_unchanged_after_a_red_check_has_a_person_asked_at_once(harbour, land):
+    log = harbour.root.parent / "checks"
+    harbour.configure(land=land, check=f"echo ran >> {log}; ! grep red boat", check_box="none")
+    harbour.work("red", boat="a red boat\n")
+    harbour.land()
+    runs = log.read_text().count("ran")
+    harbour.turn(*FINISH)
+    harbour.land()
+    assert harbour.reason("red").startswith("has come back unchanged since its check was red: look at it, then:")
+    assert log.read_text().count("ran") == runs
+    main(["--hive", str(harbour.root), "land", "red"])
+    assert harbour.state("red") == "inbox", "it was tried once more"
+
+
 def test_red_work_goes_back_to_its_agent_with_the_output_and_lands_when_it_is_mended(harbour):
     harbour.configure(check="grep -q oak mast || { echo the mast is not of oak; exit 1; }")
     harbour.repo.commit(mast="oak\n")
@@ -68,6 +103,7 @@ def test_a_conflict_goes_back_with_marks_and_with_what_the_other_side_set_out_to
     harbour.agent("bob")
     harbour.crew.drop("---\nassignee: bob\n---\nDo blue.\n", "blue.md")
     harbour.turn(*writes(boat="a blue boat\n"), by="bob")
+    harbour.repo.commit(src__oar="an oar\n")
     harbour.land()
     assert harbour.state("red") == "done"
     harbour.turn(*FINISH, by="bob")
@@ -79,10 +115,52 @@ def test_a_conflict_goes_back_with_marks_and_with_what_the_other_side_set_out_to
     harbour.turn(("read_file", {"path": "boat"}), *FINISH, by="bob")
     assert harbour.state("blue") == "active", "the marks are still there"
     assert "<<<<<<<" in harbour.repo.show("hive/blue", "boat")
-    harbour.turn(*writes(boat="a violet boat\n"), *FINISH, by="bob")
+    harbour.turn(*writes(boat="a violet boat\n", mast="a mast\n"), *FINISH, by="bob")
     harbour.land()
     assert harbour.state("blue") == "done"
     assert harbour.repo.show("main", "boat") == "a violet boat"
+    changes = harbour.result("blue").partition("## Changes")[2]
+    assert [name for name in ("boat", "mast", "sail", "oar") if f"{name} " in changes] == ["boat", "mast"]
+
+
+def test_work_that_changes_nothing_any_more_makes_no_commit_and_says_so(harbour, capsys):
+    harbour.repo.commit(oar="an oar\n")
+    for name, by in (("red", "ada"), ("blue", "bob")):
+        harbour.agent(by)
+        harbour.crew.drop(f"---\nassignee: {by}\n---\nDo {name}.\n", f"{name}.md")
+        harbour.turn(*writes(boat=f"a {name} boat\n"), by=by)
+    harbour.turn(*FINISH, by="ada")
+    harbour.land()
+    harbour.turn(*FINISH, by="bob")
+    harbour.land()
+    red = harbour.repo.git("rev-parse", "main")
+    harbour.configure(land="ask")
+    harbour.turn(*writes(boat="a red boat\n"), *FINISH, by="bob")
+    harbour.land()
+    main(["--hive", str(harbour.root), "land", "--dry-run", "blue"])
+    assert "  changes nothing\n" in capsys.readouterr().out
+    main(["--hive", str(harbour.root), "land", "blue"])
+    assert capsys.readouterr().out == "blue: landed, main has all of it\n"
+    assert harbour.repo.git("rev-parse", "main") == red
+    assert "## Changes" not in harbour.result("blue")
+    assert "* Changes nothing in `main` of" in harbour.result("blue")
+    main(["--hive", str(harbour.root), "task", "diff", "blue"])
+    main(["--hive", str(harbour.root), "land", "revert", "blue"])
+    err = capsys.readouterr().err
+    assert "blue: has changed nothing in main: there is nothing to undo" in err
+    main(["--hive", str(harbour.root), "land", "revert", "red"])
+    assert harbour.repo.show("main", "boat") == "a boat", "the commit of red is still known as its own"
+
+
+def test_an_agent_that_finishes_again_and_again_with_the_marks_has_a_person_asked(harbour):
+    harbour.work("blue", by="bob", boat="a blue boat\n")
+    harbour.repo.commit(boat="a red boat\n")
+    harbour.land()
+    for number in range(5):
+        harbour.turn(("finish_task", {"result": f"Done, turn {number}."}), by="bob")
+    mail = Hive.open(harbour.root).mail
+    [letter] = mail.list("human")
+    assert "The same calls have had the same results again and again." in mail.read("human", letter.id).body
 
 
 def test_the_journal_says_what_becomes_of_work_with_branch_commit_and_reason(harbour):

@@ -77,10 +77,10 @@ def letters(harbour: Harbour) -> int:
 def test_after_some_returns_a_person_is_asked_once_and_says_how_it_goes_on(harbour):
     harbour.configure(check="! test -e mast", land_tries=2)
     harbour.work("mast", mast="a mast\n")
-    for _ in range(2):
+    for number in range(2):
         harbour.land()
         assert harbour.state("mast") == "inbox"
-        harbour.turn(*FINISH)
+        harbour.turn(*writes(sail=f"{number}\n"), *FINISH)
     harbour.land()
     assert harbour.state("mast") == "active"
     assert harbour.reason("mast").startswith("was returned 2 times, and still does not land: look at it")
@@ -207,6 +207,21 @@ def test_a_rebase_of_the_person_is_waited_for(harbour):
     harbour.land()
     assert harbour.state("mast") == "done"
     assert harbour.repo.git("status", "--porcelain") == ""
+
+
+def test_tasks_land_in_the_order_in_which_they_are_named_and_the_list_says_which_conflict(harbour, capsys):
+    harbour.configure(land="ask")
+    harbour.agent("bob")
+    harbour.work("red", boat="a red boat\n")
+    harbour.work("blue", boat="a blue boat\n", by="bob")
+    harbour.land()
+    command = ["--hive", str(harbour.root), "land"]
+    main(command)
+    assert "waits for you: hivemind land blue; conflicts with red in boat" in capsys.readouterr().out
+    main([*command, "blue", "red"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("blue: landed")
+    assert lines[1].startswith("red: returned, Not landed: this work and main have changed the same places in boat.")
 
 
 def test_a_target_that_is_deleted_is_waited_for(harbour):

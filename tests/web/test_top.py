@@ -92,7 +92,7 @@ def test_the_list_fits_the_terminal_and_follows_keys_and_changes(
 
 
 def test_once_and_plain_are_lines_without_anything_that_steers_a_terminal(hive: Hive) -> None:
-    words = ["--hive", os.fspath(hive.layout.root), "top", "--once"]
+    words = ["--hive", os.fspath(hive.layout.root), "top", "--once", "--plain"]
     said = run(words, capture_output=True, text=True, check=True).stdout
     assert said.startswith("hive: 2 need you; 0 of 3 agents up")
     assert "! need   paint" in said
