@@ -154,7 +154,7 @@ def run(quick: bool = False) -> list[Row]:
     """The rows; about two minutes, with `quick` some seconds."""
     rows: list[Row] = []
     for measure, sizes in _PARTS.values():
-        rows += _grown(measure, [size // 30 for size in sizes[:2]] if quick else sizes)
+        rows += _grown(measure, [size // 10 for size in sizes[:2]] if quick else sizes)
     return rows
 
 
