@@ -117,10 +117,9 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 pass
             assert all(berlin.tasks.listing.outcome(f"t{number}") == "done" for number in range(count))
 
-        def local_tasks() -> None:
+        def local_tasks() -> None:  # one at a time, as those that cross
             for number in range(count):
                 berlin.tasks.add("Weigh it.", id=f"h{number}")
-            for _ in range(count):
                 task = berlin.tasks.claim("coder")
                 assert task is not None
                 berlin.tasks.finish(task, "Three pounds.")

@@ -12,7 +12,7 @@ from hivemind.errors import UserError
 from hivemind.exchange.files import check_paths, check_received_files, result_files
 from hivemind.exchange.offers import SENT_FIELDS
 from hivemind.exchange.rows import TaskRow, read_row
-from hivemind.exchange.schema import LEASE, channel, notification, notify
+from hivemind.exchange.schema import LEASE, notification
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point, load_dataclass, make_folder, save_dataclass
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -97,11 +97,10 @@ class ForeignTasks:
             # a task that has ended is kept: its outcome must still be reported
             if self._hive.tasks.listing.is_open(self._tasks[generation].task):
                 self._abandon(generation)
-        released_rows = self._connection.execute(
+        self._connection.execute(
             "update tasks set state = 'open', taker = null where state = 'taken' and not once and lease < now()"  # noqa: S608
-            f" and pg_postmaster_start_time() < now() - {LEASE} returning place"
-        ).fetchall()
-        notify(self._connection, *(place for (place,) in released_rows))
+            f" and pg_postmaster_start_time() < now() - {LEASE} returning {notification('place')}"
+        )
 
     def claim_tasks(self, idle: list[tuple[str, str | None]]) -> None:
         """Claim tasks for idle agents (name, role), and notify the tasks' givers. A hive in which a person says what lands claims
@@ -182,11 +181,11 @@ class ForeignTasks:
 
     def _report_outcome(self, task: ForeignTask, outcome: Outcome, text: str, files: Mapping[str, bytes]) -> None:
         accepted = self._connection.execute(
-            "update tasks set state = %s, body = %s, names = %s, contents = %s"
-            " where taker = %s and state = 'taken' and generation = %s and giver = %s returning pg_notify(%s, '')",
+            "update tasks set state = %s, body = %s, names = %s, contents = %s where taker = %s and state = 'taken'"  # noqa: S608
+            f" and generation = %s and giver = %s returning {notification('giver')}",
             (
                 outcome, text.replace("\0", "\ufffd"), [*files], [*files.values()], self._name, task.generation,
-                task.giver, channel(task.giver),
+                task.giver,
             ),
         ).rowcount  # fmt: skip
         if not accepted:  # or was it accepted before a process died?
@@ -207,11 +206,11 @@ class ForeignTasks:
             del self._tasks[generation]
 
     def _give_back(self, condition: str, generations: list[int]) -> None:
-        rows = self._connection.execute(
-            f"update tasks set state = 'open', taker = null where taker = %s and state = 'taken' and {condition} returning place".encode(),  # noqa: S608, E501
+        self._connection.execute(
+            "update tasks set state = 'open', taker = null where taker = %s and state = 'taken'"  # noqa: S608
+            f" and {condition} returning {notification('place')}".encode(),
             (self._name, generations),
-        ).fetchall()
-        notify(self._connection, *(place for (place,) in rows))
+        )
 
 
 def _attachment_paths(files: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.exchange.files import attachments_of, check_received_files, write_result
-from hivemind.exchange.schema import FILES_BYTES, HEAD_BYTES, TEXT_BYTES, channel, notify
+from hivemind.exchange.schema import FILES_BYTES, HEAD_BYTES, TEXT_BYTES, notification, notify
 from hivemind.frontmatter import parse, split
 from hivemind.fs import crash_point
 from hivemind.layout import ANY, EXCHANGE, HUMAN, POSTMASTER
@@ -101,12 +101,13 @@ class Offers:
             )
             return
         self._connection.execute(
-            "insert into tasks (giver, id, key, place, assignee, role, priority, once, maker, head, body, names, contents)"
-            " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing returning pg_notify(%s, '')",
+            "insert into tasks (giver, id, key, place, assignee, role, priority, once, maker, head, body, names, contents)"  # noqa: S608 - constants of this program
+            " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing"
+            f" returning {notification('place')}",
             (
                 self._name, task.id, task.claim, place, task.assignee, task.role, task.priority,
                 any(step.once for step in task.steps), task.maker, head, text,
-                [*files.contents], [*files.contents.values()], channel(place),
+                [*files.contents], [*files.contents.values()],
             ),
         )  # fmt: skip
         crash_point("exchange.tasks.offered")

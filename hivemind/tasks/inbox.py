@@ -69,11 +69,10 @@ class TaskFields(TypedDict, total=False):
 
 @frozen
 class TaskDraft:
-    """A task without an id, unless its author gave one: the fields of its front matter, its text, both as a file, its title."""
+    """A task without an id: the fields of its front matter, its text and its title."""
 
     fields: Mapping[str, Any]
     body: str
-    content: bytes
     title: str
 
     @classmethod
@@ -90,8 +89,7 @@ class TaskDraft:
         _refuse_surrogates(text, *(value for value in arguments.values() if isinstance(value, str)))
         head, body, _ = split(text)
         front_matter = {**(parse(head, "the text", 2).values if head is not None else {}), **arguments}
-        content = compose(front_matter, body)
-        return cls(front_matter, body, content, _title(content))
+        return cls(front_matter, body, _title(compose(front_matter, body)))
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
@@ -185,8 +183,7 @@ class Inbox:
         with Lock(self._layout.locks / "tasks-add.lock"):
             while True:
                 task_id = self._free_id(draft)
-                has_id = draft.fields.get("id") == task_id
-                content = draft.content if has_id else compose({**draft.fields, "id": task_id}, draft.body)
+                content = compose({**draft.fields, "id": task_id}, draft.body)
                 if len(content) > self._max_bytes:
                     raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", location=task_id)
                 try:

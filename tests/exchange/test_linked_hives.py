@@ -292,3 +292,28 @@ def test_a_notification_that_a_statement_has_read_from_the_socket_is_handled_bef
         notify(sender, "berlin")
         session.run()
     assert process.unread == []
+
+
+def test_an_exchange_that_its_doorbell_wakes_asks_the_database_for_nothing_without_a_notification(
+    pair: tuple[LinkedHive, LinkedHive], database: str
+) -> None:
+    hive = pair[0].hive
+    hive_link = load_link(hive.layout)
+    assert hive_link is not None
+    statement_starts: list[Any] = []
+
+    class TwoWaits(_Process):
+        """An exchange process that is woken once, and ends where it would wait again."""
+
+        def wait(self, sockets: list[Any], seconds: float) -> None:
+            query = "select query_start from pg_stat_activity where pid = %s"
+            statement_starts.append(observer.execute(query, (connection.info.backend_pid,)).fetchone())
+            if len(statement_starts) == 2:
+                self.stop()
+
+    lock_name(hive.layout, EXCHANGE)
+    hive.mail.ensure(EXCHANGE)
+    with connect_exchange(hive_link.url) as connection, psycopg.connect(database, autocommit=True) as observer:
+        lease = take_hive_lease(connection, hive_link, hive.config.workspace, hive.layout.root)
+        _ExchangeSession(TwoWaits(hive, None), connection, hive_link, lease, lambda: None).run()
+    assert statement_starts[0] == statement_starts[1]
