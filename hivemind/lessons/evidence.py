@@ -75,8 +75,8 @@ class TaskFolders:
         if root is None or root not in self.worktrees:
             return text
         folder = self.worktrees[root]
-        names = "|".join(map(re.escape, (str(folder), os.path.relpath(folder, self.hive), f"../{folder.name}")))
-        text = re.sub(rf"cd (['\"]?)(?:{names})/?\1 && ", "", text)
+        names = "|".join(map(re.escape, (str(folder), os.path.relpath(folder, self.hive))))
+        text = re.sub(rf"cd (['\"]?)(?:{names}|\.\./{re.escape(folder.name)})/?\1 && ", "", text)
         return re.sub(rf"(?<![\w./-])(?:{names})(?:/|$)", "", text)
 
 

@@ -29,6 +29,7 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     (hive / ".hive").mkdir(exist_ok=True)
     refused = run("agent", "add", "coder", "--mind", "agent:fake")
     assert (refused.status, "has no key; set FAKE_KEY" in refused.err) == (2, True)
+    assert "login" not in refused.err, "it has none"
     monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
     added = run("agent", "add", "coder", "--mind", "agent:fake")
     assert "(Python 3" in added.out
@@ -111,6 +112,13 @@ def test_a_hive_for_a_repository_has_a_lead_two_coders_and_a_reviewer_by_the_pro
     monkeypatch.setenv("PATH", os.fspath(programs))
     assert "cannot have worktrees" in run("init", "--for", "git", os.fspath(repository)).err
     subprocess.run(["git", "init", "-q", repository], check=True)
+    if os.geteuid() == 0:
+        os.chown(repository, 1, 1)
+        foreign = run("init", "--for", "git", os.fspath(repository)).err
+        assert "dubious ownership" in foreign
+        assert "safe.directory" in foreign
+        assert "git init" not in foreign
+        os.chown(repository, 0, 0)
     assert "has no commit yet" in run("init", "--for", "git", os.fspath(repository)).err
     who = ("-c", "user.name=a", "-c", "user.email=a@b")
     subprocess.run(["git", "-C", repository, *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)

@@ -83,6 +83,8 @@ def lead(asked: Asked) -> Answer:
         over = any("result.md" in one for one in asked.results)
         result = f"It says three. {'WAITED' if 'WHAT APP SAYS' in told else 'ALONE'}"
         return "Done." if over else Call("finish_task", {"result": result})
+    if told.count("tools are gone") < told.count("Transport closed"):
+        return "I end my turn: the hive's tools are gone."
     if "SAYS = " not in told:
         return shell(asked, "cat app.py")
     if "EDITED" not in told:

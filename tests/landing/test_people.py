@@ -161,6 +161,7 @@ def test_a_task_with_two_roots_lands_in_both_or_in_none(harbour):
     harbour.work("mast", mast="a mast\n", worktrees__ada__port__rock="a rock\n")
     harbour.land()
     assert harbour.state("mast") == "inbox"
+    assert f"on your work in `{other.path}` merged" in Hive.open(harbour.root).tasks.get("mast").said[-1].text
     assert (harbour.repo.git("rev-parse", "main"), other.git("rev-parse", "main")) == before
     harbour.turn(("run_command", {"command": "mv ../port/rock ../port/pier"}), *FINISH)
     harbour.land()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hivemind.lessons.evidence import read_trail
+from hivemind.lessons.evidence import TaskFolders, read_trail
 from tests.lessons.trails import NO_REPOSITORY, bash, edit, lines_of, read, run, trail
 
 RETURNED = "Not landed: `make check` fails on your work merged into main (make check failed).\n\nThe end …"
@@ -80,6 +81,24 @@ def test_a_check_of_landing_that_the_agent_had_not_run_is_a_pair() -> None:
     assert pairs(returned, edit("a"), run("make check"), returns=(RETURNED,)) == [("make check", "make check")]
     assert pairs(run("make check"), returned, edit("a"), run("make check"), returns=(RETURNED,)) == []
     assert pairs(returned, edit("a"), run("make check")) == [], "a letter that only says so"
+
+
+def test_a_return_is_of_the_repository_that_it_names_and_a_command_of_the_folder_that_it_enters() -> None:
+    roots = {Path(f"/{name}"): Path(f"/hive/worktrees/ada/{name}") for name in ("app", "lib")}
+    returned = RETURNED.replace("your work", "your work in `/lib`")
+    workdir = bash("make check")
+    workdir["arguments"]["workdir"] = "/hive/worktrees/ada/lib"
+    calls = (returned, edit("a"), run("make check"), bash("cd '../lib/src' && make check"), workdir)
+    task_trail = read_trail(lines_of(*calls), (returned,), TaskFolders(Path("/hive"), roots))
+    app, lib = (task_trail.at(root) for root in roots)
+    assert [*app.pairs()] == []
+    assert [pair.passed.id for pair in lib.pairs()] == ["m6"]
+    assert [action.command for action in lib.actions] == [
+        "make check",
+        "",
+        "cd '../lib/src' && make check",
+        "make check",
+    ]
 
 
 def test_a_mind_cites_what_the_trail_has() -> None:
