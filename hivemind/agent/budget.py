@@ -197,7 +197,7 @@ def _check_task_budget(work: TaskRun, tokens: int, money: float) -> None:
     if max_tokens is None and max_money is None:
         return
     usage, task_id = work.total_usage(), work.task.id
-    remedy = f"hivemind task cancel {task_id}, raise budget: in its text.md, hivemind task retry {task_id}"
+    remedy = f"hivemind task cancel {task_id}, raise budget: in its task.md, hivemind task retry {task_id}"
     if max_tokens is not None and usage.tokens + tokens > max_tokens:
         raise Parking(f"the task's own budget of {max_tokens} tokens is used up; {remedy}")
     if max_money is not None and usage.money + money > max_money:

@@ -17,7 +17,7 @@ from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import Conversation
 from hivemind.tools import Session
 
-_MAX_CHARS = 200
+_MAX_CHARS, _MAX_CALLS = 200, 3
 _GOING_ROUND = "The same calls have had the same results again and again."
 _TOO_LONG = "{turns} turns were taken, and the task is not finished."
 
@@ -98,8 +98,11 @@ def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) 
     if talk.pending_calls or turn.parking is not None:
         return
     if talk.is_repeating:
-        calls = "; ".join(f"{result.call.tool} {json.dumps(dict(result.call.arguments))}" for result in turn.results)
-        problem = next((f": {result.problem}" for result in turn.results if result.problem), "")
-        ask_operator(turn, session, talk, f"{_GOING_ROUND} ({mask(calls)[:_MAX_CHARS]}{problem[:_MAX_CHARS]})")
+        calls = (
+            f"{mask(f'{result.call.tool} {json.dumps(dict(result.call.arguments))}')[:_MAX_CHARS]}"
+            f"{f': {result.problem}'[:_MAX_CHARS] if result.problem else ''}"
+            for result in turn.results[:_MAX_CALLS]
+        )
+        ask_operator(turn, session, talk, f"{_GOING_ROUND} ({'; '.join(calls)})")
     elif talk.turns >= mind.max_turns(session.config):
         ask_operator(turn, session, talk, _TOO_LONG.format(turns=talk.turns))

@@ -254,7 +254,7 @@ class Turn:
         focus = self.focus
         return {
             "agent": self.agent, "about": {"kind": focus.kind, "id": focus.id, "next": focus.tool},
-            "title": focus.title, "step": dict(focus.todo),
+            "title": focus.title, "step": dict(focus.todo), "attachments": [str(path) for path in focus.attachments],
         }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ class ConformanceHints:
     title: str = "Which bird wades?"
     text: str = "Which bird wades? 🐝 \u2028"
     todo: Mapping[str, Any] = field(default_factory=lambda: {"id": "birds.s1", "title": "Which bird wades?"})
+    attachments: tuple[str, ...] = ()
     message: None = None
     asks_review: bool = False
     heard: bool = False

@@ -77,9 +77,20 @@ def test_so_does_one_whose_guard_was_killed(crew: Crew) -> None:
     assert "may run only once, and was interrupted" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 
+def test_a_question_about_repeated_calls_names_them_and_is_short(crew: Crew) -> None:
+    crew.drop(ONCE % "true")
+    agent = crew.start(doing(("list_files", {"path": "knowledge"}), ("saw", {"what": "x" * 999})))
+    until_idle(agent)
+    [question] = agent.hive.mail.list("human")
+    body = agent.hive.mail.read("human", question.id).body
+    assert 'list_files {"path": "knowledge"}' in body
+    assert 'saw {"what": "xxx' in body
+    assert len(body) < 1500
+
+
 def test_a_question_about_repeated_calls_says_what_the_last_one_failed_of(crew: Crew) -> None:
     crew.drop(ONCE % "true")
     agent = crew.start(CLOSES)
     until_idle(agent)
     [question] = agent.hive.mail.list("human")
-    assert "finish_step: the command of step t.s1 has not run" in agent.hive.mail.read("human", question.id).body
+    assert "(finish_step {}: the command of step t.s1 has not run" in agent.hive.mail.read("human", question.id).body

@@ -118,6 +118,7 @@ def test_a_task_of_an_agents_waits_for_another(call: Any, run: Command) -> None:
     call("add_task", {"title": "Sail it", "text": "Sail.", "id": "sail", "dependencies": ["boat"]})
     [sail] = [row for row in run("task", "list", "--json").json if row["id"] == "sail"]
     assert "boat" in json.dumps(sail)
+    assert call("add_task", {"text": "Paint the keel.\n"})["task"] == "paint-the-keel"
 
 
 def test_a_document_is_expanded_by_what_is_asked_and_noted(call: Any, hive: Path) -> None:

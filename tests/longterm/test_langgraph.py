@@ -117,6 +117,8 @@ def test_an_item_comes_back_as_it_was_put_and_keeps_its_creation(store: Hivemind
     assert first.value == {"theme": "dark", "n": 1.5, "deep": {"a": [None, True]}}
     assert (second.value, second.namespace, second.key) == ({"theme": "light"}, ("users", "ann"), "prefs")
     assert second.created_at == first.created_at < second.updated_at
+    with pytest.raises(EntryInvalid, match="a value must be a dictionary, not str"):
+        store.put(("users", "ann"), "prefs", "dark")
     store.delete(("users", "ann"), "prefs")
     assert store.get(("users", "ann"), "prefs") is None
 

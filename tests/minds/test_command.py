@@ -41,6 +41,7 @@ def test_a_program_gets_the_question_whole_and_its_answer_is_a_thought(tmp_path:
     assert asked["version"] == 2
     assert asked["tools"] == [TOOL]
     assert asked["turn"]["about"] == {"kind": "task", "id": "birds", "next": "note_step"}
+    assert asked["turn"]["attachments"] == []
     assert asked["turn"]["step"] == {"id": "birds.s1", "title": "Which bird wades?"}
 
 

@@ -34,6 +34,7 @@ from langgraph.store.base import (
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.errors import UserError
 from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.filters import COMPARISONS
 from hivemind.longterm.store import MemoryStore
 
@@ -41,7 +42,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": 
 
 
 def check_labels(op: Op) -> None:
-    """Raise InvalidNamespaceError if an operation has a namespace that LangGraph does not allow.
+    """Raise InvalidNamespaceError if an operation has a namespace that LangGraph does not allow, EntryInvalid if it has another
+    value than a dictionary.
 
     LangGraph's own methods check namespaces before they create operations, but `batch` receives unchecked operations.
     """
@@ -52,6 +54,8 @@ def check_labels(op: Op) -> None:
         namespaces = [op.namespace_prefix]
     elif isinstance(op, ListNamespacesOp):
         namespaces = [tuple(condition.path) for condition in op.match_conditions or ()]
+    if isinstance(op, PutOp) and not isinstance(op.value, dict | None):
+        raise EntryInvalid(f"a value must be a dictionary, not {type(op.value).__name__}", location=op.key)
     for namespace in namespaces:
         for label in namespace:
             if not isinstance(label, str) or not label.strip() or "." in label or "\0" in label:
