@@ -278,7 +278,7 @@ def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
         consent = " once a person agrees" * (settings.land == "ask")
         landing = f" When you finish the task{check}, its branch lands in `{target}`{consent}."
     submodules = (
-        " Its submodules are empty, and what is written in them is not committed."
+        " Its submodules are empty, and files in them are not committed."
         if ((tree.path if tree.path.is_dir() else tree.root) / ".gitmodules").is_file()
         else ""
     )

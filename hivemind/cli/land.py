@@ -142,7 +142,7 @@ def _rehearsal_output(hive: Hive, ids: Sequence[str]) -> CommandOutput:
 def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
     yield f"{task_id}: {rehearsal.how} of {rehearsal.branch.branch} into {rehearsal.branch.target} of {rehearsal.branch.root}"
     yield f"  subject: {rehearsal.subject}"
-    yield from (f"  {line}" for line in rehearsal.changes or ("changes nothing",))
+    yield from (f"  {line}" for line in rehearsal.changes or ("no changes",))
     yield from (f"  conflict: {path}" for path in rehearsal.conflicts)
     yield from (f"  protected: {path}" for path in rehearsal.protected)
     yield f"  check: {'; '.join(rehearsal.check)} ({rehearsal.verdict})" if rehearsal.check else "  check: none"

@@ -29,7 +29,7 @@ def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequen
         target = Target.of(hive, Path(branch.root), branch.target)
         is_unchanged = target.is_unchanged_by(queued.id, branch)
         place = f"`{branch.target}` of {branch.root}"
-        lines.append(f"* Changes nothing in {place}." if is_unchanged else f"* Landed in {place}: {branch.commit}")
+        lines.append(f"* No changes left for {place}." if is_unchanged else f"* Landed in {place}: {branch.commit}")
         if target.contains(str(branch.commit)):
             if not is_unchanged:
                 target.note_landed(queued.id, str(branch.commit))

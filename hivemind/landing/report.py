@@ -124,7 +124,7 @@ def _landed_tasks(hive: Parts) -> Iterator[LandedTask]:
 @frozen
 class Rehearsal:
     """What the landing of one branch would do now. `conflicts` and `protected` are paths, `changes` has a line for each file.
-    `verdict` is what is known of the check of the result."""
+    `verdict` is the remembered outcome of its check."""
 
     branch: LandingBranch
     how: str

@@ -48,7 +48,7 @@ class Returns:
         self._send_back(queued, text, red=queued.entry.tips)
 
     def unchanged(self, queued: QueuedTask) -> None:
-        """Ask a person about a task that came back from its agent as it was when its check was red."""
+        """Ask a person about a task that came back from its agent with the tips of its red check."""
         self._ask(queued, "has come back unchanged since its check was red", read_draft(queued.task))
 
     def conflict(self, queued: QueuedTask, target: Target, branch: LandingBranch, old: str, merge: Merge) -> None:

@@ -36,7 +36,7 @@ def request_revert(hive: Parts, task_id: str) -> str:
     if target.settings.land == "off":
         raise UserError("has land: off", location=target.root, remedy=f"git revert -m 1 {commit}")
     if target.is_unchanged_by(task_id, branch):
-        raise UserError(f"has changed nothing in {branch.target}: there is nothing to undo", location=task_id)
+        raise UserError(f"has made no change in {branch.target} to undo", location=task_id)
     if not target.contains(commit):
         raise UserError(f"is not in {branch.target} any more", location=f"{task_id} ({commit[:12]})")
     with Lock(hive.layout.locks / "landing-revert.lock"):

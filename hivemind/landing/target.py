@@ -120,7 +120,7 @@ class Target:
         return commit if commit != branch.tip and self.is_ancestor(branch.tip, commit) else branch.tip
 
     def is_unchanged_by(self, task_id: str, branch: LandingBranch) -> bool:
-        """Check whether the landing of a task's branch has changed nothing: its commit was there before, or is another task's."""
+        """Check whether a task's landed commit was there before, or is another task's: its branch had no changes left."""
         return branch.commit == branch.old or self.landed().get(str(branch.commit), task_id) != task_id
 
     def changed_paths(self, branch: LandingBranch) -> list[str]:

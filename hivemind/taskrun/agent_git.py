@@ -256,7 +256,7 @@ class Worktree:
             pass
 
     def untracked_files(self) -> list[str]:
-        """Return the files and folders outside the commits that no ignore file of the person excludes, and what is new in
+        """Return the files and folders outside the commits that no ignore file of the person excludes, and new files in
         submodules."""
         with self._run_inside(_LIST_UNTRACKED) as output:
             names = output.read(_MAX_PRINTED).decode("utf-8", "replace").splitlines()

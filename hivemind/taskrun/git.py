@@ -146,8 +146,8 @@ class Repository:
         return "\n".join(os.fsdecode(path.read_bytes()) for path in paths if path.is_file())
 
     def start_of(self, tip: str, base: str, into: str | None) -> str:
-        """Return the commit from which the changes up to `tip` are a branch's own: its base, or what it has merged of `into`
-        since."""
+        """Return the commit from which the changes up to `tip` are a branch's own: its base, or the last commit of
+        `into` in it."""
         with contextlib.suppress(GitProblem):  # a branch that is gone, or of another history
             merged = self.git("merge-base", f"refs/heads/{into}", tip)
             if not self.git("rev-list", "--max-count=1", base, f"^{merged}"):

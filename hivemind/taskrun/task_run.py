@@ -335,7 +335,7 @@ class TaskRun:
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
     def accept(self) -> None:
-        """Have the next turn finish the task with the mind's last words, since a person takes the work as it is."""
+        """Have the next turn finish the task with the mind's last words, since a person accepts the work."""
         self.conversation.answer(Thought(actions=(ToolCall("finish_task", {"result": self.conversation.last_words}),)))
 
     def unblock(self, by: str) -> None:

@@ -22,7 +22,7 @@ from hivemind.tasks import Task
 
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
-ACCEPTANCE = "Say what it should do; `done` takes the work as it is."
+ACCEPTANCE = "Say how to go on; `done` accepts the work."
 _ROOM_RETRY_S = 1.0
 _REPLY_COMMAND = pattern(r"hivemind mail reply human (\S+) TEXT")
 

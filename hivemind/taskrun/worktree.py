@@ -375,7 +375,7 @@ class Worktrees:
                 f"Branch `{worktree.branch}` of {worktree.root}, begun at {start}:",
                 "",
                 "```",
-                *(stat.splitlines() or ["nothing has changed"]),
+                *(stat.splitlines() or ["no changes"]),
                 "```",
                 "",
             ]

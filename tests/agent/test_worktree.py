@@ -532,7 +532,7 @@ def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
     [work] = ada.scheduler.active_tasks.runs
-    assert "Its submodules are empty, and what is written" in work.conversation.messages[1].text
+    assert "Its submodules are empty, and files in them" in work.conversation.messages[1].text
     does(ada, write("lib/new", "in no commit\n"), *FINISH)
     assert repo.git("diff", "--name-only", "main..hive/t") == "boat", "the submodule stands as it was"
     result = (crew.root / "tasks/done/t/result.md").read_text()
@@ -551,7 +551,7 @@ def test_a_task_that_has_written_only_in_a_submodule_says_so(crew, repo, tmp_pat
     clone = f"git -c protocol.file.allow=always clone -q {other.path} lib"
     does(ada, ("run_command", {"command": clone}), write("lib/new", "in no commit\n"), *FINISH)
     result = (crew.root / "tasks/done/t/result.md").read_text()
-    assert "nothing has changed" in result
+    assert "no changes" in result
     assert "repositories of their own: `lib/new`." in result
 
 

@@ -138,16 +138,16 @@ def test_work_that_changes_nothing_any_more_makes_no_commit_and_says_so(harbour,
     harbour.turn(*writes(boat="a red boat\n"), *FINISH, by="bob")
     harbour.land()
     main(["--hive", str(harbour.root), "land", "--dry-run", "blue"])
-    assert "  changes nothing\n" in capsys.readouterr().out
+    assert "  no changes\n" in capsys.readouterr().out
     main(["--hive", str(harbour.root), "land", "blue"])
     assert capsys.readouterr().out == "blue: landed, main has all of it\n"
     assert harbour.repo.git("rev-parse", "main") == red
     assert "## Changes" not in harbour.result("blue")
-    assert "* Changes nothing in `main` of" in harbour.result("blue")
+    assert "* No changes left for `main` of" in harbour.result("blue")
     main(["--hive", str(harbour.root), "task", "diff", "blue"])
     main(["--hive", str(harbour.root), "land", "revert", "blue"])
     err = capsys.readouterr().err
-    assert "blue: has changed nothing in main: there is nothing to undo" in err
+    assert "blue: has made no change in main to undo" in err
     main(["--hive", str(harbour.root), "land", "revert", "red"])
     assert harbour.repo.show("main", "boat") == "a boat", "the commit of red is still known as its own"
 

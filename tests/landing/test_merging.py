@@ -15,7 +15,7 @@ from hivemind.landing.merging import (
     conflict_commit,
     landing_message,
     merge,
-    overlaps,
+    rehearse_merge,
     remove_leftovers,
     revert_message,
     transplant,
@@ -280,8 +280,8 @@ def test_overlaps_are_named_and_leave_no_objects(repo: Repo, tmp_path: Path, mon
         repo.branch(oar="an oar\n"),
     )
     before = repo.git("count-objects")
-    assert overlaps(repo.repository, tip_a, tip_b) == ("boat",)
-    assert overlaps(repo.repository, tip_a, tip_c) == ()
+    assert rehearse_merge(repo.repository, tip_a, tip_b)[1] == ("boat",)
+    assert rehearse_merge(repo.repository, tip_a, tip_c)[1] == ()
     assert repo.git("count-objects") == before
     assert not list(tmp_path.glob("hivemind-merge-*"))
 
@@ -339,7 +339,7 @@ def test_no_program_of_a_setting_runs_that_a_branch_names(
         (repo.path / ".git/info/attributes").write_text(attributes)
     conflict, commit = marked(repo, onto, tip)
     assert [row.path for row in conflict.conflicts if row.is_marked] == ["boat"]
-    assert overlaps(repo.repository, onto, tip) == ("boat",)
+    assert rehearse_merge(repo.repository, onto, tip)[1] == ("boat",)
     assert unresolved(repo.repository, commit, commit, ["boat"]) == ("boat",)
     assert transplant(repo.repository, onto, f"{onto}^1", onto, "Undo").commit
     assert not (tmp_path / "ran").exists()
@@ -445,7 +445,7 @@ def test_a_sha256_repository(tmp_path: Path, how: str) -> None:
     assert commit is not None
     assert len(commit) == 64
     assert repo.show(commit, "oar") == "an oar\n"
-    assert overlaps(repo.repository, repo.branch(boat="red\n"), repo.branch(boat="blue\n")) == ("boat",)
+    assert rehearse_merge(repo.repository, repo.branch(boat="red\n"), repo.branch(boat="blue\n"))[1] == ("boat",)
 
 
 def test_a_shallow_repository(repo: Repo, tmp_path: Path) -> None:
