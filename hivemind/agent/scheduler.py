@@ -110,7 +110,7 @@ class Scheduler:
         while (message := self.letters.first(needs_turn=False)) is not None:
             focus = self._focus_on_letter(message)
             # By rule only a person's or a stranger's letter is answered, and only if no task waited for the letter.
-            is_asked = not focus.heard and (message.origin == "human" or focus.stranger)
+            is_asked = not focus.heard and (message.is_from_person or focus.stranger)
             if focus.asks_review or (self._needs_turn(focus, message, pictures) if reads else is_asked):
                 self.letters.mark_for_turn(message)
             else:
@@ -159,8 +159,7 @@ class Scheduler:
                 work.conversation.add_news(text, pictures(message), letter=message.id, by=author)
                 self.active_tasks.unpark(work)
             return False
-        is_from_person = message.origin == "human" or (message.trusted and message.sender.startswith(f"{HUMAN}@"))
-        return not focus.heard and (is_from_person or focus.stranger or message.expects_reply)
+        return not focus.heard and (message.is_from_person or focus.stranger or message.expects_reply)
 
     # after a turn
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
 from hivemind.cli.opening import open_hive
+from hivemind.cli.output import warn
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -43,14 +44,16 @@ def unlink(hive: Hive, *, force: bool = False) -> CommandOutput:
     Undelivered letters to this hive are returned to their senders.
 
     arguments:
-      --force  unlink even if the database cannot be reached; the name then stays taken in the database
+      --force  unlink even if the database cannot be reached; the name then stays reserved for this hive
 
     examples:
       hivemind unlink
     """
     from hivemind.exchange.link import unlink as end_link
 
-    former_link = end_link(hive, force=force)
+    former_link, remarks = end_link(hive, force=force)
+    for remark in remarks:
+        warn(remark)
     return CommandOutput(
         {"name": former_link.name, "url": former_link.url},
         [f"This hive is not linked any more; its name was {former_link.name}."],

@@ -99,8 +99,11 @@ def add(
         known_agent(hive, assignee)
     hives = sorted({hive.config.workspace.lower(), *hive.linked_hives.agents, ANY})
     is_known = bool(hive.linked_hives.agents) or not hive.linked_hives.is_linked  # else the exchange has not run yet
-    if where is not None and is_known and where.strip().lower() not in hives:
-        raise UserError(f"no linked hive is called {where!r}", remedy=f"write one of {', '.join(hives)}")
+    if where is not None and where.strip().lower() not in hives:
+        problem = f"no linked hive is called {where!r}"
+        if is_known:
+            raise UserError(problem, remedy=f"write one of {', '.join(hives)}")
+        warn(f"{problem} yet; the task waits for it")
     task_id = hive.tasks.add(
         task_text,
         by=caller(hive.layout),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ from hivemind.exchange.foreign_tasks import abandon_task, load_foreign_tasks
 from hivemind.exchange.rows import HiveRow, OverviewRow, read_row, readable_rows
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
-from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
+from hivemind.fs import HeldLock, load_dataclass, load_record, make_folder, ring, save_dataclass, save_record
 from hivemind.fs.locks import machine_identity
 from hivemind.fs.postgres import check_url, connect, import_client
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -26,11 +26,13 @@ from hivemind.names import is_name
 from hivemind.presence.identity import lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR, ring_all
+from hivemind.tasks import Task
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 _KIND, _VERSION = "link", 1
+_FORMER_KIND, _FORMER_VERSION = "former-links", 1
 _LOCK_TIMEOUT_S = 15.0
 # Both sides notice within ten seconds that the other is gone, even if the network drops packets silently.
 _CONNECTION_DEFAULTS = {
@@ -62,6 +64,18 @@ def load_link(layout: Layout) -> HiveLink | None:
     return None if record is None else as_dataclass(HiveLink, record, "link record", layout.link / "link.json")
 
 
+@frozen
+class FormerLinks:
+    """The identities of a hive's ended links: a row that has one is the hive's own, left by an end without the database."""
+
+    identities: tuple[str, ...] = ()
+
+
+def _load_former_links(layout: Layout) -> FormerLinks:
+    record = load_dataclass(FormerLinks, layout.link / "former.json", _FORMER_KIND, _FORMER_VERSION)
+    return record or FormerLinks()
+
+
 def link(hive: Parts, url: str) -> HiveLink:
     """Link a hive: create missing tables, and register the hive's name. Raises UserError, LinkDown."""
     current_link = load_link(hive.layout)
@@ -83,8 +97,9 @@ def link(hive: Parts, url: str) -> HiveLink:
             from psycopg.types.json import Jsonb
 
             inserted = connection.execute(
-                "insert into hives (name, identity, agents) values (%s, %s, %s) on conflict do nothing",
-                (name, new_link.identity, Jsonb(agents)),
+                "insert into hives (name, identity, agents) values (%s, %s, %s) on conflict (name) do update"
+                " set identity = excluded.identity where hives.identity = any(%s)",
+                (name, new_link.identity, Jsonb(agents), [*_load_former_links(hive.layout).identities]),
             ).rowcount
             if not inserted:
                 raise UserError(
@@ -92,6 +107,7 @@ def link(hive: Parts, url: str) -> HiveLink:
                     remedy=f"unlink that hive; or change workspace: in this hive's hive.yaml, and move"
                     f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old name",
                 )
+            _release_foreign_tasks(connection, name)  # it has abandoned them, if it was unlinked without the database
             make_folder(hive.layout.link, durable=hive.config.durable)
             # Written before the commit: after a crash in between, the name is not registered, and the process reports that.
             save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new_link), durable=hive.config.durable)
@@ -101,41 +117,51 @@ def link(hive: Parts, url: str) -> HiveLink:
     return new_link
 
 
-def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
+def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
     """End a hive's link and free its name.
 
     Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers
     to its inbox. Lessons of other hives that no person has adopted go. `force` ends the link even if the exchange is down
-    or tasks are lost. Raises UserError, LinkDown.
+    or tasks are lost. Return the link, and remarks on what ended with it or is uncertain. Raises UserError, LinkDown.
     """
     current_link = load_link(hive.layout)
     if current_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
     record = hive.layout.link / "link.json"
+    lost_tasks: set[str] | None = None  # another hive may have begun them; None: any that was offered
+    remarks: list[str] = []
     try:
         with connect_exchange(current_link.url) as connection, connection.transaction():
             hive_key = (current_link.name, current_link.identity)
             sql = "select from hives where name = %s and identity = %s for update"
             if connection.execute(sql, hive_key).rowcount:
-                _withdraw(connection, current_link.name, force=force)
+                lost_tasks = _withdraw(connection, current_link.name, force=force)
                 connection.execute("delete from hives where name = %s", (current_link.name,))
                 givers = connection.execute("select name from hives").fetchall()
                 notify(connection, ANY, *(name for (name,) in givers), payload="hives")
     except LinkDown as error:
         if not force:
             raise LinkDown(f"{error}; to end the link without the database: hivemind unlink --force") from error
+        remarks.append("the database was not asked: letters that were sent may still arrive (their status: unknown)")
+    former_links = FormerLinks((*_load_former_links(hive.layout).identities, current_link.identity))
+    save_dataclass(
+        hive.layout.link / "former.json", _FORMER_KIND, _FORMER_VERSION, former_links, durable=hive.config.durable
+    )
     record.unlink()
     for name in (EXCHANGE, SUPERVISOR):
         ring(hive.layout.doorbells, name)
-    _return_tasks(hive)
+    remarks += _return_tasks(hive, lost_tasks)
     for book in all_books(hive):
         exchange_lessons(hive, book, {})
     (hive.layout.link / "hives.json").unlink(missing_ok=True)
-    return current_link
+    return current_link, remarks
 
 
-def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
-    """Give back the letters and tasks of a hive whose row is locked. Raises UserError if tasks would be lost."""
+def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
+    """Give back the letters and tasks of a hive whose row is locked. Return its own tasks that are lost by force.
+
+    Raises UserError if tasks would be lost, without force.
+    """
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
         " or (once and state = 'taken' and %(me)s in (giver, taker)) order by number",
@@ -152,6 +178,12 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
         "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
         (f"no linked hive has the name {name} any more", name),
     )
+    _release_foreign_tasks(connection, name)
+    return {task for task, giver, *_ in rows if giver == name}
+
+
+def _release_foreign_tasks(connection: Connection, name: str) -> None:
+    """Give back the tasks that a hive has taken. Those with a step that must run once are not opened again."""
     connection.execute(
         "update tasks set taker = null, state = case when state = 'taken' and not once then 'open' else state end"
         " where taker = %s",
@@ -159,24 +191,48 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
     )
 
 
-def _return_tasks(hive: Parts) -> None:
-    """Wait until the exchange process has ended. Then abandon other hives' tasks and put offered tasks back into the inbox."""
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+def _return_tasks(hive: Parts, lost_tasks: Collection[str] | None) -> list[str]:
+    """Wait until the exchange process has ended. Then abandon other hives' tasks and put offered tasks back into the inbox.
+
+    A lost task with a step that must run once fails instead, since another hive may have begun it. Return remarks.
+    """
+    deadline, remarks = time.monotonic() + _LOCK_TIMEOUT_S, list[str]()
     while True:
         try:
             lock = lock_name(hive.layout, EXCHANGE)
             break
         except HeldLock:
             if time.monotonic() > deadline:  # the process is suspended; the next start of the swarm returns its tasks
-                return
+                return remarks
             time.sleep(0.05)
     try:
         for task in load_foreign_tasks(hive.layout).values():
             abandon_task(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} continues elsewhere.")
+            remarks.append(
+                f"{task.task} has ended here: it is the task {task.id} of {task.giver}, and continues elsewhere"
+            )
+        for offered_task in hive.tasks.mine(EXCHANGE):
+            if lost_tasks is None or offered_task.id in lost_tasks:
+                remarks.append(_lose_task(hive, offered_task))
         hive.tasks.claims.reclaim(EXCHANGE)
     finally:
         lock.release()
     ring_all(hive)
+    return remarks
+
+
+def _lose_task(hive: Parts, task: Task) -> str:
+    """Fail an offered task that another hive may have begun, if it has a step that must run once. Return a remark."""
+    place = task.parked.reason if task.parked else "offered"
+    if not any(step.once for step in task.steps):
+        return f"another hive may still do {task.id} ({place}); it is in the inbox again, and may be done twice"
+    reason = (
+        f"This hive was unlinked ({place}): another hive may have begun a step that must run once. Find out what happened;"
+        f" if the step did not run: hivemind task retry {task.id}"
+    )
+    hive.tasks.fail(task, reason)
+    hive.steps.end_task(task.id, "failed", agent_id=EXCHANGE, has_left_active=True)
+    return f"another hive may still do {task.id} ({place}); it has failed here, since a step of it must run once"
 
 
 @contextmanager

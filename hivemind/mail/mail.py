@@ -28,7 +28,7 @@ from hivemind.masking import mask
 from hivemind.names import check_name, is_name
 from hivemind.pattern import pattern
 
-Status = Literal["delivered", "read", "answered", "dead", "missing"]
+Status = Literal["delivered", "read", "answered", "dead", "missing", "unknown"]
 
 _ID = pattern(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
 _MAX_ID = 250
@@ -336,6 +336,7 @@ class Mail:
 
     def status(self, sender: str, id_: str) -> dict[str, Status]:
         """Return a sent message's status for each recipient. `missing`: it was never delivered, or has been deleted.
+        `unknown`: it was sent to a hive that is not linked any more.
 
         Raises UserError if `sender` has not sent the message.
         """
@@ -370,10 +371,10 @@ class Mail:
 
         For a linked hive: `missing` while the message waits for the exchange, then `delivered`.
         """
-        if self._addressing.is_linked(name):
-            return "missing" if self.mailboxes.get(EXCHANGE).find(base) is not None else "delivered"
         if not is_name(name):
-            return "missing"
+            if self.mailboxes.get(EXCHANGE).find(base) is not None:
+                return "missing"
+            return "delivered" if self._addressing.is_linked(name) else "unknown"
         located = self.reader.locate(name, base, ("inbox", "archive", "dead"))
         if located is None:
             return "missing"

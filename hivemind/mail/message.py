@@ -168,6 +168,11 @@ class Message(Content):
             return "human"
         return "agent" if self.trusted and "@" not in self.sender else "external"
 
+    @property
+    def is_from_person(self) -> bool:
+        """Return True if the operator of this hive or of a linked one is the sender."""
+        return self.sender == HUMAN or (self.trusted and self.sender.startswith(f"{HUMAN}@"))
+
 
 def _safe_file_name(name: str) -> str:
     """Return the last part of a path, cut to 200 bytes before its suffix. Return "" for hidden or unprintable names."""

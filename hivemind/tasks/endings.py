@@ -84,7 +84,7 @@ class Endings:
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
         """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
         task_id = check_name(task_id, "task id")
-        explanation = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
+        explanation = f"Cancelled by {by}{f': {reason}' if reason else '.'}"
         target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
         self._cancel_subtasks(load_sound(target), f"{task_id} was cancelled")
         return target

@@ -203,6 +203,64 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
     assert munich.subjects() == ["Kept"]
 
 
+def test_a_hive_unlinked_without_its_database_says_what_it_cannot_know_and_links_again_under_its_name(
+    tmp_path: Path,
+) -> None:
+    with _server_of_two(tmp_path) as (server, berlin, munich):
+        hive_link = load_link(berlin.hive.layout)
+        assert hive_link is not None
+        munich.idle()
+        berlin.add("Late", "any")
+        (berlin.hive.layout.inbox / "pay.md").write_text(
+            "---\nwhere: any\nsteps: [{run: pay, once: true}]\n---\nPay.\n"
+        )
+        first_claims = [munich.claimed(), munich.claimed()]
+        for task in ("late", "pay"):
+            until(lambda: "munich works on it" in berlin.command("task", "show", task))  # noqa: B023 - called here
+        sent = berlin.hive.mail.send("human", "human@munich", "Sent", "")
+        until(munich.subjects)
+        server.kill()
+        until(lambda: berlin.hive.linked_hives.outage)
+        remarks = berlin.command("unlink", "--force")
+        assert "may still do late (munich works on it); it is in the inbox again, and may be done twice" in remarks
+        assert "may still do pay (munich works on it); it has failed here, since a step of it must run once" in remarks
+        assert "letters that were sent may still arrive" in remarks
+        assert berlin.hive.mail.status("human", sent.message_id) == {"human@munich": "unknown"}
+        assert berlin.hive.tasks.listing.outcome("pay") == "failed"
+        assert berlin.hive.tasks.listing.is_open("late")
+        munich.hive.mail.send("human", "human@berlin", "Kept", "")
+        server.start()
+        stranger = LinkedHive(tmp_path / "stranger", "berlin")
+        assert "another hive is linked there as berlin" in stranger.command("link", hive_link.url, status=2)
+        berlin.command("link", hive_link.url)
+        berlin.stop()
+        berlin.start()
+        until(lambda: "Kept" in berlin.subjects())
+        munich.finish(munich.claimed(), "Second.")
+        until(lambda: berlin.hive.tasks.listing.outcome("late") == "done")
+        until(lambda: not any(munich.hive.tasks.listing.is_open(task.id) for task in first_claims))
+
+
+def test_a_hive_that_links_again_takes_its_task_that_must_run_once_no_second_time(
+    pair: tuple[LinkedHive, LinkedHive], postgres: Server
+) -> None:
+    berlin, munich = pair
+    munich.idle()
+    (berlin.hive.layout.inbox / "pay.md").write_text("---\nwhere: any\nsteps: [{run: pay, once: true}]\n---\nPay.\n")
+    for one in pair:
+        one.start()
+    task = munich.claimed()
+    record, hive_link = munich.hive.layout.link / "link.json", load_link(munich.hive.layout)
+    assert hive_link is not None
+    record.write_text(record.read_text().replace(f":{postgres.port}/", ":1/"))  # where no server listens
+    assert f"{task.id} has ended here: it is the task pay of berlin" in munich.command("unlink", "--force")
+    munich.command("link", hive_link.url)
+    for one in pair:
+        one.restart()
+    until(lambda: "may have begun a step that must run once" in berlin.command("task", "show", "pay"))
+    assert munich.hive.tasks.claim("coder") is None
+
+
 def test_a_process_that_dies_again_and_again_is_told_of_in_status(tmp_path: Path, database: str) -> None:
     berlin = LinkedHive(tmp_path / "berlin", "berlin")
     berlin.command("link", database)

@@ -72,6 +72,26 @@ def test_a_task_goes_only_where_it_may(pair: tuple[LinkedHive, LinkedHive], tmp_
     assert berlin.claimed().title == "For nobody there"
 
 
+def test_where_a_task_is_and_which_hive_is_not_there_is_said(
+    pair: tuple[LinkedHive, LinkedHive], postgres: Server, database: str
+) -> None:
+    berlin, munich = pair
+    assert "no linked hive is called 'paris' yet" in berlin.command("task", "add", "Wait", "--where", "paris")
+    munich.idle()
+    for one in pair:
+        one.start()
+    until(lambda: "munich" in berlin.hive.linked_hives.agents)
+    refused = berlin.command("task", "add", "Wait", "--where", "paris", status=2)
+    assert "write one of any, berlin, munich" in refused
+    assert "NAME@berlin or NAME@munich" in berlin.command("mail", "send", "--to", "human@paris", "x", status=2)
+    berlin.add("Measure", "munich")
+    munich.claimed()
+    munich.stop(kill=True)
+    end_leases(postgres, database)
+    berlin.restart()
+    until(lambda: "munich has it, and has been silent for 30 s" in berlin.command("task", "show", "measure"))
+
+
 @pytest.mark.shows("promise: P57")
 @pytest.mark.parametrize(
     ("dies", "point"),
@@ -170,7 +190,9 @@ def test_unlinked_a_hive_works_on_its_own_tasks_and_those_of_others_go_on_elsewh
     munich.says("working")
     munich.add("Of munich", "any")
     until(lambda: "offered to any" in munich.command("task", "list"))
-    munich.command("unlink")
+    assert f"{task.id} has ended here: it is the task of-berlin of berlin" in munich.command("unlink")
+    assert "of-berlin" not in munich.command("status"), "nobody has to do anything about it"
+    assert "This hive was unlinked; the task of-berlin of berlin" in munich.command("task", "show", task.id)
     assert munich.claimed().title == "Of munich"
     with pytest.raises(TaskMoved):
         munich.hive.tasks.finish(task, "")
