@@ -49,6 +49,7 @@ def init(
     folder: str | None = None,
     *,
     for_: Literal["git"] | None = None,
+    mind: str | None = None,
     workspace: str | None = None,
 ) -> CommandOutput:
     """Create a hive in a folder.
@@ -61,6 +62,7 @@ def init(
       PATH  the folder (default: --hive, or this one); with --for git the repository
       HIVE  with --for git: the hive's folder (default: --hive, or REPOSITORY-hive next to the repository)
       --for KIND  git: for a git repository
+      --mind MIND  with --for git: the mind of its agents (default: the coding agents that are installed)
       --workspace NAME  the domain of mail addresses and the hive's name among linked hives; cannot be changed later
           (default: the folder's name)
 
@@ -71,9 +73,9 @@ def init(
     from hivemind.hive import Hive
 
     if for_ == "git":
-        return _init_for_git(Path(path or ".").resolve(), folder or hive_path, workspace)
-    if folder is not None:
-        raise UserError(f"unexpected argument {folder!r}", remedy="a second folder needs --for git")
+        return _init_for_git(Path(path or ".").resolve(), folder or hive_path, mind, workspace)
+    if (unexpected := folder or mind) is not None:
+        raise UserError(f"unexpected argument {unexpected!r}", remedy="a second folder and --mind need --for git")
     root = Path(path or hive_path or ".").resolve()
     hive = Hive.init(root, workspace=workspace or slug(root.name, "hive"))
     lines = (
@@ -83,16 +85,16 @@ def init(
     return CommandOutput({"hive": hive.layout.root, "agents": list(hive.agents)}, lines)
 
 
-def _init_for_git(repository: Path, hive_path: str | None, workspace: str | None) -> CommandOutput:
+def _init_for_git(repository: Path, hive_path: str | None, mind: str | None, workspace: str | None) -> CommandOutput:
     from hivemind.hive import Hive
     from hivemind.layout import Layout
     from hivemind.sandbox import has_sandbox
-    from hivemind.swarm.for_git import files_for_git, find_programs
+    from hivemind.swarm.for_git import chosen_mind, files_for_git, find_programs
     from hivemind.swarm.project_check import find_check
     from hivemind.taskrun.worktree import check_repository
 
     layout = Layout.at(hive_path or repository.with_name(f"{repository.name}-hive"))
-    programs = find_programs()
+    programs = find_programs() if mind is None else [chosen_mind(mind, layout.root)]
     workspace = workspace or slug(layout.root.name, "hive")
     check_repository(repository)
     project = find_check(repository)
@@ -102,7 +104,10 @@ def _init_for_git(repository: Path, hive_path: str | None, workspace: str | None
     )
     files = files_for_git(layout, repository, programs, project, is_confirmed=is_confirmed)
     hive = Hive.init(layout.root, files, workspace)
-    minds = {name: agent.mind["agent"] for name, agent in hive.agents.items() if isinstance(agent.mind, dict)}
+    minds = {
+        name: agent.mind["agent"] if mind is None and isinstance(agent.mind, dict) else mind
+        for name, agent in hive.agents.items()
+    }
     lines = [
         f"Created a hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
         *(str(program.access_problem) for program in programs if program.access_problem is not None),

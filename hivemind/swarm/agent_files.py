@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from copy import copy
 from datetime import UTC, datetime
+from typing import Any
 
 from hivemind import fs
 from hivemind.config import AgentConfig, check_agent_name
@@ -40,9 +41,7 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
     lines = ["# All keys and their defaults: README.md in this folder.\n"]
     if role is not None:
         lines.append(f"role: {json.dumps(check_name(role, 'role'))}\n")
-    is_mapping = mind is not None and (": " in mind or mind.startswith("{"))
-    value = parse(mind, "--mind").values if mind and is_mapping else mind or "extractive"
-    lines.append(f"mind: {json.dumps(value, ensure_ascii=False)}\n")
+    lines.append(f"mind: {json.dumps(read_mind(mind) if mind else 'extractive', ensure_ascii=False)}\n")
     text = "".join(lines)
     config = validate(AgentConfig, parse(text, path))
     if not config.outside:
@@ -55,6 +54,11 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
         ) from None
     hive.mail.ensure(name)
     return name
+
+
+def read_mind(text: str) -> str | dict[str, Any]:
+    """Return the value of `mind:` that the option --mind writes as one line of YAML. Raises UserError."""
+    return parse(text, "--mind").values if ": " in text or text.startswith("{") else text
 
 
 _GONE_AFTER_S = 1.0  # an editor removes a file for a moment while it saves

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,7 +16,10 @@ from hivemind.documents.manual import manual_folder
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import Layout, template_folder
+from hivemind.minds import open_mind
 from hivemind.minds.agents.profile import SHIPPED, AgentProgram, Profile
+from hivemind.minds.open import check_start
+from hivemind.swarm.agent_files import read_mind
 from hivemind.swarm.project_check import ProjectCheck
 from hivemind.taskrun.git import GitProblem, Repository
 
@@ -46,11 +50,11 @@ _LEAD = """# How a lead works
 
 @frozen
 class DetectedProgram:
-    """A coding agent of this machine. `mind` is the value for an agent's file. `access_problem` is set if the program
+    """A coding agent of this machine, or the mind of the option --mind. `mind` is the value for an agent's file. `access_problem` is set if the program
     has neither a key nor a login."""
 
     name: str
-    mind: dict[str, object]
+    mind: str | dict[str, Any]
     access_problem: UserError | None = None
 
 
@@ -70,16 +74,27 @@ def find_programs() -> list[DetectedProgram]:
         message = f"none of {', '.join(SHIPPED)} is installed (not found on PATH)"
         raise UserError(
             message,
-            remedy=f"install one ({'; '.join(install_hints)}), or make a hive without --for, with a language model or a "
-            f"program as mind: {manual_folder()}/15-language-models.md begins with its lines",
+            remedy=f"install one ({'; '.join(install_hints)}), or choose a language model or a program of yours by --mind: "
+            f"{manual_folder()}/05-agents.md#minds",
         )
     return [program for program in programs if program.access_problem is None] or programs
+
+
+def chosen_mind(text: str, root: Path) -> DetectedProgram:
+    """Return the mind that --mind names, for a hive in `root`. Raises UserError if there is no such kind of mind."""
+    mind = read_mind(text)
+    try:
+        check_start(mind, root)
+    except UserError as error:
+        return DetectedProgram(text, mind, error)
+    open_mind(mind, root=root)
+    return DetectedProgram(text, mind)
 
 
 def _detect_access(name: str, profile: Profile) -> DetectedProgram:
     problem = None
     for login in (False, True):
-        mind: dict[str, object] = {"agent": name, **({"login": True} if login else {})}
+        mind: dict[str, Any] = {"agent": name, **({"login": True} if login else {})}
         try:
             profile.check_access(AgentProgram(agent=name, login=login))
         except UserError as error:

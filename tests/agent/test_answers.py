@@ -68,20 +68,21 @@ THINKS = """
 import json, sys
 told = [one["text"] for one in json.load(sys.stdin)["messages"]]
 if not any("Sit down" in one for one in told):
-    sys.exit("no oars here")
+    sys.stderr.write("no oars here")
+    sys.exit(75)
 calls = [{"tool": "write_file", "arguments": {"path": "heron.txt", "text": "grey"}}, {"tool": "finish_task"}]
 print(json.dumps({"text": "The heron is grey.", "calls": calls}))
 """
 
 
-def test_what_a_command_mind_says_and_writes_stands_in_the_result_and_its_failure_in_the_log(crew: Crew) -> None:
+def test_what_a_command_mind_says_and_writes_stands_in_the_result_and_its_rest_in_the_log(crew: Crew) -> None:
     (crew.root / "mind.py").write_text(THINKS)
     crew.agent_file(f"mind: {{command: [{sys.executable}, mind.py]}}\nbudget: {{task: {{tokens: 100000}}}}\n")
     crew.drop("What colour is a heron?\n")
     agent = crew.start()
     until_idle(agent)
     task = agent.hive.tasks.get("t")
-    why = f"{sys.executable} ended with status 1: no oars here"
+    why = f"{sys.executable} ended with status 75: no oars here"
     assert task.parked is not None
     assert task.parked.reason == f"its mind is not available: {why}"
     requests = [line for line in lines_of(task.path) if "reserved" in line or "answered" in line]

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from hivemind.config import RootConfig, load_hive
+from hivemind.hive import Hive
 from hivemind.landing.checks import protected_changes
 from hivemind.layout import Layout
 from hivemind.swarm.for_git import DetectedProgram, files_for_git
@@ -182,3 +183,21 @@ def test_without_a_terminal_the_check_is_commented_out(person: Person, tmp_path:
     root, text = root_of(person, ProjectCheck("make test", "Makefile"), is_confirmed=False)
     assert root.check == ()
     assert "# Found in Makefile, and not confirmed" in text
+
+
+def test_a_mind_that_is_named_takes_the_place_of_the_coding_agents(person: Person) -> None:
+    hive = person.path.with_name("app-hive")
+    arguments = ["init", "--for", "git", os.fspath(person.path), os.fspath(hive), "--mind"]
+
+    def init(mind: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hivemind", *arguments, mind]
+        return subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+
+    unknown = init("oracle")
+    assert (unknown.returncode, hive.exists()) == (2, False)
+    assert "unknown mind 'oracle'" in unknown.stderr
+    made = init("command: [nowhere, --fast]")
+    assert made.returncode == 0, made.stderr
+    assert "nowhere" in made.stdout.split("Check", 1)[0].split("\n", 1)[1]  # the problem that its agents have
+    minds = {name: agent.mind for name, agent in Hive.look(hive).agents.items()}
+    assert minds == dict.fromkeys(("lead", "coder-1", "coder-2", "reviewer"), {"command": ["nowhere", "--fast"]})
