@@ -166,5 +166,6 @@ def test_neither_too_many_lessons_nor_a_bad_file_hold_up_the_exchange(
     rows = until(lambda: munich_role.execute(query.encode()).fetchall())
     assert [name for name, _ in rows] == [f"host/{name}" for name in "abcdef"]
     assert LESSONS_BYTES * 0.8 < rows[0][1] < LESSONS_BYTES
+    until(lambda: "munich" in berlin.hive.linked_hives.agents)
     berlin.hive.mail.send("coder", "coder@munich", "Good day", "still")
     until(lambda: "Good day" in munich.subjects("coder"))
