@@ -225,14 +225,16 @@ def _lose_task(hive: Parts, task: Task) -> str:
     """Fail an offered task that another hive may have begun, if it has a step that must run once. Return a remark."""
     place = task.parked.reason if task.parked else "offered"
     if not any(step.once for step in task.steps):
-        return f"another hive may still do {task.id} ({place}); it is in the inbox again, and may be done twice"
+        return (
+            f"another hive may do {task.id}, or has done it ({place}): it is in the inbox again, and may be done twice"
+        )
     reason = (
         f"This hive was unlinked ({place}): another hive may have begun a step that must run once. Find out what happened;"
         f" if the step did not run: hivemind task retry {task.id}"
     )
     hive.tasks.fail(task, reason)
     hive.steps.end_task(task.id, "failed", agent_id=EXCHANGE, has_left_active=True)
-    return f"another hive may still do {task.id} ({place}); it has failed here, since a step of it must run once"
+    return f"another hive may do {task.id}, or has done it ({place}): it has failed here, as a step of it must run once"
 
 
 @contextmanager

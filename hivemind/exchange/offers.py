@@ -62,13 +62,13 @@ class Offers:
     def update_locations(self) -> set[str]:
         """Park each offered task with the name of the hive that has taken it. Return the keys of this hive's offers."""
         rows = self._connection.execute(
-            "select key, taker, state, once, place, coalesce(lease < now(), true) from tasks"
+            "select key, taker, state, place, once and (lease < now() or taker is null) from tasks"
             " where giver = %s and state <> 'closed'",
             (self._name,),
         ).fetchall()
-        for key, taker, state, once, place, is_lost in rows:
+        for key, taker, state, place, is_lost in rows:
             if state == "taken" and key in self._offered_tasks:
-                self._record_location(self._offered_tasks[key], taker, once=once, is_lost=is_lost or taker is None)
+                self._record_location(self._offered_tasks[key], taker, is_lost=is_lost)
             elif state == "open" and key in self._offered_tasks:
                 self._park_offered(self._offered_tasks[key], place)
         return {key for key, *_ in rows}
@@ -139,9 +139,9 @@ class Offers:
     def _park_offered(self, task: Task, place: str) -> None:
         self._park(task, f"offered to {'any linked hive' if place == ANY else place}")
 
-    def _record_location(self, task: Task, taker: str | None, *, once: bool, is_lost: bool) -> None:
-        if not (once and is_lost):
-            self._park(task, f"{taker} has it, and has been silent for 30 s" if is_lost else f"{taker} works on it")
+    def _record_location(self, task: Task, taker: str | None, *, is_lost: bool) -> None:
+        if not is_lost:
+            self._park(task, f"{taker} works on it")
             return
         reason = (
             f"{taker or 'the hive that had it, which was unlinked,'} may have begun a step that must run once, and has not"

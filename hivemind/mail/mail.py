@@ -336,7 +336,7 @@ class Mail:
 
     def status(self, sender: str, id_: str) -> dict[str, Status]:
         """Return a sent message's status for each recipient. `missing`: it was never delivered, or has been deleted.
-        `unknown`: it was sent to a hive that is not linked any more.
+        `unknown`: it is for a hive that is not linked.
 
         Raises UserError if `sender` has not sent the message.
         """

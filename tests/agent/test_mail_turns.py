@@ -11,6 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.unread_mail import MAX_TURNS
+from hivemind.mail.maildir import BaseNames
 from hivemind.minds import MindError, MindUnavailable, Thought, ToolCall, Usage
 from hivemind.minds.scripted import parse_thought
 from hivemind.swarm.idle import survey
@@ -451,6 +452,19 @@ def test_a_letter_with_an_odd_id_is_answered_by_an_agent(crew: Crew, id_: str):
     [asked], [answer] = letters_of(crew, "ada"), letters_of(crew, "human")
     assert answer.in_reply_to == asked.id
     assert answer.id in [one.id for one in crew_mail(crew).thread("ada", asked.id)]
+
+
+def test_a_person_of_a_linked_hive_is_answered_by_rule_and_its_agents_are_not(crew: Crew) -> None:
+    hive = Hive.open(crew.root)
+    hive.layout.link.mkdir(parents=True)
+    hive.linked_hives.note(hives={"munich": {}})
+    for sender in ("human", "coder"):
+        raw = (
+            f"From: {sender}@munich\nTo: ada@hive\nSubject: Boats\nMessage-ID: <{sender}@munich>\n\nOf what are they?\n"
+        )
+        hive.mail.deliver("ada", BaseNames().next_name(datetime.now(UTC)), raw.encode(), "munich")
+    until_idle(crew.start())
+    assert [answer.to for answer in letters_of(crew, "exchange")] == [("human@munich",)]
 
 
 @pytest.mark.parametrize(
