@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.exchange.files import check_paths, check_received_files, result_files
-from hivemind.exchange.offers import SENT_FIELDS
+from hivemind.exchange.offers import FITS_IDLE, SENT_FIELDS, IdleAgent, idle_columns
 from hivemind.exchange.rows import TaskRow, read_row
 from hivemind.exchange.schema import LEASE, notification
 from hivemind.frozen import frozen
@@ -102,8 +102,8 @@ class ForeignTasks:
             f" and pg_postmaster_start_time() < now() - {LEASE} returning {notification('place')}"
         )
 
-    def claim_tasks(self, idle: list[tuple[str, str | None]]) -> None:
-        """Claim tasks for idle agents (name, role), and notify the tasks' givers. A hive in which a person says what lands claims
+    def claim_tasks(self, idle: list[IdleAgent]) -> None:
+        """Claim tasks for idle agents, and notify the tasks' givers. A hive in which a person says what lands claims
         only tasks that name it: the others would wait for that person."""
         inbox, roots = self._hive.layout.inbox, self._hive.config.repository_roots(self._hive.layout)
         waits_for_person = any(root.land == "ask" for root in roots.values())
@@ -117,24 +117,17 @@ class ForeignTasks:
                 "update tasks set state = 'taken', taker = %(me)s, generation = nextval('generations'),"  # noqa: S608
                 f" lease = now() + {LEASE} where number = (select number from tasks where state = 'open'"
                 " and place = any(%(places)s) and giver <> %(me)s"
-                " and exists (select from unnest(%(names)s::text[], %(roles)s::text[]) as idle (name, role)"
-                " where coalesce(assignee, idle.name) = idle.name and (tasks.role is null or tasks.role = idle.role))"
+                f" and {FITS_IDLE}"
                 " order by priority, number limit 1 for update skip locked)"
                 " returning generation, giver, id, assignee, role, maker, head, body, names, contents,"
                 f" {notification('giver', 'taken')}",
-                {
-                    "me": self._name, "places": places,
-                    "names": [name for name, _ in free_agents], "roles": [role for _, role in free_agents],
-                },
-            ).fetchone()  # fmt: skip
+                {"me": self._name, "places": places, **idle_columns(free_agents)},
+            ).fetchone()
             if row is None:
                 return
             crash_point("exchange.tasks.taken")
             if self._drop_task(row):
-                suitable_agents = (
-                    agent for agent in free_agents if row[3] in (None, agent[0]) and row[4] in (None, agent[1])
-                )
-                free_agents.remove(next(suitable_agents))
+                free_agents.remove(next(agent for agent in free_agents if agent.fits(row[3], row[4])))
 
     def _drop_task(self, columns: tuple[Any, ...]) -> bool:
         """Drop a claimed task in the inbox. If it is invalid, report the reason to its giver and return False."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
@@ -33,6 +33,29 @@ SENT_FIELDS = (
 _MAX_OFFERS = 1000  # open offers at a time; further tasks wait in the inbox
 _OFFERS_PER_BATCH = _RESULTS_PER_BATCH = 20
 _RETENTION_DAYS = 30
+FITS_IDLE = (
+    "exists (select from unnest(%(names)s::text[], %(roles)s::text[], %(takes_any)s::bool[]) as idle (name, role, takes_any)"
+    " where coalesce(assignee, idle.name) = idle.name and (tasks.role is null or tasks.role = idle.role)"
+    " and (takes_any or assignee is not null or tasks.role is not null))"
+)
+"""The SQL condition that an idle agent may claim an offered task, with the parameters `idle_columns`."""
+
+
+class IdleAgent(NamedTuple):
+    """An idle agent of this hive. Without `takes_any` it takes only tasks that name it or its role."""
+
+    name: str
+    role: str | None
+    takes_any: bool
+
+    def fits(self, assignee: str | None, role: str | None) -> bool:
+        is_named = assignee is not None or role is not None
+        return assignee in (None, self.name) and role in (None, self.role) and (is_named or self.takes_any)
+
+
+def idle_columns(agents: Sequence[IdleAgent]) -> dict[str, list[Any]]:
+    names, roles, takes_any = zip(*agents, strict=True)
+    return {"names": [*names], "roles": [*roles], "takes_any": [*takes_any]}
 
 
 class Offers:
@@ -168,19 +191,18 @@ class Offers:
         self._park_reasons[str(task.claim)] = reason
         return True
 
-    def withdraw_for_idle(self, idle: list[tuple[str, str | None]]) -> None:
-        """Withdraw offers that no hive has taken, so this hive's idle agents (name, role) can claim the tasks."""
+    def withdraw_for_idle(self, idle: list[IdleAgent]) -> None:
+        """Withdraw offers that no hive has taken, so this hive's idle agents can claim the tasks."""
         inbox = self._hive.layout.inbox
         self._returned_tasks = {name for name in self._returned_tasks if os.path.lexists(inbox / name)}
         free_agents = len(idle) - len(self._returned_tasks)
         if free_agents <= 0 or not self._offered_tasks:
             return
         rows = self._connection.execute(
-            "delete from tasks where number in (select number from tasks where giver = %s and state = 'open' and place = %s"
-            " and exists (select from unnest(%s::text[], %s::text[]) as idle (name, role)"
-            " where coalesce(assignee, idle.name) = idle.name and (tasks.role is null or tasks.role = idle.role))"
-            " order by priority, number limit %s for update skip locked) returning key",
-            (self._name, ANY, [name for name, _ in idle], [role for _, role in idle], free_agents),
+            "delete from tasks where number in (select number from tasks where giver = %(me)s and state = 'open'"  # noqa: S608
+            f" and place = %(any)s and {FITS_IDLE}"
+            " order by priority, number limit %(limit)s for update skip locked) returning key",
+            {"me": self._name, "any": ANY, "limit": free_agents, **idle_columns(idle)},
         ).fetchall()
         crash_point("exchange.tasks.home")
         for (key,) in rows:

@@ -24,7 +24,7 @@ from hivemind.exchange.link import (
     other_hives,
     take_hive_lease,
 )
-from hivemind.exchange.offers import Offers
+from hivemind.exchange.offers import IdleAgent, Offers
 from hivemind.exchange.schema import notify
 from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
 from hivemind.fs.sockets import wait_for_input
@@ -250,11 +250,11 @@ class _ExchangeSession:
             self._shipper.delete_old()
 
 
-def _idle_agents(hive: Parts) -> list[tuple[str, str | None]]:
-    """Return the names and roles of the idle agents, except members, which claim tasks themselves."""
+def _idle_agents(hive: Parts) -> list[IdleAgent]:
+    """Return the idle agents, except members, which claim tasks themselves."""
     agents = []
     for name, config in hive.agents.items():
         status = None if config.outside else read_status(hive.layout.agent_state(name), name)
         if status is not None and status.state == "idle" and holder_pid(hive.layout, name) is not None:
-            agents.append((name, config.role))
+            agents.append(IdleAgent(name, config.role, config.claims == "any"))
     return agents

@@ -95,12 +95,13 @@ def obstacle(queued: QueuedTask, target: Target) -> str | None:
         return f"your git signs commits in {target.root}, and hivemind cannot: {remedy}"
     if entry.approved or branch.landed:
         return None
-    if settings.land == "ask":
-        note = " (its check is green)" if settings.check else ""
-        return None if needs_check(queued, target) else f"waits for you: hivemind land {queued.id}{note}"
-    if settings.protect and (paths := protected_changes(target.changed_paths(branch), settings.protect)):
+    if needs_check(queued, target):
+        return None
+    paths = protected_changes(target.changed_paths(branch), settings.protect) if settings.protect else ()
+    if paths:
         return f"changes {', '.join(paths[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
-    return None
+    note = " (its check is green)" if settings.check else ""
+    return f"waits for you: hivemind land {queued.id}{note}" if settings.land == "ask" else None
 
 
 def needs_check(queued: QueuedTask, target: Target) -> bool:

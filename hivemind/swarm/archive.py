@@ -62,10 +62,14 @@ def _archive_tasks(hive: Parts, before: float) -> list[str]:
 
 def archive_named(hive: Parts, task_ids: Iterable[str]) -> list[str]:
     """Archive these ended tasks now. Return their new paths relative to the hive. Raises UserError."""
-    archived_paths = []
-    for task in [hive.tasks.get(task_id) for task_id in task_ids]:
+    tasks = [hive.tasks.get(task_id) for task_id in task_ids]
+    for task in tasks:
         if task.state not in (TaskState.DONE, TaskState.FAILED):
             raise UserError("is not over", location=task.id, remedy=f"end it: hivemind task cancel {task.id}")
+        if hive.layout.archive in task.path.parents:
+            raise UserError("is archived already", location=task.id)
+    archived_paths = []
+    for task in tasks:
         target = _archive_task(hive, task.path)
         if target is None:
             raise UserError("can't be archived now: it is in use, or a part of an open task", location=task.id)

@@ -32,6 +32,7 @@ from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
 UNTRUSTED_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags to open a file that anyone may have created: no link is followed, and a FIFO does not block."""
 
+PROBLEM_LANE = "!"
 ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 """The usual endings of names in the inbox. The rest of the name is the task's id."""
 
@@ -218,7 +219,7 @@ class QueuedDrop(NamedTuple):
         """The task's lane in the queue, `assignee/role[@HIVE]`: who may claim it. Any agent may claim a task with a
         problem, which then fails."""
         if self.problem or self.dependency_problem:
-            return "/"
+            return PROBLEM_LANE
         return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
 
     @property

@@ -26,7 +26,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, is_timestamp_reliable, set_aside, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.drop import DropReader, QueuedDrop, is_task_name
+from hivemind.tasks.drop import PROBLEM_LANE, DropReader, QueuedDrop, is_task_name
 from hivemind.tasks.settings import Settings
 
 _VERSION = 4
@@ -47,9 +47,9 @@ _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 def lanes_of(
     agent: str, role: str | None, local_hives: Collection[str] = (), *, named: bool = False
 ) -> tuple[str, ...]:
-    """Return the lanes that an agent may claim from: everybody's (unless `named`), its own, its role's, and its own in that
-    role; each also with `@HIVE`."""
-    names: tuple[str, ...] = (f"{agent}/",) if named else ("/", f"{agent}/")
+    """Return the lanes that an agent may claim from: that of tasks with a problem, everybody's (unless `named`), its own, its
+    role's, and its own in that role; each also with `@HIVE`."""
+    names: tuple[str, ...] = (PROBLEM_LANE, f"{agent}/") if named else (PROBLEM_LANE, "/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
     return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
 

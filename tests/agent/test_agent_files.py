@@ -177,6 +177,13 @@ def test_an_agent_that_claims_what_names_it_leaves_other_tasks_and_the_list_says
     assert (waiting.id, "claims: named" in (waiting.waiting or "")) == ("any", True)
 
 
+def test_an_agent_that_claims_what_names_it_fails_tasks_that_cannot_be_claimed(crew: Crew) -> None:
+    crew.agent_file("claims: named\n")
+    crew.drop("---\nassignee: ada\ndepends: [ghost]\n---\nx\n", "damaged.md")
+    until_idle(crew.start())
+    assert [task.id for task in Hive.open(crew.root).tasks.list("failed")] == ["damaged"]
+
+
 def test_a_task_whose_only_agent_works_on_another_says_so(crew: Crew) -> None:
     crew.drop("---\nrole: analyst\n---\nx\n")
     agent = crew.start(doing())

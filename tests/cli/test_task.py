@@ -192,6 +192,7 @@ def test_a_failed_task_that_is_archived_no_longer_needs_anyone(run: Command, hiv
     assert (ended.status, len(ended.out.splitlines())) == (0, 2)
     assert run("status", "--json").json["needs_you"] == []
     assert run("task", "show", "one", "--json").json["state"] == "failed"
+    assert "one: is archived already" in run("archive", "one").err
     refused = run("archive", "open")
     assert (refused.status, "open: is not over; end it: hivemind task cancel open" in refused.err) == (2, True)
     assert "exclude each other" in run("archive", "open", "--older-than", "1d").err

@@ -94,6 +94,21 @@ def test_where_a_task_is_and_which_hive_is_not_there_is_said(
     until(lambda: "offered to munich" in berlin.command("task", "show", "measure"))
 
 
+def test_a_task_for_any_agent_is_not_brought_to_a_hive_whose_agents_take_only_named_tasks(
+    pair: tuple[LinkedHive, LinkedHive],
+) -> None:
+    berlin, munich = pair
+    munich.hive.layout.agent_config("coder").write_text("role: reviewer\nclaims: named\n")
+    munich.idle()
+    for hive in pair:
+        hive.start()
+    until(lambda: berlin.hive.linked_hives.agents.get("munich", {}).get("coder") == "reviewer")
+    berlin.command("task", "add", "For any agent", "--where", "any", "--id", "anybodys")
+    berlin.command("task", "add", "For its role", "--where", "any", "--role", "reviewer", "--id", "reviewers")
+    until(lambda: [task for task in munich.hive.tasks.list("inbox") if task.title == "For its role"])
+    assert [task.title for task in munich.hive.tasks.list("inbox")] == ["For its role"]
+
+
 @pytest.mark.shows("promise: P57")
 @pytest.mark.parametrize(
     ("dies", "point"),

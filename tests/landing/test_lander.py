@@ -68,6 +68,15 @@ def test_the_check_runs_before_a_person_is_asked_and_not_again_when_he_agrees(ha
     assert log.read_text().count("ran") == runs
 
 
+def test_a_person_who_is_asked_hears_that_green_work_changes_what_its_check_reads(harbour):
+    harbour.configure(land="ask", check="true", protect=["Makefile"])
+    harbour.work("easy", Makefile="test:\n\ttrue\n")
+    harbour.land()
+    assert harbour.reason("easy") == "changes Makefile, which its check reads: look at it, then: hivemind land easy"
+    main(["--hive", str(harbour.root), "land", "easy"])
+    assert harbour.state("easy") == "done"
+
+
 @pytest.mark.parametrize("land", ["ask", "auto"])
 def test_work_that_comes_back_unchanged_after_a_red_check_has_a_person_asked_at_once(harbour, land):
     log = harbour.root.parent / "checks"
