@@ -26,7 +26,7 @@ from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
-RELEVANT, RELEVANT_MEMORY = 0.8, 1.0
+RELEVANT, RELEVANT_MEMORY = 0.9, 1.0
 """The least confidence of a passage and of a memory that an opening shows unasked. Chosen by benchmarks/opening."""
 _MAX_NEAR, _MAX_RELEVANT = 24, 6
 PASSAGE = "passage"

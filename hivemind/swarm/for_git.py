@@ -50,8 +50,8 @@ _LEAD = """# How a lead works
 
 @frozen
 class DetectedProgram:
-    """A coding agent of this machine, or the mind of the option --mind. `mind` is the value for an agent's file. `access_problem` is set if the program
-    has neither a key nor a login."""
+    """A coding agent of this machine, or the mind of the option --mind. `mind` is the value for an agent's file.
+    `access_problem` is set if it has neither a key nor a login, or cannot start."""
 
     name: str
     mind: str | dict[str, Any]

@@ -308,14 +308,6 @@ def test_the_system_message_has_at_most_350_tokens(crew: Crew) -> None:
         assert count_tokens(system_message("a-name", config, tools, ())) <= 350
 
 
-def test_a_page_of_the_design_has_the_whole_system_message() -> None:
-    page = " ".join((Path(__file__).parents[2] / "docs/design/opening.md").read_text().split())
-    for config in (AgentConfig(mind="anthropic:m"), AgentConfig(mind={"agent": "claude"})):
-        tools = {name for names in TOOLSETS.values() for name in names or ()}
-        for line in system_message("NAME", config, tools, ()).splitlines():
-            assert line.startswith("#") or line.removeprefix("* ") in page
-
-
 @pytest.mark.parametrize("mind", ["agent:claude", {"agent": "claude"}, {"acp": "claude"}])
 def test_a_coding_agent_reads_its_own_files_however_its_mind_is_written(mind: Any, tmp_path: Path) -> None:
     assert "CLAUDE.md" in own_instructions(mind, tmp_path)
