@@ -32,9 +32,9 @@ _log = logger(__name__)
 _T = TypeVar("_T")
 _WRITES = {
     "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel"),
-    "Mail": ("send", "ensure"),
-    "MemoryStore": ("put", "put_many", "upsert_memory", "delete", "expire", "purge"),
-}
+    "Mail": ("send", "ensure", "mark_answered"),
+    "MemoryStore": ("put", "put_many", "upsert_memory", "delete", "expire", "purge", "create_user", "embed_pending", "reindex"),
+}  # fmt: skip
 """The methods of the parts that write. In a hive that `Hive.look` has opened, they are refused."""
 
 

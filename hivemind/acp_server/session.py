@@ -96,7 +96,7 @@ class Session:
             yield self._hive.layout.relative(path)
 
     def cancel(self) -> None:
-        """Cancel the task of the turn. Without a turn nothing happens: a task that the editor only shows goes on."""
+        """Cancel the task of the turn. Without a turn, do not cancel: a task that the editor only shows continues."""
         self._is_cancelled = bool(self.prompts)
 
     def answer(self, response: Response) -> None:

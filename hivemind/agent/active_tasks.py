@@ -187,7 +187,7 @@ class ActiveTasks:
         self.unpark(work)
 
     def is_parked_for(self, work: TaskRun, parking: Parking) -> bool:
-        """Return True if the task was already parked for the same reason. The turn has then changed nothing."""
+        """Return True if the task was already parked for the same reason. The turn has then had no effect."""
         parked_rest = self._parked.get(work.task.id)
         return parked_rest is not None and parked_rest.reason == parking.reason
 
@@ -195,7 +195,7 @@ class ActiveTasks:
         """Park the task. A repetition of the last reason adds no event to the journal."""
         task_id, is_recorded = work.task.id, self.is_parked_for(work, parking)
         parked_rest = self._parked[task_id] = ParkedRest.of(parking, self._parked.get(task_id))
-        if parking.reason == DISK_FULL:  # nothing can be written; leases are kept, since others have no room either
+        if parking.reason == DISK_FULL:  # no file can be written; leases are kept, since others have no room either
             return
         self._hive.tasks.active.park(work.task, parked_rest.reason, parked_rest.until)
         if not is_recorded:

@@ -144,7 +144,7 @@ def relevant_blocks(
 
 
 def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
-    """Return the documents that are copies of a file of a project. Only texts of the size of such a file are read."""
+    """Return the documents that are copies of a file of a project. Only texts with the size of a project's file are read."""
     sizes = {size for project in projects for size in project.sizes}
     paths = {path: hive.layout.root / path for path, size in hive.knowledge.sizes().items() if size in sizes}
     return [

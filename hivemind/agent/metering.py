@@ -55,7 +55,7 @@ _ABSURD = 20  # times our count, and _SERVER_TOKENS for what a server may add: n
 _SERVER_TOKENS = 200_000
 _PARTS = 1024  # token counts in the cache: requests share all parts but the last
 _MESSAGES = frozenset({"turn", "correction", "continuation", "mail"})
-"""The causes of requests whose answers become messages of a conversation."""
+"""The causes of requests with answers that become messages of a conversation."""
 _FRAME = 64  # tokens that a provider adds to a request
 
 
@@ -177,7 +177,7 @@ class MeteredMind:
     ) -> Iterator[MeteredExchange]:
         """Reserve the most that a request may use, note the request in the conversation, and book its usage.
 
-        Raises Parking if a budget has no room for a thought, MindUnavailable if it has no room for a fold.
+        Raises Parking if a budget has no room for a thought, MindUnavailable if one has no room for a fold.
         """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:

@@ -254,7 +254,7 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig) -> str:
 
 
 def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
-    """Say where a worktree is, which branch it has, and where and after which check that branch lands."""
+    """Say where a worktree is, on which branch, and where and after which check that branch lands."""
     place = f"`{hive.layout.relative(tree.path)}`, a git worktree of `{tree.root}`"
     start = f"Your folder is {place}" if first else f"Another is {place}"
     runs_program = hive.agents[run.agent].runs_program

@@ -47,9 +47,9 @@ class Preview:
 
 def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:
     """Build the opening of the agent's next epoch from the files on disk, read-only: for a task, by default the task
-    that it works on, else the next one that waits.
+    that it works on, else the next waiting one.
 
-    Raises UserError if there is no such task.
+    Raises UserError if the task does not exist.
     """
     config = hive.agents[name]
     memory = WorkingMemory(hive, name, read_only=True)

@@ -101,9 +101,9 @@ class ProgramRunner:
         return turn.thought
 
     def ask(self, question: str, session: Session, window: ContextWindow) -> str:
-        """Ask the program in the session of a task that has ended. It runs in a box that lets it change nothing.
+        """Ask the program in the session of a task that has ended. It runs in a box in which it cannot change files.
 
-        Raises MindUnavailable if there is no box, or no session to continue.
+        Raises MindUnavailable without a box, or without a session to continue.
         """
         work, mind, talk = session.focus.work, self.mind.program, window.talk
         assert work is not None

@@ -48,7 +48,7 @@ class Scheduler:
     def deliver(self, message: Message) -> str | None:
         """Deliver a letter to the tasks that wait for it: a verdict on a result, or an answer to a step's question.
 
-        Return the id of such a task, or None. Return "" for a person's answer that no step waits for, which starts no
+        Return the id of that task, or None. Return "" for a person's answer that no step waits for, which starts no
         turn.
         """
         is_answer = is_question(message.in_reply_to, self._hive.config.workspace)
@@ -78,7 +78,7 @@ class Scheduler:
         if not work.waits.take_mail(message.sender, message.id, message.in_reply_to, about=is_about_task):
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
-            self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # an answer written by hand has flagged nothing
+            self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # an answer written by hand flags no letter
             is_accepted = message.answer.strip().strip("`.!").casefold() == "done"
             if is_accepted and work.waits.offers_end(message.in_reply_to):
                 work.accept()

@@ -34,8 +34,8 @@ class _OpenLetter:
 class UnreadMail:
     """One agent's letters, in the order of their turns.
 
-    A letter is open until it was answered, or until the mind made no more calls. After three problems, twenty turns, or
-    five processes that died in a turn about it, its sender is told, and it is moved to `.Dead` with a file that says why.
+    A letter is open until it was answered, or until the mind made no further calls. After three problems, twenty turns, or
+    five processes that died in a turn about it, the hive informs its sender, and moves it to `.Dead` with a file that says why.
     """
 
     def __init__(self, hive: Parts, name: str) -> None:
@@ -88,7 +88,7 @@ class UnreadMail:
     def first(self, *, needs_turn: bool) -> Message | None:
         """Return the next letter that needs a turn, or, if `needs_turn` is False, the next new letter.
 
-        Return None without such a letter, or if mail is parked because the mind is not available. A turn begins, which
+        Return None if there is none, or if mail is parked because the mind is not available. A turn begins, which
         lasts until `end_turn`, `count_problem`, `mark_for_turn` or the next call. If the process is killed in this
         turn, the death is counted.
         """

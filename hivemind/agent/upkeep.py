@@ -150,7 +150,7 @@ class Upkeep:
         return self._try_piece(f"backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error)
 
     def _next_due(self) -> float:
-        """Return the time at which the next memory expires or a backup is due, in seconds since 1970."""
+        """Return when the next memory expires or a backup is due, in seconds since 1970."""
         memory = self._hive.memory
         # a server deletes expired memories at any hive's write, and may be down
         next_expiry = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None

@@ -108,7 +108,7 @@ class WorkingMemory:
 
     def answer_entries(self, focus: Focus, questions: Sequence[str]) -> tuple[Sequence[Entry], str]:
         """Return all that the hive knows about the questions, unshortened, best first, for a mind that works by rule; and
-        sentences on what the search has left out, "" if nothing."""
+        sentences on what the search has left out, "" without a gap."""
         nodes = [
             node
             for question in questions
@@ -128,7 +128,7 @@ class WorkingMemory:
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
     ) -> SelectedMemory:
-        """Select what an opening shows unasked: what is relevant to the task, and its letters. Texts for which `is_known` is
+        """Select what an opening shows unasked: texts relevant to the task, and its letters. Texts for which `is_known` is
         true are left out."""
         self.has_news(focus)
         relevant = candidates.relevant_blocks(self._hive, self._name, focus, questions, self._loader.load_content)

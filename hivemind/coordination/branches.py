@@ -59,7 +59,7 @@ class BranchOverlap:
 
 
 def read_notes(folder: Path) -> dict[str, BranchNote]:
-    """Return the notes in a folder by their tasks, without those that cannot be read."""
+    """Return the notes in a folder by their tasks, except unreadable ones."""
     notes = {}
     for name in names_in(folder):
         with suppress(Unreadable, UserError):

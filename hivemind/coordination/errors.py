@@ -31,7 +31,7 @@ def look_call(step_id: str) -> Call:
 
 
 def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
-    """Return the call that claims a step. If it has a `holder`, the operator claims by force, an agent asks by mail."""
+    """Return the call that claims a step. With a `holder`, the operator claims by force, an agent asks by mail."""
     agent, arguments = agent_id or HUMAN, {"step": step_id}
     if holder in (None, agent):
         return call("claim_step", arguments, "leases.claim", step_id, agent)

@@ -89,7 +89,7 @@ def _sequences_meet(
         first_head, second_head = first[first_index : first_index + 1], second[second_index : second_index + 1]
         if not first_head and not second_head:
             return True
-        if star in (*first_head, *second_head):  # it matches nothing further, or the other's next element
+        if star in (*first_head, *second_head):  # it matches no further element, or the other's next element
             todo += [(first_index + 1, second_index)] if first_head else []
             todo += [(first_index, second_index + 1)] if second_head else []
         elif first_head and second_head and elements_meet(first_head[0], second_head[0]):
@@ -175,7 +175,7 @@ class Reservations:
         return own_reservation
 
     def release(self, reservation: Reservation | int, agent_id: str) -> bool:
-        """End one of the agent's reservations. Return False if it has ended already."""
+        """End one of the agent's reservations. Return False if that ended before."""
         agent, number = check_agent(agent_id), reservation.id if isinstance(reservation, Reservation) else reservation
         return bool(self._release(agent, lambda candidate: candidate.id == number))
 

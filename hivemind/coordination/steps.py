@@ -44,7 +44,7 @@ def check_lease(state: JournalState, step_id: str, agent_id: str | None, generat
     """Raise StepLeaseHeld if another agent holds the step, StaleGeneration if the generation is out of date.
 
     A caller that passes a generation claims to hold the lease. If that lease was released, has expired or has another
-    holder, the call is refused (fencing): a holder that was paused and comes back late changes nothing. Without a
+    holder, the call is refused (fencing): a holder that was paused and comes back late cannot change the step. Without a
     generation, only the holder is compared, and everyone may change a step that no one holds.
     """
     lease = state.lease(step_id)
@@ -68,7 +68,7 @@ class LeaseProof(TypedDict, total=False):
     """The identity of a change's caller, and the state of the step as the caller knows it.
 
     `agent_id` is required if the step is leased. `generation` is that of the caller's lease. The change is refused if
-    the generation is out of date, or if the step's revision is no longer `expected_revision`.
+    the generation is out of date, or if the step's revision differs from `expected_revision`.
     """
 
     agent_id: str | None
@@ -340,7 +340,7 @@ class Steps:
         return self._journal.transact(decide)[0]
 
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
-        """Raise StepLeaseHeld if another agent holds a step of the task, so that `end_task` would be refused."""
+        """Raise StepLeaseHeld if another agent holds a step of the task: `end_task` would be refused."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
         self._journal.view(lambda state: _check_leases(state, task, agent))
 

@@ -121,7 +121,7 @@ def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
 
 
 def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find worktrees whose agent is gone, and uncommitted work of tasks that their agent has no more. Worktrees of earlier
+    """Find worktrees of agents that are gone, and uncommitted work of tasks that their agent no longer has. Worktrees of earlier
     versions are in the folder of their task, and reported when that has ended."""
     layout, is_open, agents = context.layout, context.tasks.listing.is_open, context.agents
     for folder in layout.worktrees.glob("*"):

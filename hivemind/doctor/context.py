@@ -95,7 +95,7 @@ class CheckContext:
         return self.layout.journal.is_dir() and any(self.layout.journal.glob("*.jsonl"))
 
     def live_agents(self) -> set[str]:
-        """Return the current and former agents whose name lock a process holds."""
+        """Return the current and former agents that run: a process holds the name lock."""
         locks = {
             path.stem.removeprefix("agent-") for path in list_folder(self.layout.locks) if path.match("agent-*.lock")
         }

@@ -234,7 +234,7 @@ def check_workspace_record(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def check_file_types(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find folders, pipes and the like where the hive needs files under .hive. Most such files are created again when
+    """Find folders, pipes and the like where the hive needs files under .hive. Most of the files are created again when
     needed."""
     layout = context.layout
     for folder in (layout.state, layout.journal, layout.locks, layout.logs, *list_folder(layout.state / "agents")):

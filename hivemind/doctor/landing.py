@@ -22,7 +22,7 @@ from hivemind.tasks.record import load_sound
 
 
 def check_landing(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find what keeps finished work from landing, and what is left of roots that are gone."""
+    """Find what keeps finished work from landing, and leftovers of roots that are gone."""
     config, layout = context.config, context.layout
     if config is None:  # reported by check_settings
         return

@@ -52,7 +52,7 @@ class EmbedderUnavailable(UserError):
 
 
 def in_background(embedder: Embedder) -> Embedder:
-    """Return an embedder with the same vectors whose texts wait for others, or `embedder` if it has none."""
+    """Return the `embedder` with the same vectors that lets other texts go first, or `embedder` itself without one."""
     background: Embedder = getattr(embedder, "background", embedder)
     return background
 

@@ -65,12 +65,12 @@ _WINDOW = 3  # tokens per part, stored as the signs of their mean: 3 KB for a pa
 
 
 def is_installed() -> bool:
-    """Return True if the extra `embed` is installed; import nothing."""
+    """Return True if the extra `embed` is installed, without an import."""
     return all(importlib.util.find_spec(name) is not None for name in _MODULES)
 
 
 class MiniLM:
-    """The model all-MiniLM-L6-v2, whose vectors have 384 dimensions and length 1.
+    """The model all-MiniLM-L6-v2. Its vectors have 384 dimensions and length 1.
 
     The vector of a long text is the mean of the vectors of its pieces (256 tokens each). The model is loaded at first use
     (0.6 s, 200 MB). The constructor raises EmbedderUnavailable, naming what to install, if the extra is missing.

@@ -1,7 +1,7 @@
 """One embedding process for all hives of a user, started at first use and ended a minute after its last use.
 
 The process is a new interpreter in a new session: it inherits no lock, socket or terminal. Messages are bytes over a Unix
-socket (`multiprocessing.connection`; nothing is unpickled). The server greets a client with its version, name and dimension.
+socket (`multiprocessing.connection`, without pickle). The server greets a client with its version, name and dimension.
 A request is `{"texts": […], "parts": null, "kept" (stored texts) or "asked" (a query), "background": true or false}`. The
 server answers each text with "=", its packed vector and the vectors of its parts, or ends the answer with "!" and an error
 message. "." says that the answer will come. A client without an answer searches by words and asks later, so the process may
@@ -97,7 +97,7 @@ def connect(folder: str, kind: str, silent_s: float) -> Connection:
 
 
 def _connection(plain: socket.socket) -> Connection:
-    from multiprocessing.connection import Connection  # imported here, because most commands embed nothing
+    from multiprocessing.connection import Connection  # late: most commands do not embed
 
     return Connection(plain.detach())
 
@@ -124,7 +124,7 @@ def _batches(texts: Sequence[str], max_texts: int, max_characters: int) -> Itera
 
 
 class SharedEmbedder:
-    """An embedder whose model runs in another process, which serves all clients that use `folder`.
+    """An embedder with its model in another process, which serves all clients that use `folder`.
 
     The first call starts the process. If the process does not answer within `silent_s` seconds, it is killed. After a
     failure, every call raises EmbedderUnavailable at once, for one second at first and up to a minute after further
@@ -239,7 +239,7 @@ class SharedEmbedder:
 
 
 def _start(folder: str, kind: str) -> None:
-    """Start an embedding process, or wait until one that another client started listens. Raises EmbedderUnavailable."""
+    """Start an embedding process, or wait until that of another client listens. Raises EmbedderUnavailable."""
     import subprocess  # late: a status asks no embedder
 
     program = f"import sys; from {__name__} import main; sys.exit(main(*sys.argv[1:]))"

@@ -63,7 +63,7 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 
 
 class VectorTable:
-    """The search in the table `vectors` of one database. Without numpy, it finds nothing."""
+    """The search in the table `vectors` of one database. Without numpy, it has no results."""
 
     put = staticmethod(put_vectors)
 
@@ -214,7 +214,7 @@ def _is_in(numpy: Any, values: Any, members: Collection[int]) -> Any:
 
 
 def preload() -> None:
-    """Import what a search needs, with numpy if it is installed, in a parent process, whose forks then share it.
+    """Import what a search needs, with numpy if it is installed, in a parent process, so its forks share it.
 
     OpenBLAS is kept from starting threads: a process that forks must have none.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.exchange.files import check_paths, check_received_files, result_files
-from hivemind.exchange.offers import FITS_IDLE, SENT_FIELDS, IdleAgent, idle_columns
+from hivemind.exchange.offers import FITS_IDLE, SENT_FIELDS, IdleAgent
 from hivemind.exchange.rows import TaskRow, read_row
 from hivemind.exchange.schema import LEASE, notification
 from hivemind.frozen import frozen
@@ -121,7 +122,7 @@ class ForeignTasks:
                 " order by priority, number limit 1 for update skip locked)"
                 " returning generation, giver, id, assignee, role, maker, head, body, names, contents,"
                 f" {notification('giver', 'taken')}",
-                {"me": self._name, "places": places, **idle_columns(free_agents)},
+                {"me": self._name, "places": places, "idle": json.dumps([agent._asdict() for agent in free_agents])},
             ).fetchone()
             if row is None:
                 return

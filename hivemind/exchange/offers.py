@@ -34,11 +34,11 @@ _MAX_OFFERS = 1000  # open offers at a time; further tasks wait in the inbox
 _OFFERS_PER_BATCH = _RESULTS_PER_BATCH = 20
 _RETENTION_DAYS = 30
 FITS_IDLE = (
-    "exists (select from unnest(%(names)s::text[], %(roles)s::text[], %(takes_any)s::bool[]) as idle (name, role, takes_any)"
+    "exists (select from jsonb_to_recordset(%(idle)s::jsonb) as idle (name text, role text, takes_any bool)"
     " where coalesce(assignee, idle.name) = idle.name and (tasks.role is null or tasks.role = idle.role)"
     " and (takes_any or assignee is not null or tasks.role is not null))"
 )
-"""The SQL condition that an idle agent may claim an offered task, with the parameters `idle_columns`."""
+"""The SQL condition that an idle agent may claim an offered task, from the list `idle` in JSON."""
 
 
 class IdleAgent(NamedTuple):
@@ -51,11 +51,6 @@ class IdleAgent(NamedTuple):
     def fits(self, assignee: str | None, role: str | None) -> bool:
         is_named = assignee is not None or role is not None
         return assignee in (None, self.name) and role in (None, self.role) and (is_named or self.takes_any)
-
-
-def idle_columns(agents: Sequence[IdleAgent]) -> dict[str, list[Any]]:
-    names, roles, takes_any = zip(*agents, strict=True)
-    return {"names": [*names], "roles": [*roles], "takes_any": [*takes_any]}
 
 
 class Offers:
@@ -198,11 +193,12 @@ class Offers:
         free_agents = len(idle) - len(self._returned_tasks)
         if free_agents <= 0 or not self._offered_tasks:
             return
+        agents_json = json.dumps([agent._asdict() for agent in idle])
         rows = self._connection.execute(
             "delete from tasks where number in (select number from tasks where giver = %(me)s and state = 'open'"  # noqa: S608
             f" and place = %(any)s and {FITS_IDLE}"
             " order by priority, number limit %(limit)s for update skip locked) returning key",
-            {"me": self._name, "any": ANY, "limit": free_agents, **idle_columns(idle)},
+            {"me": self._name, "any": ANY, "limit": free_agents, "idle": agents_json},
         ).fetchall()
         crash_point("exchange.tasks.home")
         for (key,) in rows:

@@ -37,7 +37,7 @@ _RANDOM_BITS = 62
 def new_id() -> str:
     """Generate a UUID of version 7 (RFC 9562, sections 5.7 and 6.2: twelve bits hold the fraction of the millisecond).
 
-    Such ids rise with time, so new entries change few pages of the index. With random ids, 500 entries in one
+    The ids rise with time, so new entries change few pages of the index. With random ids, 500 entries in one
     transaction would change about 400 pages.
     """
     milliseconds, remainder = divmod(time.time_ns(), 1_000_000)
@@ -146,7 +146,7 @@ class UpsertMemoryResult:
 
 @frozen
 class User:
-    """A user, whose memories are in the namespace `("memories", id)`. Several users may have one name."""
+    """A user. The user's memories are in the namespace `("memories", id)`. Several users may have one name."""
 
     id: str
     name: str

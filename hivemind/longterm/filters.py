@@ -21,7 +21,7 @@ Condition = tuple[str, list[Any]]
 
 @frozen
 class Filter:
-    """A restriction on the entries that a search returns. A field that is None restricts nothing.
+    """A restriction on the entries that a search returns. A field that is None has no effect.
 
     `metadata` maps a name of an entry's metadata to the required value, or to {operator: operand} with `$eq $ne $gt $gte
     $lt $lte $in $nin $exists`. `created_at` must be ≥ `since` and < `until`. The constructor raises EntryInvalid.
@@ -44,7 +44,7 @@ class Filter:
             self._metadata_json()
 
     def condition(self, metadata_condition: Callable[[str], Condition]) -> Condition:
-        """Return the filter as an SQL condition, "" if it restricts nothing. `metadata_condition` converts `metadata` (JSON)."""
+        """Return the filter as an SQL condition, "" without a restriction. `metadata_condition` converts `metadata` (JSON)."""
         parts: list[str] = []
         parameters: list[Any] = []
         for column, value in (

@@ -13,7 +13,7 @@ Namespace = tuple[str, ...]
 
 
 def check_namespace(namespace: Sequence[str]) -> Namespace:
-    """Return the namespace as a tuple. Raises NamespaceInvalid unless it has two or more valid parts."""
+    """Return the namespace as a tuple. Raises NamespaceInvalid without two or more valid parts."""
     parts = check_prefix(namespace)
     if len(parts) < 2:
         raise NamespaceInvalid(

@@ -28,7 +28,7 @@ _EXACT_LIMIT, _EXACT_PER_RESULT = 2_000, 100
 """Up to 2,000 vectors, or 100 for each result, are compared one by one; for more, the index is used. Its candidate list
 (`hnsw.ef_search`) is then twice the results, at least 200, at most 400. With 400, the index found 98 of the 100 nearest of
 25,000 vectors if they form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
-_MAX_SCANNED = 10_000  # entries that the index may visit, those of other namespaces included; it gives up after 20,000
+_MAX_SCANNED = 10_000  # entries that the index may visit, those of other namespaces included; it stops after 20,000
 
 # As in SQLite's tokenizer, punctuation separates words, and Latin letters lose their accents.
 _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -282,7 +282,7 @@ class MemoryServer(Postgres):
 
     @contextmanager
     def _translate_errors(self, outcome: str = "") -> Iterator[None]:
-        """Report an unreadable row as one to correct by hand: unlike SQLite, there is no file to restore."""
+        """Report an unreadable row as one to correct by hand: unlike SQLite, PostgreSQL has no file to restore."""
         try:
             with super()._translate_errors(outcome):
                 yield
@@ -317,7 +317,7 @@ class MemoryServer(Postgres):
         return ()
 
     def rebuild_words(self, sql: Statements) -> None:
-        """Do nothing, because the server generates the column `words`."""
+        """Leave the column `words` to the server, which generates it."""
 
 
 @frozen

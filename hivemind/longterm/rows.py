@@ -87,7 +87,7 @@ INDEXES = (
     "CREATE INDEX entries_digest ON entries(digest)",
     "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
     "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
-    # every write looks for such rows; without the index it would read all entries
+    # every write looks for them; without the index it would read all entries
     "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
     """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
         WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",

@@ -190,7 +190,7 @@ class _MemorySource:
         return [seq for (seq,) in self._rows("e.seq", f"e.space = {scope} AND e.key", sorted(names))]
 
     def _rows(self, columns: str, column: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of the entries that the search may return and whose `column` has one of the values."""
+        """Yield rows of the entries that the search may return and that have one of the values in `column`."""
         statement = f"SELECT {columns} FROM entries e WHERE {column} IN KEYS AND {self._condition}"
         return select_by_keys(self._sql, statement, values, trailing_parameters=self._parameters)
 

@@ -32,7 +32,7 @@ _TABLES = (
     f"CREATE VIRTUAL TABLE words USING fts5(content, content='entries', content_rowid='seq', tokenize='{TOKENIZER}')",
 )  # fmt: skip
 
-# While `unindexed` contains a row, this trigger does nothing: the writer adds many new entries to `words` at once and deletes
+# While `unindexed` contains a row, this trigger has no effect: the writer adds many new entries to `words` at once and deletes
 # the row in the same transaction. The trigger would flush the full-text index for each entry.
 _ADDED = (
     "CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)",
@@ -44,7 +44,7 @@ _ADDED = (
     END""",
 )
 
-# Triggers update the dependent tables, so that no writer can forget to.
+# Triggers update the dependent tables: no writer can forget to.
 _TRIGGERS = (
     """CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
         INSERT INTO words(words, rowid, content) VALUES ('delete', old.seq, old.content);

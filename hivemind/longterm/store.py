@@ -178,7 +178,7 @@ class MemoryStore(DatabaseOwner):
         return [entries[seq] for seq in seqs]
 
     def _embed_failed(self, has_failed_ones: bool, entry_vectors: Sequence[EntryVectors]) -> None:
-        """Embed some of the entries for which the embedder failed earlier, if it has just worked."""
+        """Embed some of the entries for which the embedder failed earlier, if the last call worked."""
         if has_failed_ones and any(vectors.vector is not None for vectors in entry_vectors):
             self.embed_pending(_EMBEDDED_PER_WRITE)
 
@@ -205,7 +205,7 @@ class MemoryStore(DatabaseOwner):
         allow_duplicate: bool = False,
         provenance: Mapping[str, Any] | None = None,
     ) -> UpsertMemoryResult:
-        """Store a memory, or update the memory under `key`: fields whose arguments are None stay unchanged.
+        """Store a memory, or update the memory under `key`: an argument of None leaves its field unchanged.
 
         Without a key, a duplicate (similarity ≥ 0.95) of an existing entry is not stored unless `allow_duplicate` is True;
         the result names the existing entry. With a key, the memory is always stored, and the result names a duplicate
@@ -248,7 +248,7 @@ class MemoryStore(DatabaseOwner):
             return rows == [(1,)]
 
     def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
-        """Set the time at which an entry expires (None: never), without a new version; return False without an entry."""
+        """Set when an entry expires (None: never), without a new version; return False without an entry."""
         micros = None if expires_at is None else check_time(expires_at, "expires_at")
         with self._writing() as (sql, _):
             row = self._find(sql, namespace, key)
@@ -271,7 +271,7 @@ class MemoryStore(DatabaseOwner):
         return deleted_count
 
     def next_expiry(self) -> datetime | None:
-        """Return the earliest time, perhaps in the past, at which an entry expires; None if no entry expires."""
+        """Return when the next entry expires, perhaps in the past; None if no entry expires."""
         with self.database.read() as sql:
             (earliest,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
         return None if earliest is None else as_time(earliest)
@@ -323,7 +323,7 @@ class MemoryStore(DatabaseOwner):
     # users
 
     def create_user(self, name: str) -> User:
-        """Create a user, whose memories are in `user.namespace`. Several users may have one name."""
+        """Create a user. The user's memories are in `user.namespace`. Several users may have one name."""
         if not isinstance(name, str) or not name.strip():
             raise EntryInvalid(f"{name!r} is not a user's name")
         check_name(name, "the name")
@@ -354,7 +354,7 @@ class MemoryStore(DatabaseOwner):
             return 0
 
     def embed_ahead(self, contents: Iterable[str]) -> None:
-        """Embed contents that will be put within `database.write()`, so that the transaction need not wait for vectors."""
+        """Embed contents that will be put within `database.write()`, so the transaction need not wait for vectors."""
         if self.embeddings.embedder is not None:
             self._embed_drafts([self._draft(content) for content in contents])
 

@@ -23,7 +23,7 @@ _MAX_WHOLE = 1 << 40  # a larger number is replaced by this one
 
 
 def check_unicode(text: str, subject: str) -> str:
-    """Return the text. Raises EntryInvalid if it has a character that not every database can store."""
+    """Return the text. Raises EntryInvalid for a character that not every database can store."""
     if (problem := text_problem(text)) is not None:
         raise EntryInvalid(f"{subject} contains {problem}")
     return text
@@ -224,7 +224,7 @@ def provenance(
 
 
 def check_vector(vector: Sequence[float], dimension: int) -> bytes:
-    """Return a vector as float32 bytes. Raises EntryInvalid unless it has `dimension` finite numbers, not all 0."""
+    """Return a vector as float32 bytes. Raises EntryInvalid unless these are `dimension` finite numbers, not all 0."""
     try:
         vector_array = array("f", vector)
     except (TypeError, ValueError, OverflowError) as error:

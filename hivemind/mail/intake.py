@@ -343,7 +343,7 @@ class Intake:
 def count_backlog(mail: Mail, agent: str, state_folder: Path) -> int:
     """Count the unread messages that an agent has not taken in. Other processes may call this.
 
-    A message that a person marks as unread again does not count: the agent has it.
+    A message that a person marks as unread again does not count: the agent took it in.
     """
     unread_files = [
         file for file in mail.mailboxes.get(check_name(agent, "agent name")).mail_files() if "S" not in file.flags

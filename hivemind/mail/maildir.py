@@ -76,7 +76,7 @@ def original_base(base: str) -> str:
 
 
 def second_base(base: str, unique: str) -> str:
-    """Return a base name with a unique attribute, for a file whose hand-given name another file has already."""
+    """Return a base name with a unique attribute, for a file with a hand-given name that another file has already."""
     return f"{original_base(base)}{_UNIQUE_ATTRIBUTE}{unique}"
 
 

@@ -82,7 +82,7 @@ def page_text(page: str) -> str:
         return f"{page_text(page[:_MAX_PAGE])}\n[…]"
     text = " ".join(_HIDDEN_TEXT.sub(" ", page).split())
     text = _QUOTE.sub(lambda tag: f"\n{_QUOTE_ENDS if tag[1] else _QUOTE_BEGINS}\n", text)
-    import html  # late: it has all the names of HTML's characters
+    import html  # late: a table of all names of HTML's characters
 
     text = html.unescape(_TAG.sub("", _BREAK.sub("\n", _ITEM.sub("\n- ", text))))
     lines, depth = list[str](), 0

@@ -88,7 +88,7 @@ class Seal:
         return self.seal_message(b"\n".join(lines) + b"\n", body)
 
     def is_valid(self, raw: bytes) -> bool:
-        """Check that the message is sealed and unchanged. Return False, and create no key, if there is no key."""
+        """Check that the message is sealed and unchanged. Without a key, return False and create none."""
         head_end = raw.find(b"\n\n") + 1
         mark_offset = head_end - 1 - _DIGITS - len(_MARK)
         if mark_offset < 0 or raw[mark_offset : mark_offset + len(_MARK)] != _MARK:

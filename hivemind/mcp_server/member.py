@@ -1,4 +1,4 @@
-"""A member: an agent of the hive whose mind is an external program, an MCP client."""
+"""A member: an agent of the hive with an external program, an MCP client, as its mind."""
 
 from __future__ import annotations
 

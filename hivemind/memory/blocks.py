@@ -307,7 +307,7 @@ class ContextMemoryBlock(MemoryBlock):
 def json_fragment(entry: dict[str, Any]) -> str:
     """Return an entry as it appears in `json.dumps` of a list of entries: after a blank, before a comma.
 
-    A tokenizer splits a text at such a blank, so the token counts of the fragments add up to the count of the list.
+    A tokenizer splits a text at this blank, so the token counts of the fragments add up to the count of the list.
     """
     return f" {json.dumps(entry)},"
 

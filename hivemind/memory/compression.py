@@ -43,7 +43,7 @@ _GRAMMARS = {
     ".rb": "tree_sitter_ruby", ".rs": "tree_sitter_rust", ".sh": "tree_sitter_bash",
     ".ts": "tree_sitter_typescript", ".tsx": "tree_sitter_typescript",
 }  # fmt: skip
-"""File suffix → module with the compiled grammar, from a small package; nothing is downloaded."""
+"""File suffix → module with the compiled grammar, from a small package, without a download."""
 
 _DIALECTS = {".ts": "typescript", ".tsx": "tsx"}
 _DECLARATION = re.compile(
@@ -54,7 +54,7 @@ _BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declar
 
 
 class MemoryCompressor:
-    """A compressor of content, by rules or by `summarizer` (a mind), whose summaries are saved in `folder` (if passed)."""
+    """A compressor of content, by rules or by `summarizer` (a mind). Its summaries are saved in `folder` (if passed)."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class MemoryCompressor:
         self.folder = folder
 
     def compress_if_needed(self, content: str, block: MemoryBlock, max_tokens: int) -> str:
-        """Return the content, compressed if it has more than `max_tokens`; ROM is never compressed."""
+        """Return the content, compressed if longer than `max_tokens`; ROM is never compressed."""
         return self.compress(content, block, max_tokens)[0]
 
     def compress(self, content: str, block: MemoryBlock, max_tokens: int) -> tuple[str, str]:
@@ -172,7 +172,7 @@ def _head_and_tail(text: str, length: int) -> str:
 def code_outline(text: str, suffix: str, *, docstrings: bool = True) -> str | None:
     """Return a code's imports, and its class and function signatures with line numbers and first lines of docstrings.
 
-    Return None if the text cannot be parsed or declares nothing.
+    Return None if the text cannot be parsed or has no declaration.
     """
     if len(text) > MAX_PARSED_LENGTH:
         return None

@@ -38,7 +38,7 @@ class _ContextPart(NamedTuple):
 class ContextBuilder:
     """A builder of contexts. It loads only the content of selected blocks, and reads a file again only if it changed.
 
-    `render` turns the list of entries into text (default: JSON), whose tokens `token_counter` counts.
+    `render` turns the list of entries into text (default: JSON); `token_counter` counts its tokens.
     """
 
     def __init__(

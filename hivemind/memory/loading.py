@@ -1,6 +1,6 @@
 """Load the content of blocks: only when needed, each file once, several files concurrently.
 
-Each load calls `stat` once and reads the file only if it has changed since it was last read. A file that cannot be
+Each load calls `stat` once and reads the file only if it changed since the last read. A file that cannot be
 loaded yields one line of content and an `error`; it never makes a turn fail.
 """
 
@@ -30,7 +30,7 @@ from hivemind.memory.compression import section
 MIN_CONCURRENT_FILES = 4  # fewer files are read without threads, which is faster
 THREADS = 8
 _HAS_FINE_TIMES = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13)
-"""True if this kernel gives two writes different times whenever a `stat` came between the writes."""
+"""True if this kernel records different times for two writes whenever a `stat` came between the writes."""
 FileStamp = tuple[int, int, int, int, int]
 """A file's size, mtime and ctime (ns), inode and device. While they are equal, the content is unchanged."""
 
@@ -150,7 +150,7 @@ class ContentLoader:
         self.loads = 0
 
     def path_of(self, location: str) -> str:
-        """Return the path of a location, which may be relative to the root. Reads nothing from disk."""
+        """Return the path of a location, which may be relative to the root. Does not read the disk."""
         return location if location.startswith("/") else os.path.join(self.root, location)
 
     def load_content(self, block: MemoryBlock) -> str:
@@ -189,7 +189,7 @@ class ContentLoader:
         return current_mail_path(location, self.path_of) if isinstance(block, MessageMemoryBlock) else location
 
     def has_source(self, block: MemoryBlock) -> bool:
-        """Return True if the block is knowledge whose location names one of the `sources`."""
+        """Return True if the block is knowledge and its location names one of the `sources`."""
         scheme, colon, _ = (block.content_location or "").partition(":")
         return isinstance(block, KnowledgeMemoryBlock) and bool(colon) and scheme in self.sources
 
@@ -316,7 +316,7 @@ def _decode(raw: bytes) -> tuple[str, str | None]:
 
 
 def letter_body(text: str) -> str:
-    """Return the body of a letter (RFC 5322), or the whole text if it has no header. Raises Unreadable."""
+    """Return the body of a letter (RFC 5322), or the whole text without a header. Raises Unreadable."""
     from hivemind.mail.parse import parse_message  # imported here, because contexts without mail need no parser
 
     with boundary("letter"):

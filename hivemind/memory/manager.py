@@ -1,4 +1,4 @@
-"""The working memory of one agent: hold blocks, save and load them, and drop those that are no longer needed."""
+"""The working memory of one agent: hold blocks, save and load them, and drop unneeded ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _from_json(record: dict[str, Any]) -> MemoryBlock:
 
 @frozen
 class Changes:
-    """The ids of the blocks whose entries differ between two contexts. `removed_ids` are in the earlier context's order."""
+    """The ids of the blocks with different entries in two contexts. `removed_ids` are in the earlier context's order."""
 
     added_ids: list[str]
     removed_ids: list[str]

@@ -41,7 +41,7 @@ RECENT_FILE_FACTOR = 1.5
 SHARED_WORD_BONUS = 0.2
 
 _RankRow = tuple[float, float, str]
-"""A block's negative score, negative creation time, and id, so that rows sort in rank order. Plain tuples spare the
+"""A block's negative score, negative creation time, and id: rows sort in rank order. Plain tuples spare the
 garbage collector."""
 
 

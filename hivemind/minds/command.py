@@ -91,12 +91,8 @@ class CommandMind:
         last_line = f": {error_lines[-1][:200]}" if error_lines else ""
         if exit_status in _NOT_STARTED:
             raise MindUnavailable(f"{self.program[0]} cannot be started{last_line}")
-        end = (
-            f"did not answer within {self._timeout_s:g} s"
-            if exit_status is None
-            else f"ended with status {exit_status}"
-        )
-        problem = f"{self.program[0]} {end}{last_line}"
+        slow, ended = f"did not answer within {self._timeout_s:g} s", f"ended with status {exit_status}"
+        problem = f"{self.program[0]} {slow if exit_status is None else ended}{last_line}"
         if exit_status == os.EX_TEMPFAIL:
             raise MindUnavailable(problem, lost=True)
         raise MindError("\n    ".join([f"{problem}\n", *error_lines] if len(error_lines) > 1 else [problem]))

@@ -43,7 +43,7 @@ def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckF
 
 
 def _has_nodes(snapshot: Path) -> bool:
-    """Return False for the snapshot of an empty graph: a task without nodes has such a snapshot and no log."""
+    """Return False for the snapshot of an empty graph: a task without nodes has that snapshot and no log."""
     with suppress(Unreadable), boundary("snapshot", snapshot):
         return bool(json.loads(snapshot.read_bytes())["nodes"])
     return True

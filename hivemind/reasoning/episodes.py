@@ -154,7 +154,7 @@ def render(
     """Replace folded turns by the notes of their summary, and flushed turns by the notes of their node.
 
     `omit_flushed` leaves out the notes of flushed nodes; nodes in `flushed_ids` count as flushed. A turn stays
-    unchanged if it is protected (the preamble and the `last_turns`), if an active node needs it, or if no node has it.
+    unchanged if it is protected (the preamble and the `last_turns`), if an active node needs it, or if no node refers to it.
     Notes stand in the place of the last turn that their node hides. Nodes of other lanes are ignored: their turns belong to other
     conversations. With `lane` None the graph has one conversation in all lanes.
     """

@@ -52,7 +52,7 @@ def is_removable(node: ReasoningNode) -> bool:
 
 
 def is_settled(node: ReasoningNode) -> bool:
-    """Return True if a node needs no more work: it states a finding, or it is not open."""
+    """Return True if a node needs no further work: it states a finding, or it is not open."""
     return node.status != "open" or node.kind in _SETTLED_KINDS
 
 

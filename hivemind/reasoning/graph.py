@@ -169,7 +169,7 @@ class ReasoningGraph(Structure):
         return node
 
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
-        """Flush an active node: it is no longer shown. Its children stay in place. Raises GraphError."""
+        """Flush an active node: contexts stop showing it. Its children stay in place. Raises GraphError."""
         node = self._foldable_node(node_id)
         self._tick()
         if rationale:
@@ -251,7 +251,7 @@ class ReasoningGraph(Structure):
         lane: str = SHARED,
         step: str | None = None,
     ) -> list[ReasoningNode]:
-        """Apply a patch, all or nothing, and return the new nodes. GraphError names the operation and the reason."""
+        """Apply a patch, whole or not at all, and return the new nodes. GraphError names the operation and the reason."""
         patch = parse(MemoryPatch, patch)
         if not patch.add_nodes and not patch.add_edges:
             raise GraphError("the patch is empty: it adds no node and no edge")

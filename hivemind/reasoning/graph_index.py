@@ -87,7 +87,7 @@ def _places(layout: Layout) -> list[Path]:
 
 
 def _changed_at(layout: Layout, place: str) -> int:
-    """Return the time (ns) at which names in a folder of tasks last changed, or 0 if it does not exist.
+    """Return when (ns) names in a folder of tasks last changed, or 0 if it does not exist.
 
     Return -1 if the folder must be listed each time: `active`, because its graphs change, and a folder that has just
     changed, because a second change might get the same time.
@@ -127,7 +127,7 @@ def _source(layout: Layout, place: str, name: str) -> _Source | None:
 
 
 def _find_source(layout: Layout, task: str) -> _Source | None:
-    """Return a task's graph, or None if it has none. Searches the folders in the order in which tasks move through them."""
+    """Return a task's graph, or None without one. Searches the folders in the order in which tasks move through them."""
     candidates = (_source(layout, layout.relative(place), task) for place in _places(layout))
     return next((source for source in candidates if source is not None), None)
 

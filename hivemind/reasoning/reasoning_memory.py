@@ -80,7 +80,7 @@ class ReasoningMemory:
     """A memory that records one agent's conversation in a graph.
 
     `mind` creates patches and folds; with None they are created by rules, without a model. `graph` is a graph, or a
-    task's graph on disk that several memories share, each in its own `lane`. A recall asks the mind nothing after
+    task's graph on disk that several memories share, each in its own `lane`. A recall does not ask the mind after
     `timeout` seconds. `single_conversation` means that all nodes of the graph, in any lane, belong to this
     conversation. The `last_turns` turns are always in the context; if they exceed the share `last_share` of the budget,
     they are excerpted, so one long turn does not displace all earlier ones.
@@ -284,7 +284,7 @@ class ReasoningMemory:
         return below.node_id if below is not None and below.active is True else choose_parent(graph, self.lane)
 
     def _hinted_parent(self, turns: Sequence[int]) -> int | None:
-        """Return the parent of an episode if it has a hint, else None."""
+        """Return the parent of an episode with a hint, else None."""
         return None if self._hint(turns).parent_id is None else self._parent_id(self.graph, turns)
 
     def _hint(self, turns: Sequence[int]) -> EpisodeHint:
@@ -296,7 +296,7 @@ class ReasoningMemory:
         """Return the messages of a context of at most `max_tokens` tokens (default: the memory's) when written as JSON.
 
         Folds and flushes nodes until the context fits: by the mind as long as that helps, then by rules. Raises
-        BudgetTooSmall; then nothing has changed.
+        BudgetTooSmall, without a change.
         """
         return self.recall_context(max_tokens).messages
 
@@ -328,7 +328,7 @@ class ReasoningMemory:
         """Replace this memory by a file's content: of `save_memory`, a bare snapshot, or a snapshot in `{"memory": …}`.
 
         A memory on a task's graph loads the messages only: its graph is the task's log. Raises UserError if the file
-        can't be read, UnknownVersion for another version; then nothing has changed.
+        can't be read, UnknownVersion for another version, without a change.
         """
         try:
             with boundary("saved memory", path, remedy=_UNCHANGED_REMEDY), open(path, "rb") as file:
@@ -386,7 +386,7 @@ class _Recall:
     def by_mind(self, mind: CompletingMind) -> None:
         """Let the mind fold and flush as long as that makes the context smaller.
 
-        Asks the mind nothing after `timeout` seconds, as the agent waits meanwhile.
+        Does not ask the mind after `timeout` seconds, as the agent waits meanwhile.
         """
         end = time.monotonic() + self._memory.timeout
         size = self._size(self._render().messages)

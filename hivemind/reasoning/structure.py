@@ -52,7 +52,7 @@ class Structure:
         self._undo: list[Callable[[], object]] | None = None
         self._is_replaying = False
 
-    # -- changing, all or nothing ------------------------------------------------------------------------------
+    # -- changes, whole or not at all --------------------------------------------------------------------------
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:

@@ -237,7 +237,7 @@ class TaskGraph:
     ) -> ReasoningNode:
         """Publish a draft card (with `hidden` also a folded or flushed one), and return its copy.
 
-        Writes nothing if the copy is up to date. Raises GraphError.
+        Does not write a copy that is up to date. Raises GraphError.
         """
         with self.change(agent_id, commit=commit) as graph:
             return graph.publish(node_id, hidden=hidden)

@@ -63,10 +63,8 @@ def absences(hive: Parts) -> list[Absence]:
     absent_members, now, limit = [], time.time(), hive.config.mcp.return_after
     for name, tasks in sorted(hive.journal.view(collect).items()):
         active_tasks = tuple(sorted(task for task in tasks if (hive.layout.active / task).is_dir()))
-        paths = (
-            hive.layout.agent_state(name) / "heartbeat",
-            Path(agent_lock(hive.layout, name).path),
-        )  # it writes both
+        # the member writes both
+        paths = hive.layout.agent_state(name) / "heartbeat", Path(agent_lock(hive.layout, name).path)
         times = [path.stat().st_mtime for path in paths if path.exists()]
         away = now - max(times, default=-math.inf)
         if active_tasks:

@@ -182,22 +182,28 @@ def with_wait_reasons(
     running = [name for name in hive.agents if holder_pid(hive.layout, name) is not None]
     if not running:  # the swarm is down: then the check is against all agents that can start
         running = [name for name in hive.agents if name not in problems]
+    notes = {name: _busy_note(hive, name) for name in running}  # thousands of tasks may wait for the same agent
     return [
-        replace(task, waiting=claim_obstacle(hive, task, running, problems) or _busy_note(hive, task, running))
+        replace(task, waiting=claim_obstacle(hive, task, running, problems) or _only_note(hive, task, notes))
         if task.state is TaskState.INBOX and task.waiting is None
         else task
         for task in summaries
     ]
 
 
-def _busy_note(hive: Parts, task: TaskSummary, names: Iterable[str]) -> str | None:
-    """Return what the only agent that may claim a waiting task works on; None if it is idle, or others may claim the task."""
-    able = [name for name in names if _fits(hive, name, task)]
-    if len(able) != 1 or holder_pid(hive.layout, able[0]) is None:
+def _only_note(hive: Parts, task: TaskSummary, notes: Mapping[str, str | None]) -> str | None:
+    """Return the note on the agent that may claim a waiting task; None if there are several."""
+    able = [note for name, note in notes.items() if _fits(hive, name, task)]
+    return able[0] if len(able) == 1 else None
+
+
+def _busy_note(hive: Parts, name: str) -> str | None:
+    """Return what an agent works on; None if it is idle or does not run."""
+    if holder_pid(hive.layout, name) is None:
         return None
-    status = read_status(hive.layout.agent_state(able[0]), able[0])
+    status = read_status(hive.layout.agent_state(name), name)
     is_working = status is not None and status.state == "working"
-    return f"waits for {able[0]}, which works on {status.task or 'a letter'}" if status and is_working else None
+    return f"waits for {name}, which works on {status.task or 'a letter'}" if status and is_working else None
 
 
 def is_full(layout: Layout) -> bool:

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -213,11 +213,6 @@ def landing_state(task: Task | TaskSummary) -> str | None:
     if task.owner != LANDING or task.state is not TaskState.ACTIVE:
         return None
     return "lands" if task.parked is None or task.parked.until is not None else task.parked.reason
-
-
-def are_reverts(names: Iterable[str]) -> bool:
-    """Check that a task with one of these ids may have undone another."""
-    return any(".revert" in name for name in names)
 
 
 def revert_ids(task_id: str) -> Iterator[str]:

@@ -26,7 +26,6 @@ from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
 from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, ignored_why, is_task_name, read_regular
 from hivemind.tasks.folder import (
     ATTEMPTS,
-    are_reverts,
     ended_at,
     ended_folder,
     folder_of,
@@ -209,7 +208,7 @@ class Listing:
     def _list_folder(self, folder: Path, state: TaskState, limit: int | None = None) -> Iterator[TaskSummary]:
         dir_entries = []
         names = names_in(folder)
-        may_be_undone = state is TaskState.DONE and are_reverts(names)
+        may_be_undone = state is TaskState.DONE and any(".revert" in name for name in names)
         for name in names:
             with suppress(FileNotFoundError):
                 file_stat = os.lstat(folder / name)

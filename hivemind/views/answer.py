@@ -75,7 +75,7 @@ class ViewAnswer(TypedDict, total=False):
 
 
 def render(answer: object) -> str:
-    """Encode an answer as compact JSON, whose bytes the budget counts. Control characters are escaped."""
+    """Encode an answer as compact JSON; the budget counts its bytes. Control characters are escaped."""
     return escape_controls(_encoder.encode(answer))
 
 

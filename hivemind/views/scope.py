@@ -61,7 +61,7 @@ class Scope:
     traces: tuple[Trace, ...]
     overlaps: tuple[BranchOverlap, ...] = ()
     question: str | None = None
-    """The Message-ID of the question to a person whose answer the task waits for; None if it waits for none."""
+    """The Message-ID of the question to a person that the task waits for; None if it waits for none."""
 
     @property
     def step(self) -> Step | None:

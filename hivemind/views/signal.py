@@ -1,6 +1,6 @@
 """Signals: remarks about a slice of the graph, with proposed calls.
 
-Each rule is a function that returns the signals of a slice. Rules write nothing, and the same slice has the same signals.
+Each rule is a function that returns the signals of a slice. Rules do not write, and the same slice has the same signals.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class SignalInput:
 
 
 def command_of(card: ReasoningNode) -> str | None:
-    """Return the command in a card's meta (`run` or `command`, a text or a list); None if it has no command."""
+    """Return the command in a card's meta (`run` or `command`, a text or a list); None without a command."""
     for name in ("run", "command"):
         command = card.meta.get(name)
         if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
@@ -398,7 +398,7 @@ def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
 
 
 def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM6 for each assumption that is no longer open, but supports an open or pinned card."""
+    """Yield BM6 for each assumption that is not open any more, but supports an open or pinned card."""
     for card in part.cards:
         if "assumption" not in card.tags or card.status == "open":
             continue

@@ -223,7 +223,10 @@ def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
         lambda: hive.tasks.claim("researcher"),
         lambda: hive.mail.send("human", "researcher", "a", "b"),
         lambda: hive.mail.ensure("newcomer"),
+        lambda: hive.mail.mark_answered("human", "x"),
         lambda: hive.memory.put(("shared", "hive"), "k", {"content": "x"}),
+        lambda: hive.memory.create_user("ada"),
+        lambda: hive.memory.reindex(),
     ):
         before = _files(used)
         with pytest.raises(UserError, match=r"was opened read-only; open it for writing with Hive\.open"):
