@@ -50,6 +50,8 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     ],
 )
 def test_a_mind_is_read_as_in_the_agents_file(hive: Path, run: Command, mind: str, value: object):
+    (hive / "think").write_text("#!/bin/sh\n")
+    (hive / "think").chmod(0o755)
     assert run("agent", "add", "thinker", "--mind", mind).status == 0
     assert Hive.open(hive).agents["thinker"].mind == value
 

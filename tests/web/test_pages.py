@@ -14,6 +14,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.coordination import Steps
+from hivemind.coordination.step import Receipt
 from tests.cli.conftest import make_hive
 from tests.waiting import until
 from tests.web.conftest import Site, claimed, events, filled
@@ -100,6 +101,15 @@ def test_a_criterion_is_ticked_once_it_is_confirmed(own_site: Site) -> None:
     assert "○ it is blue" in own_site.get("/tasks/paint").text
     steps.verify(step.id, checkpoints=["criteria"])
     assert "✓ it is blue" in own_site.get("/tasks/paint").text
+
+
+def test_a_step_shows_which_of_its_receipts_is_a_proof(own_site: Site) -> None:
+    steps = Steps(own_site.hive.journal)
+    [step] = steps.plan("paint", [{"title": "Pump"}])
+    steps.capture(step.id, [Receipt("CMD", "pump --dry", 0), Receipt("CMD", "pump --wet", 1)])
+    shown = own_site.get("/tasks/paint").text
+    assert re.search('<span class="ok">proof</span> .{0,20}pump --dry', shown)
+    assert re.search('<span class="bad">against</span> .{0,20}pump --wet', shown)
 
 
 def test_mailboxes_have_folders_a_search_and_threads(site: Site) -> None:

@@ -72,9 +72,14 @@ def _think_about_step(turn: Turn) -> Thought:
     match step.get("kind"):
         case "run":
             return _think_about_command(turn, identity, finish)
-        case "write" | "mail" as kind:
-            text, tool = ("Write the file.", "write_file") if kind == "write" else ("Send the mail.", "send_mail")
-            return _chained_thought(text, ToolCall(tool, {**dict(argument or {}), "step": identity}), finish)
+        case "write":
+            return _chained_thought(
+                "Write the file.", ToolCall("write_file", {**dict(argument or {}), "step": identity}), finish
+            )
+        case "mail":
+            return _chained_thought(
+                "Send the mail.", ToolCall("send_mail", {**dict(argument or {}), "step": identity}), finish
+            )
         case "wait":
             return _chained_thought("Wait.", ToolCall("wait", {"step": identity, "until": argument}), finish)
         case _:
