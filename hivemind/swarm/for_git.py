@@ -74,8 +74,8 @@ def find_programs() -> list[DetectedProgram]:
         message = f"none of {', '.join(SHIPPED)} is installed (not found on PATH)"
         raise UserError(
             message,
-            remedy=f"install one ({'; '.join(install_hints)}), or choose a language model or a program of yours by --mind: "
-            f"{manual_folder()}/05-agents.md#minds",
+            remedy=f"install one ({'; '.join(install_hints)}), or name a language model or a program of yours by --mind "
+            f"(see {manual_folder()}/05-agents.md, Minds)",
         )
     return [program for program in programs if program.access_problem is None] or programs
 

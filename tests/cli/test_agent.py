@@ -109,8 +109,8 @@ def test_a_hive_for_a_repository_has_a_lead_two_coders_and_a_reviewer_by_the_pro
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     refused = run("init", "--for", "git", os.fspath(repository)).err
     assert "is installed (not found on PATH)" in refused
-    [page] = re.findall(r"a program as mind: (\S+) begins with its lines", refused)
-    assert "roots: [{path: ../app, worktree: true}]" in Path(page).read_text()
+    [page] = re.findall(r"by --mind \(see (\S+), Minds\)", refused)
+    assert "\n## Minds\n" in Path(page).read_text()
     monkeypatch.setenv("PATH", os.fspath(programs))
     assert "cannot have worktrees" in run("init", "--for", "git", os.fspath(repository)).err
     subprocess.run(["git", "init", "-q", repository], check=True)
