@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 from hivemind.frozen import frozen
@@ -31,6 +32,7 @@ _MAX_LEAD = 0.09  # in a small hive, whose passages have little in common, each 
 _CLEAR_LEAD = 0.06  # a smaller lead is named as a reason for doubt
 _MAX_COVERED = 5
 SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
 _NUMBER_ASKED = re.compile(
     r"\b(?:how (?:many|much|long|often|big|large|old|far|fast|high)|maximum|minimum|default|number|port|size|percent|minutes"
     r"|seconds|days|version|length|date|wie (?:viele?n?|lange|oft|groß|hoch|alt)|höchstens|mindestens|anzahl|takt|bytes"
@@ -123,6 +125,16 @@ def confidence_of(
     if value < SURE_THRESHOLD:
         reasons += doubts
     return Confidence(value, "; ".join(reasons), features)
+
+
+def doubt_versions(query: Query, confidence: Confidence, text: str) -> Confidence:
+    """Return the confidence in a quote that names, with its titles in `text`, the version numbers of the query: without one
+    it is never sure."""
+    missing_versions = [version for version in _VERSION.findall(query.text) if version not in _VERSION.findall(text)]
+    if not missing_versions:
+        return confidence
+    reason = f"{confidence.reason}; the quote does not name {', '.join(missing_versions)}"
+    return replace(confidence, value=min(confidence.value, _MAX_DOUBTFUL), reason=reason)
 
 
 def features_of(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hivemind.embedding import VectorTable
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
-from hivemind.search.answers import Confidence, Evidence, confidence_of
+from hivemind.search.answers import Confidence, Evidence, confidence_of, doubt_versions
 from hivemind.search.item import Item, read_items
 from hivemind.search.parts import PartSimilarity, compare_parts
 from hivemind.search.query import Query, add_terms, rarest_words
@@ -214,9 +214,11 @@ class Engine:
 
     def rate_quote(self, query: Query, hit: SearchHit, quote: str, titles: Sequence[str]) -> Confidence:
         """Return the confidence that a hit answers, judged by its quote and the titles above it."""
-        stems = set(self.stemmer_of(query.language)(words_of("\n".join((quote, *titles)))))
+        text = "\n".join((quote, *titles))
+        stems = set(self.stemmer_of(query.language)(words_of(text)))
         covered_count = sum(term.stem in stems for term in query.question_terms)
-        return confidence_of(query, hit.candidate, hit.evidence, (quote, covered_count))
+        confidence = confidence_of(query, hit.candidate, hit.evidence, (quote, covered_count))
+        return doubt_versions(query, confidence, text)
 
 
 def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidence | None]:

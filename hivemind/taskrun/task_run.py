@@ -286,10 +286,11 @@ class TaskRun:
     def begin(self) -> None:
         """Prepare a task after its claim: delete steps of an earlier attempt, plan the steps in the task's text.
 
-        Raises UserError if a command that may run only once was interrupted.
+        Also delete the steps of an earlier task of this id whose folder somebody has deleted. Raises UserError if a command
+        that may run only once was interrupted.
         """
         for step in self._hive.steps.list(self.task.id):
-            if not self._is_current(step):
+            if not self._is_current(step) or self._is_of_deleted_task(step):
                 self._hive.steps.delete(step.id, agent_id=self.agent)
         self._reopen_returned()
         planned_steps = [step for step in self.steps() if not step.is_implicit]
@@ -299,6 +300,11 @@ class TaskRun:
                 self._check_interruption(planned_step)
         elif self.task.steps and not self.steps():
             self.plan(self.task.steps)
+
+    def _is_of_deleted_task(self, step: Step) -> bool:
+        """Check whether another task of this id planned a step: nothing is in this task's log, and its trace is another."""
+        trace = self.task.traceparent
+        return step.meta.get("trace", trace) != trace and next(open_log(self._folder).records(), None) is None
 
     def _reopen_returned(self) -> None:
         """Reopen the implicit step of a task that did not land."""
@@ -315,7 +321,7 @@ class TaskRun:
             "success_criteria": step.success_criteria,
             "tests": step.tests,
             "proof": step.proof or self.task.proof,
-            "meta": {"attempt": self.attempt, "heard": len(self.task.said), **todo},
+            "meta": {"attempt": self.attempt, "trace": self.task.traceparent, "heard": len(self.task.said), **todo},
         }
 
     def steps(self) -> list[PlannedStep]:

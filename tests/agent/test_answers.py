@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from itertools import takewhile
 
@@ -209,3 +210,19 @@ def test_weak_quotes_are_shown_and_said_to_be_unchecked(crew: Crew) -> None:
     result = (crew.root / "tasks/done/t/result.md").read_text()
     assert "\n> A heron stands" in result
     assert "* No quote here counts as an answer; those shown were not checked." in result
+
+
+def test_a_task_with_the_id_of_one_that_a_person_has_deleted_is_done_anew(crew: Crew) -> None:
+    (crew.root / "knowledge/heron.md").write_text("The heron stands on one leg.\n")
+    agent = crew.start()
+    for question in (
+        "How does the heron stand?\n",
+        "---\nsteps: [{write: {path: heron.txt, text: grey}}]\n---\nPaint.\n",
+    ):
+        crew.drop(question)
+        until_idle(agent)
+        done = crew.root / "tasks/done/t"
+        result = (done / "result.md").read_text()
+        assert ("stands on one leg" in result) == question.startswith("How")
+        assert (done / "files/heron.txt").exists() != question.startswith("How")
+        shutil.rmtree(done)
