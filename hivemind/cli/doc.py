@@ -235,18 +235,21 @@ def resolve_node(hive: Hive, reference: str) -> Node:
         raise UserError(f"there is no node {reference!r}", remedy="`hivemind doc tree` lists the documents") from None
 
 
-def sync_documents(hive: Hive) -> None:
-    """Update the documents from knowledge/, showing progress.
+def sync_documents(hive: Hive) -> dict[str, str]:
+    """Update the documents from knowledge/, showing progress. Return the reason for each file that was not read.
 
     If the database cannot be written, print a warning and leave the documents as they are.
     """
     from hivemind.documents import UnwritableError
+    from hivemind.documents.knowledge import AS_SHIPPED
 
     try:
         with progress() as report:
-            hive.knowledge.sync(progress=report)
+            skipped = hive.knowledge.sync(progress=report).skipped
+        return {path: reason for path, reason in skipped.items() if AS_SHIPPED not in reason}
     except UnwritableError as error:
         warn(f"{error.location}: {error.message}: files seem to have changed, and their last imported state is shown")
+        return {}
 
 
 def node_record(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str, Any]:
@@ -389,7 +392,7 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
 
 @command("doc index", open_hive)
 def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
-    """Update the documents' index, and show how much of it is embedded.
+    """Update the documents' index, show how much of it is embedded, and name the files that cannot be read.
 
     Idle agents embed the rest, and a search embeds the passages that it needs. If interrupted, call doc index again.
 
@@ -403,13 +406,14 @@ def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
     from hivemind.documents import describe_progress
     from hivemind.swarm.overview import search_now
 
-    sync_documents(hive)
+    unread_files = sync_documents(hive)
     if wait:
         _embed_all(hive)
     embedded_count, total = hive.documents.meaning()
     word_search = f"{total:,} passages, found by their words: {search_now(hive)}"
     line = word_search if hive.embedder is None else describe_progress(embedded_count, total)
-    return CommandOutput({"passages": total, "by_meaning": embedded_count}, [line])
+    record = {"passages": total, "by_meaning": embedded_count, "unread": unread_files}
+    return CommandOutput(record, [line, *(f"not read: {one_line(reason)}" for reason in unread_files.values())])
 
 
 def _embed_all(hive: Hive) -> None:

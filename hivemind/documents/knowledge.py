@@ -52,7 +52,7 @@ _BATCH_NODES = 2_000  # nodes written per transaction: a commit per small file w
 SHIPPED = Path(__file__).with_name("shipped_digests.txt")
 """The beginnings of the SHA-256 digests of all files that any version of `hivemind init` has written into knowledge/."""
 _DIGEST_CHARS = 16
-_AS_SHIPPED = "is as `hivemind init` wrote it, so it is not searched: hivemind help QUESTION asks the manual"
+AS_SHIPPED = "is as `hivemind init` wrote it, so it is not searched: hivemind help QUESTION asks the manual"
 _BEST_HITS = 3  # an answer has at most so many quotes
 _HITS_PER_WRONG_QUOTE = 3  # a wrong quote may be in several passages: of other formats, or cut elsewhere
 _MIN_REPORTED_BYTES = 1_000_000  # the progress of smaller imports is not reported
@@ -202,7 +202,7 @@ class KnowledgeSync:
             raw, status = read_file(key, self._layout, self._roots)
             stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
             if is_as_shipped(self._layout, key, digest):
-                self._report.skipped[key] = f"{key} {_AS_SHIPPED}"
+                self._report.skipped[key] = f"{key} {AS_SHIPPED}"
                 return _ReadFile(key, stamp, "", self._report.skipped[key])
             with self._crash_count.reading("document", key, digest):
                 outline = read_outline(raw, key, self._docmem.count)

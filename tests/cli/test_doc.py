@@ -151,3 +151,13 @@ def test_how_far_the_meaning_of_documents_is_known_is_said_and_the_rest_done_on_
     assert run("doc", "index", "--wait").out == f"all {before['passages']} passages by meaning\n"
     assert run("doc", "index", "--json").json["by_meaning"] == before["passages"]
     assert "passages" not in run("status").out
+
+
+def test_the_index_names_the_files_that_cannot_be_read(run: Command, hive: Path) -> None:
+    (hive / "knowledge").mkdir(exist_ok=True)
+    (hive / "knowledge" / "scan.bin").write_bytes(b"\0\xff" * 40)
+    for _ in range(2):  # the second time nothing is read
+        assert [
+            line for line in run("doc", "index").out.splitlines() if line.startswith("not read: knowledge/scan.bin")
+        ]
+    assert list(run("doc", "index", "--json").json["unread"]) == ["knowledge/scan.bin"]
