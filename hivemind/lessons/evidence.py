@@ -59,7 +59,10 @@ class TaskFolders:
 
     def locate(self, path: str) -> tuple[Path | None, str]:
         """Return the root of the repository that has a path, and the path in it. A relative path begins at the hive's folder
-        if it leads to a worktree from there, else at the default worktree."""
+        if it leads to a worktree from there, else at the default worktree; if its first name is not there, it may name
+        another root."""
+        if (named_root := self._named_root(path)) is not None:
+            return named_root, path.partition("/")[2] or "."
         for base in (self.hive, *[*self.worktrees.values()][:1]):
             full_path = Path(os.path.normpath(base / path))
             if full_path.is_relative_to(self.hive / "tasks"):
@@ -69,6 +72,13 @@ class TaskFolders:
                     if full_path.is_relative_to(folder):
                         return root, os.path.relpath(full_path, folder)
         return None, path
+
+    def _named_root(self, path: str) -> Path | None:
+        """Return the root other than the default one that the first name of a relative path names."""
+        name, others = path.split("/", 1)[0], [*self.worktrees][1:]
+        if not others or (next(iter(self.worktrees.values())) / name).exists():
+            return None
+        return next((root for root in others if root.name == name), None)
 
     def without_worktree(self, text: str, root: Path | None) -> str:
         """Return a text as seen from a root's worktree. The next agent has another one."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from hivemind.lessons.evidence import TaskFolders
 from tests.agent.test_worktree import Repo
 from tests.lessons.conftest import Project, run
 from tests.messages import lines_of
@@ -160,6 +162,15 @@ def test_each_repository_of_a_task_learns_from_the_commands_that_ran_in_it(proje
     assert project.live == [SENTENCE]
     assert project.live_at(lib.path) == ["Run `sh test.sh --local` instead of `sh test.sh`, which fails."]
     assert [text[:11] for text in project.live_at(None)] == ["Run `DB=1 s"]
+
+
+def test_a_path_that_begins_with_the_name_of_another_repository_is_in_it(tmp_path: Path) -> None:
+    app, lib = tmp_path / "app", tmp_path / "lib"
+    folders = TaskFolders(tmp_path / "hive", {root: tmp_path / "hive/worktrees/ada" / root.name for root in (app, lib)})
+    assert folders.locate("lib/src/x.py") == (lib, "src/x.py")
+    assert folders.locate("app/src/x.py") == (app, "app/src/x.py")
+    (folders.worktrees[app] / "lib").mkdir(parents=True)
+    assert folders.locate("lib/src/x.py") == (app, "lib/src/x.py")
 
 
 def test_the_opening_has_the_lessons_of_the_repository_whose_path_the_task_names(project: Project) -> None:
