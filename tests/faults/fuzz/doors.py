@@ -32,7 +32,7 @@ from hivemind.exchange.events import all_events
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
 from hivemind.exchange.link import connect_exchange, hive_overviews, other_hives
-from hivemind.exchange.offers import Offers
+from hivemind.exchange.offers import IdleAgent, Offers
 from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
 from hivemind.mail import Intake
@@ -318,7 +318,9 @@ class Doors:
             for _ in range(3):
                 letters.receive()
                 letters.bounce()
-            ForeignTasks(hive, connection, name).claim_tasks([("ann", "worker"), ("bob", "reviewer")])
+            ForeignTasks(hive, connection, name).claim_tasks(
+                [IdleAgent("ann", "worker", True), IdleAgent("bob", "reviewer", False)]
+            )
             offers = Offers(hive, connection, name)
             while offers.collect_results():
                 pass
