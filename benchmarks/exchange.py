@@ -28,7 +28,7 @@ from hivemind.exchange.events import JournalShipper
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
 from hivemind.exchange.link import connect_exchange, link, load_link, take_hive_lease
-from hivemind.exchange.offers import Offers
+from hivemind.exchange.offers import IdleAgent, Offers
 from hivemind.hive import Hive
 from hivemind.presence.identity import lock_name
 from tests.postgres import Server
@@ -108,7 +108,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 berlin.tasks.add("Weigh it.", id=f"t{number}", where="any")
                 offers.offer()
             for _ in range(count):
-                foreign.claim_tasks([("coder", None)])
+                foreign.claim_tasks([IdleAgent("coder", None, takes_any=True)])
                 task = munich.tasks.claim("coder")
                 assert task is not None
                 munich.tasks.finish(task, "Three pounds.")
@@ -147,7 +147,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 taking.receive()
                 taking.bounce()
                 foreign.report_outcomes()
-                foreign.claim_tasks([("coder", None)])
+                foreign.claim_tasks([IdleAgent("coder", None, takes_any=True)])
 
         event = Cost(server, count, events)
         local, task, letter = Cost(server, count, local_tasks), Cost(server, count, tasks), Cost(server, count, letters)
