@@ -34,6 +34,7 @@ from hivemind.exchange.letters import Letters
 from hivemind.exchange.link import connect_exchange, hive_overviews, other_hives
 from hivemind.exchange.offers import IdleAgent, Offers
 from hivemind.exchange.schema import SCHEMA
+from hivemind.guard import PR_SET_PDEATHSIG, prctl
 from hivemind.layout import EXCHANGE
 from hivemind.mail import Intake
 from hivemind.minds import MindError, Turn, open_mind
@@ -49,6 +50,11 @@ __all__ = ["DOORS", "Doors"]
 CACHES = ("tasks.queue", "journal/snapshot", "journal.jsonl.", "graph.json", "graphs.db")
 ANSWER_FILE = "answer"
 SERVER_CPU_S = 10
+
+
+def _die_with_parent() -> None:
+    """Have this process killed when the fuzz worker ends, which its limits of memory and processor time may end at any moment."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Doors:
@@ -275,7 +281,14 @@ class Doors:
             shutil.copytree(self._template, hive, dirs_exist_ok=True)
             command = [sys.executable, "-m", "hivemind", "--hive", os.fspath(hive), "web", "--port", "0"]
             with open(self._base / "errors", "w") as errors:
-                web = subprocess.Popen(command, cwd=self._base, stdout=subprocess.PIPE, stderr=errors, text=True)
+                web = subprocess.Popen(
+                    command,
+                    cwd=self._base,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    preexec_fn=_die_with_parent,
+                )
             assert web.stdout is not None
             link = urlsplit(web.stdout.readline().strip())
             assert link.port is not None
