@@ -171,6 +171,7 @@ def _landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequen
         else:
             _wait_until(hive, is_done)
     outcomes = {task_id: _outcome(hive, task_id, returns) for task_id in ids}
+    outcomes |= {id_: (state, _commits(hive, id_)) for id_, (state, _) in outcomes.items() if state == "landed"}
     states = {state for state, _ in outcomes.values()}
     lines = [
         f"{task_id}: {'has landed already' if task_id in landed_ids else state}{f', {one_line(text)}' if text else ''}"
@@ -182,23 +183,14 @@ def _landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequen
 
 
 def _outcome(hive: Hive, task_id: str, returns: Mapping[str, str]) -> tuple[_State, str]:
-    """Return what has become of a task, with the commits or the reason. A revert in the inbox is in the queue. `returns` are
-    the reasons of returns since the command began."""
-    from hivemind.landing.target import Target
+    """Return what has become of a task, with the reason. A revert in the inbox is in the queue. `returns` are the reasons of
+    returns since the command began."""
     from hivemind.taskrun.landing_entry import LandingEntry
-    from hivemind.tasks import landing_state
 
     task = hive.tasks.get(task_id)
     entry = LandingEntry.of(task.kept)
     if task.state in ("done", "failed") or entry is None:
-        texts = []
-        for branch in () if entry is None else entry.branches:
-            if branch.landed:
-                is_unchanged = Target.of(hive, Path(branch.root), branch.target).is_unchanged_by(task_id, branch)
-                commit = str(branch.commit)[:12]
-                texts.append(f"{branch.target} has {'all of it' if is_unchanged else commit}")
-        texts += filter(None, [landing_state(task)])
-        return ("landed", ", ".join(texts)) if task.state == "done" else ("cancelled", "")
+        return "landed" if task.state == "done" else "cancelled", ""
     if entry.state == "returned":
         reasons = [addition.text.partition("\n")[0] for addition in task.said if addition.by == LANDING]
         return "returned", reasons[-1] if reasons else _ADDED
@@ -208,6 +200,21 @@ def _outcome(hive: Hive, task_id: str, returns: Mapping[str, str]) -> tuple[_Sta
     if is_claimed and entry.parent is not None:
         return "waits", entry.reason or f"the agent of {entry.parent} lands it"
     return ("waits", entry.reason) if entry.state == "waits" and is_claimed else ("queued", "")
+
+
+def _commits(hive: Hive, task_id: str) -> str:
+    """Return which commits a landed task has in which branches."""
+    from hivemind.landing.target import Target
+    from hivemind.taskrun.landing_entry import LandingEntry
+    from hivemind.tasks import landing_state
+
+    task = hive.tasks.get(task_id)
+    entry, texts = LandingEntry.of(task.kept), []
+    for branch in () if entry is None else entry.branches:
+        if branch.landed:
+            is_unchanged = Target.of(hive, Path(branch.root), branch.target).is_unchanged_by(task_id, branch)
+            texts.append(f"{branch.target} has {'all of it' if is_unchanged else str(branch.commit)[:12]}")
+    return ", ".join([*texts, *filter(None, [landing_state(task)])])
 
 
 def _wait_until(hive: Hive, is_done: Callable[[], bool]) -> None:

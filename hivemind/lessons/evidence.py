@@ -75,10 +75,10 @@ class TaskFolders:
 
     def _named_root(self, path: str) -> Path | None:
         """Return the root other than the default one that the first name of a relative path names."""
-        name, others = path.split("/", 1)[0], [*self.worktrees][1:]
-        if not others or (next(iter(self.worktrees.values())) / name).exists():
+        name, other_roots = path.split("/", 1)[0], [*self.worktrees][1:]
+        if not other_roots or (next(iter(self.worktrees.values())) / name).exists():
             return None
-        return next((root for root in others if root.name == name), None)
+        return next((root for root in other_roots if root.name == name), None)
 
     def without_worktree(self, text: str, root: Path | None) -> str:
         """Return a text as seen from a root's worktree. The next agent has another one."""

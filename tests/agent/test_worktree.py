@@ -524,11 +524,17 @@ def test_a_worktree_of_an_earlier_version_keeps_its_files_and_gets_a_git_of_its_
     assert repo.git("diff", "--name-only", "main..hive/t").splitlines() == ["boat", "mast", "tar"]
 
 
-def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
+def add_submodule(repo: Repo, tmp_path: Path) -> Repo:
+    """Add the submodule lib to the repository, and return the one it comes from."""
     other = Repo(tmp_path / "lib")
     other.commit(rope="a rope\n")
     repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.path), "lib")
     repo.commit()
+    return other
+
+
+def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
+    add_submodule(repo, tmp_path)
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
     [work] = ada.scheduler.active_tasks.runs
@@ -543,10 +549,7 @@ def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
 
 
 def test_a_task_that_has_written_only_in_a_submodule_says_so(crew, repo, tmp_path):
-    other = Repo(tmp_path / "lib")
-    other.commit(rope="a rope\n")
-    repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.path), "lib")
-    repo.commit()
+    other = add_submodule(repo, tmp_path)
     ada = at_work(crew)
     clone = f"git -c protocol.file.allow=always clone -q {other.path} lib"
     does(ada, ("run_command", {"command": clone}), write("lib/new", "in no commit\n"), *FINISH)

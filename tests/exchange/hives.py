@@ -84,3 +84,13 @@ class LinkedHive:
 
 if __name__ == "__main__":
     sys.exit(run_exchange(Hive.open(sys.argv[1])))
+
+
+def claim_pay_once(pair: tuple[LinkedHive, LinkedHive]) -> Task:
+    """Start both hives, and return berlin's task with a step that must run once, which munich has claimed."""
+    berlin, munich = pair
+    munich.idle()
+    (berlin.hive.layout.inbox / "pay.md").write_text("---\nwhere: any\nsteps: [{run: pay, once: true}]\n---\nPay.\n")
+    for hive in pair:
+        hive.start()
+    return munich.claimed()

@@ -19,7 +19,7 @@ from hivemind.exchange.schema import SCHEMA, notify
 from hivemind.layout import EXCHANGE
 from hivemind.presence.identity import lock_name
 from hivemind.swarm.overview import overview
-from tests.exchange.hives import LinkedHive
+from tests.exchange.hives import LinkedHive, claim_pay_once
 from tests.postgres import Server
 from tests.program import Program
 from tests.waiting import until
@@ -245,11 +245,7 @@ def test_a_hive_that_links_again_takes_its_task_that_must_run_once_no_second_tim
     pair: tuple[LinkedHive, LinkedHive], postgres: Server
 ) -> None:
     berlin, munich = pair
-    munich.idle()
-    (berlin.hive.layout.inbox / "pay.md").write_text("---\nwhere: any\nsteps: [{run: pay, once: true}]\n---\nPay.\n")
-    for one in pair:
-        one.start()
-    task = munich.claimed()
+    task = claim_pay_once(pair)
     record, hive_link = munich.hive.layout.link / "link.json", load_link(munich.hive.layout)
     assert hive_link is not None
     record.write_text(record.read_text().replace(f":{postgres.port}/", ":1/"))  # where no server listens

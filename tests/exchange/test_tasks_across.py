@@ -8,7 +8,7 @@ import pytest
 
 from hivemind.tasks import TaskMoved
 from hivemind.tasks.record import load
-from tests.exchange.hives import LinkedHive
+from tests.exchange.hives import LinkedHive, claim_pay_once
 from tests.postgres import Server
 from tests.waiting import until
 
@@ -176,11 +176,7 @@ def test_a_task_whose_step_must_run_once_is_given_to_no_other_hive_and_a_person_
     pair: tuple[LinkedHive, LinkedHive], postgres: Server, database: str, third: LinkedHive
 ) -> None:
     berlin, munich = pair
-    munich.idle()
-    (berlin.hive.layout.inbox / "pay.md").write_text("---\nwhere: any\nsteps: [{run: pay, once: true}]\n---\nPay.\n")
-    for one in pair:
-        one.start()
-    task = munich.claimed()
+    task = claim_pay_once(pair)
     munich.stop(kill=True)
     end_leases(postgres, database)
     third.idle()
