@@ -105,8 +105,9 @@ def _parse(text: str, location: str, first_line: int) -> ParsedText:
             if child.tag == "tag:yaml.org,2002:timestamp":
                 try:
                     loader.construct_yaml_timestamp(child)
-                except ValueError as error:
-                    raise UserError(f"{child.value!r} is not a date: {error}", location=at(_row(child))) from None
+                except (ValueError, AttributeError) as error:  # AttributeError: a tag before what is no date
+                    problem = "" if isinstance(error, AttributeError) else f": {error}"
+                    raise UserError(f"{child.value!r} is not a date{problem}", location=at(_row(child))) from None
         values = loader.construct_document(node)
     finally:
         loader.dispose()

@@ -43,6 +43,7 @@ _RETRY_S = 0.05
 _DESCRIPTORS = 5
 _PATH = os.fsencode(os.defpath)
 _SIGN = b"\0"
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)  # by the fork server, and by Python
 _MAX_IDLE = 4  # idle guards that are kept, since a fork is expensive
 _Order = tuple[list[bytes], dict[bytes, bytes], int | None, int | None]
 """The program's words, environment, and limits: seconds of processor time and bytes of address space."""
@@ -297,7 +298,7 @@ def _start(order: _Order, files: list[int]) -> int:
             if maximum is not None:
                 resource.setrlimit(limit, (maximum, maximum))
         status = _NOT_STARTED
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a new program would inherit that
+        for ignored in _IGNORED:  # a new program would inherit that
             signal.signal(ignored, signal.SIG_DFL)
         if words[0] == b"bwrap":
             _leave_keyring()

@@ -161,6 +161,18 @@ def test_the_guard_ends_as_its_program_did(tmp_path: Path, does: str, status: in
     assert not list(tmp_path.glob("core*"))
 
 
+def test_a_program_can_be_terminated_though_those_who_start_programs_ignore_signals(tmp_path: Path) -> None:
+    """As the fork server of a swarm does: `timeout 5 CMD` and `kill $!` in an agent's commands had no effect."""
+    starts = (
+        "import sys; from hivemind.guarded import *\n"
+        "print(GuardedCommand(['sh', '-c', 'kill -$0 $$', sys.argv[1]], folder=None).wait())"
+    )
+    for name in ("INT", "TERM", "PIPE", "XFSZ"):
+        ignoring = f"trap '' INT TERM; exec {sys.executable} -c \"$0\" {name}"
+        ended = subprocess.run(["sh", "-c", ignoring, starts], capture_output=True, text=True, check=True)
+        assert ended.stdout.strip() == str(-getattr(signal, f"SIG{name}"))
+
+
 def test_a_script_that_does_not_say_what_runs_it_is_the_shells(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("echo $0 $1\n")

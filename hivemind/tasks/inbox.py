@@ -28,7 +28,7 @@ from hivemind.fs import (
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
-from hivemind.tasks.drop import ENDINGS
+from hivemind.tasks.drop import ENDINGS, ignored_why, is_task_name
 from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
 from hivemind.tasks.form import ID_ALONE, read_text
 from hivemind.tasks.record import RECORD, TaskRecord
@@ -81,8 +81,8 @@ class TaskDraft:
         if not isinstance(text, str):
             raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
         arguments: dict[str, Any] = {**fields}
-        arguments["dependencies"] = _as_list(fields.get("dependencies", ()), str) or None
-        arguments["steps"] = [*map(as_written, _as_list(fields.get("steps", ()), str, Mapping, TaskStep))] or None
+        arguments["dependencies"] = _as_list(fields.get("dependencies"), str) or None
+        arguments["steps"] = [*map(as_written, _as_list(fields.get("steps"), str, Mapping, TaskStep))] or None
         if (notify := fields.get("notify")) is not None:
             arguments["notify"] = [*notify] or "never"
         arguments = {key: value for key, value in arguments.items() if value is not None}
@@ -93,8 +93,8 @@ class TaskDraft:
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
-    """Return a list of the argument's elements. An argument of one of the types `kinds` is a single element."""
-    return [argument] if isinstance(argument, kinds) else [*argument]
+    """Return a list of the argument's elements. An argument of one of the types `kinds` is a single element, None is none."""
+    return [argument] if isinstance(argument, kinds) else [*(argument or ())]
 
 
 def _title(content: bytes) -> str:
@@ -172,7 +172,7 @@ class Inbox:
         for path in copies:
             if not isinstance(path, tuple) and not os.path.exists(path):
                 raise UserError("does not exist and cannot be attached", location=path)
-        for task_id in _as_list(fields.get("dependencies", ()), str):
+        for task_id in _as_list(fields.get("dependencies"), str):
             if not self.has_id(str(task_id)):
                 raise TaskProblem(f"dependencies: there is no task {task_id!r}", location="the task")
         comes_again = draft.fields.get("every") is not None
@@ -200,8 +200,10 @@ class Inbox:
 
     def _free_id(self, draft: TaskDraft) -> str:
         if (explicit_id := draft.fields.get("id")) is None:
-            return free_name(slug(draft.title), self.has_id)
+            return free_name(slug(draft.title), lambda name: self.has_id(name) or not is_task_name(f"{name}.md"))
         task_id = check_name(str(explicit_id), "id")
+        if (reason := ignored_why(f"{task_id}.md")) is not None:
+            raise TaskProblem(f"id: {task_id}.md in the inbox would be {reason}", location=task_id)
         if self.has_id(task_id):
             raise TaskProblem(f"id: {task_id!r} is taken", location=task_id, remedy="give another id, or none")
         return task_id

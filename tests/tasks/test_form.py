@@ -111,6 +111,7 @@ def test_a_step_as_written_reads_as_the_same_step():
         ("---\ntitle: a\ntitle: b\n---\nx", "t.md:3", "'title' occurs twice"),
         ("---\ntitle: a\nnever closed", "t.md:1", "never ends"),
         ("---\ndeadline: soon\n---\nx", "t.md:2", "deadline: 'soon' is not a date"),
+        ("---\nwhen: !!timestamp soon\n---\nx", "t.md:2", "'soon' is not a date"),
         ("---\ntitle: a\ndeadline: 2026-02-30\n---\nx", "t.md:3", "'2026-02-30' is not a date: day is out of range"),
         ("---\nbudget: lots\n---\nx", "t.md:2", "budget: write a number of tokens, or {tokens: …, money: …}"),
         ("---\nprio: high\n---\nx", "t.md:2", "unknown key 'prio'"),

@@ -251,6 +251,14 @@ def test_a_task_is_added_with_its_fields_and_attachments(layout: Layout, tasks: 
         tasks.add("x", priority="asap")
 
 
+def test_no_task_is_added_under_a_name_that_the_inbox_ignores(layout: Layout, tasks: Tasks):
+    task_id = tasks.add("Write it.", title="README", dependencies=None, steps=None)
+    assert task_id == "readme-2"
+    assert tasks.claim("scout").id == task_id
+    with pytest.raises(TaskProblem, match=r"readme\.md in the inbox would be the folder's own README\.md"):
+        tasks.add("x", id="readme")
+
+
 def test_a_task_too_long_is_refused_when_it_is_added(layout: Layout):
     with pytest.raises(TaskProblem, match="bytes"):
         opened(layout, max_bytes=100).add("x" * 200)
