@@ -44,6 +44,7 @@ _DESCRIPTORS = 5
 _PATH = os.fsencode(os.defpath)
 _SIGN = b"\0"
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)  # by the fork server, and by Python
+_BOX = b"bwrap"
 _MAX_IDLE = 4  # idle guards that are kept, since a fork is expensive
 _Order = tuple[list[bytes], dict[bytes, bytes], int | None, int | None]
 """The program's words, environment, and limits: seconds of processor time and bytes of address space."""
@@ -190,7 +191,7 @@ class _Host:
             self._guards.pop(pid).orders.close()
         if not self._orphaned_lines:
             return
-        orphans = [pid for pid in _children() if pid not in self._guards]
+        orphans = [pid for pid in _children(os.getpid()) if pid not in self._guards]
         for pid in orphans:
             _kill(pid, signal.SIGKILL)
         if not orphans:
@@ -235,7 +236,7 @@ def _guard(line: int, files: list[int], orders: socket.socket, wake: int) -> Non
     for descriptor in files:  # a stream must close when the program closes it
         os.close(descriptor)
     if program is not None:
-        status = _wait_for(program, line, orders.fileno(), wake)
+        status = _wait_for(program, line, orders.fileno(), wake, is_box=order is not None and order[0][0] == _BOX)
         _end_all_below(-program)
         code = os.waitstatus_to_exitcode(signal.SIGKILL if status is None else status)
         if status is not None or not _is_hung_up(orders):  # a program that ends with its host is lost, not failed
@@ -300,7 +301,7 @@ def _start(order: _Order, files: list[int]) -> int:
         status = _NOT_STARTED
         for ignored in _IGNORED:  # a new program would inherit that
             signal.signal(ignored, signal.SIG_DFL)
-        if words[0] == b"bwrap":
+        if words[0] == _BOX:
             _leave_keyring()
         _execute(path, words, environment, folder)
     except FileNotFoundError:
@@ -346,7 +347,7 @@ def _print_error(stream: int, program: bytes, error: Exception) -> None:
     os.write(stream, program + b": " + (getattr(error, "strerror", None) or str(error)).encode() + b"\n")
 
 
-def _wait_for(program: int, line: int, host: int, wake: int) -> int | None:
+def _wait_for(program: int, line: int, host: int, wake: int, *, is_box: bool) -> int | None:
     """Wait for the program and return its status. Return None a second after the program was asked to end, and at once
     when the caller or the host is gone."""
     poll = select.poll()
@@ -367,7 +368,25 @@ def _wait_for(program: int, line: int, host: int, wake: int) -> int | None:
             if descriptor == line and deadline is None:
                 deadline = time.monotonic() + GRACE_S
                 for number in (signal.SIGTERM, signal.SIGCONT):  # a suspended process does not handle SIGTERM
-                    _kill(-program, number)
+                    if is_box:  # its own end would kill what is in it at once
+                        _signal_below(program, number)
+                    else:
+                        _kill(-program, number)
+
+
+def _signal_below(program: int, number: int) -> None:
+    """Signal the processes below the program in its group, but not the program."""
+    parents = [program]
+    while parents:
+        for child in _children(parents.pop()):
+            parents.append(child)
+            with contextlib.suppress(ProcessLookupError):
+                process = os.pidfd_open(child)  # from here on the pid is that of one process
+                try:
+                    if os.getpgid(child) == program:
+                        signal.pidfd_send_signal(process, number)
+                finally:
+                    os.close(process)
 
 
 def _reap() -> list[tuple[int, int]]:
@@ -389,15 +408,20 @@ def _end_all_below(group: int) -> None:
             ended_pid, _ = os.waitpid(-1, wait)
         except ChildProcessError:
             return
-        were_killed = [_kill(child, signal.SIGKILL) for child in _children()]
+        were_killed = [_kill(child, signal.SIGKILL) for child in _children(os.getpid())]
         wait = 0 if any(were_killed) else os.WNOHANG
         if not any(were_killed) and not ended_pid:
             time.sleep(_RETRY_S)  # a setuid program of another user: wait for its end
 
 
-def _children() -> list[int]:
-    with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+def _children(parent: int) -> list[int]:
+    """Return the children that the first thread of a process has started."""
+    with (
+        contextlib.suppress(FileNotFoundError, ProcessLookupError),
+        open(f"/proc/{parent}/task/{parent}/children", "rb") as file,
+    ):
         return [int(pid) for pid in file.read().split()]
+    return []
 
 
 def _kill(target: int, number: int) -> bool:

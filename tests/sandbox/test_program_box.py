@@ -278,6 +278,16 @@ def test_when_the_agent_is_killed_nothing_is_left_and_the_next_box_starts(person
     assert not (person.files / "network").exists()
 
 
+def test_a_program_in_a_box_that_is_asked_to_end_ends_as_it_wants(person: Person):
+    """The box itself would end at once, and its end kills the program."""
+    script = "trap 'sleep 0.2; echo bye > bye; exit 7' TERM; echo on > on; sleep 1000 & wait"
+    with person.start(person.box("/bin/sh", "-c", script)) as running:
+        until((person.work / "on").exists)
+        running.terminate()
+        assert running.wait(10) == 7
+    assert (person.work / "bye").exists()
+
+
 @pytest.mark.parametrize("victim", ["gateway.py", "bwrap"])
 def test_when_a_process_of_the_box_is_killed_the_rest_ends_or_has_no_network(person: Person, victim: str):
     mark = f"1001{os.getpid()}.5"
