@@ -9,6 +9,7 @@ import hashlib
 import os
 import posixpath
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ _SKILL_FOLDERS = (".agents/skills", ".claude/skills")
 _SKILL_FILE = "SKILL.md"
 _MAX_BYTES = 1 << 18  # of a file that is read
 _MAX_SKILLS, _MAX_DESCRIPTION_CHARS = 50, 300
+_MAX_TOKEN_CHARS = 20  # a longer text has more tokens: they are not counted
 _MAX_EARLIER, _LIMIT_S = 5, 10
 _LINK = "120000"
 _COUNT_LINES = ("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
@@ -180,7 +182,7 @@ class Project:
             record = fs.load_record(path, _KIND, _VERSION)
             if record is not None and record["commit"] == self.commit:
                 return str(record["text"])
-        text = _outline([*self._files], self._line_counts(), tokens, count) if self._files else ""
+        text = build_outline([*self._files], self._line_counts(), tokens, count) if self._files else ""
         if not self._layout.read_only:
             fs.make_folder(path.parent)
             fs.save_record(path, _KIND, _VERSION, {"commit": self.commit, "text": text}, durable=False)
@@ -275,7 +277,7 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
 
 
-def _outline(paths: Sequence[str], line_counts: Counter[str], tokens: int, count: Callable[[str], int]) -> str:
+def build_outline(paths: Sequence[str], line_counts: Counter[str], tokens: int, count: Callable[[str], int]) -> str:
     """List two levels of a tree. While the list is too long, the longest listing of a folder is left out."""
     listings = defaultdict[str, Counter[str]](Counter)
     for path in paths:
@@ -286,16 +288,24 @@ def _outline(paths: Sequence[str], line_counts: Counter[str], tokens: int, count
         top: ", ".join(f"{name} ({number})" if name.endswith("/") else name for name, number in sorted(names.items()))
         for top, names in sorted(listings.items(), key=lambda item: (item[0] == "top", item[0]))
     }
-    for top in sorted(lines, key=lambda top: (top == "top", -len(listings[top]))):
-        text = "\n".join(
-            [_summary(paths, line_counts), *(f"* {folder}: {listing}" for folder, listing in lines.items())]
-        )
-        if count(text) <= tokens:
-            return text
-        lines[top] = f"{listings[top].total():,} files"
-    while count(text) > tokens:
-        text = f"{text.rpartition(chr(10))[0]}"
-    return text
+    largest = sorted(lines, key=lambda top: (top == "top", -len(listings[top])))
+    summary = _summary(paths, line_counts)
+
+    def outline(left_out: int) -> str:
+        without = {top: f"{listings[top].total():,} files" for top in largest[:left_out]}
+        return "\n".join([summary, *(f"* {top}: {names}" for top, names in {**lines, **without}.items())])
+
+    def fits(text: str) -> bool:
+        return len(text) <= _MAX_TOKEN_CHARS * tokens and count(text) <= tokens
+
+    left_out = bisect_left(range(len(lines)), True, key=lambda number: fits(outline(number)))
+    shown = outline(left_out).split("\n")
+
+    def beginning(length: int) -> str:
+        more = len(shown) - length
+        return "\n".join([*shown[:length], *([f"* and {more:,} more"] if more else [])])
+
+    return beginning(bisect_left(range(len(shown)), True, key=lambda length: not fits(beginning(length + 1))))
 
 
 def _summary(paths: Sequence[str], line_counts: Counter[str]) -> str:

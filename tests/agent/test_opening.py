@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hivemind.agent.preview import preview_context
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.minds.open import own_instructions
-from hivemind.taskrun.project import skills_of
+from hivemind.taskrun.project import build_outline, skills_of
 from hivemind.tokens import count_tokens
 from hivemind.tools import TOOLSETS
 from hivemind.tools.registry import use_by_hand
@@ -273,6 +274,22 @@ def test_the_outline_has_two_levels_and_leaves_out_the_longest_listing(crew: Cre
         "* many/: 200 files", "* src/: app.py, main", "* top: Makefile",
     ]  # fmt: skip
     assert count_tokens(outline) <= 300
+
+
+def test_the_outline_of_very_many_folders_says_how_many_are_not_shown_and_counts_tokens_a_few_times() -> None:
+    counts: list[int] = []
+
+    def count(text: str) -> int:
+        counts.append(len(text))
+        return count_tokens(text)
+
+    paths = [f"folder{number:04}/{name}.c" for number in range(2000) for name in "abcde"]
+    outline = build_outline(paths, Counter(), 300, count)
+    shown = outline.splitlines()
+    assert shown[:2] == ["10,000 files (C 100 %).", "* folder0000/: 5 files"]
+    assert shown[-1] == f"* and {2000 - len(shown[1:-1]):,} more"
+    assert 250 <= count_tokens(outline) <= 300
+    assert len(counts) < 30
 
 
 def test_the_outline_is_built_once_a_commit(crew: Crew, repo: Repo) -> None:
