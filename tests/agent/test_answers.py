@@ -103,7 +103,8 @@ def test_while_a_step_is_blocked_those_after_it_are_not_begun(crew: Crew):
     agent.close()
     until_idle(crew.start())
     task = hive.tasks.get("t")
-    assert task.parked is not None and "is blocked: nobody knows" in task.parked.reason
+    assert task.parked is not None
+    assert "is blocked: nobody knows" in task.parked.reason
     assert not any(task.path.rglob("ran"))
 
 
