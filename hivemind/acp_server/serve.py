@@ -7,7 +7,6 @@ import select
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +44,14 @@ class _Server:
         self._hive, self._output_fd = hive, output_fd
         self._connection = json_rpc.JsonRpc(self._write)
         self._sessions: dict[str, Session] = {}
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake_event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def run(self, input_fd: int) -> None:
         """Handle messages and changes until the input ends. Raises BrokenPipeError if the editor has gone."""
         layout, config, mailbox = self._hive.layout, self._hive.config, self._hive.layout.mailbox(HUMAN)
         folders = [layout.inbox, layout.active, layout.done, layout.failed, mailbox / "new", mailbox / "cur"]
         poll = select.poll()
-        for fd in (input_fd, self._wake_read):
+        for fd in (input_fd, self._wake_event):
             poll.register(fd, select.POLLIN)
         is_stale, refreshed_at = False, 0.0
         with open_watcher(config.watch, folders, [], self._wake) as watcher:
@@ -60,8 +59,8 @@ class _Server:
                 # as for agents, a slow heartbeat makes up for a lost wake-up
                 rest_s = max(0.0, refreshed_at + _PAUSE_S - time.monotonic()) if is_stale else config.heartbeat_s
                 ready = dict(poll.poll(rest_s * 1000))
-                if self._wake_read in ready:
-                    os.read(self._wake_read, _CHUNK)
+                if self._wake_event in ready:
+                    os.eventfd_read(self._wake_event)
                 if input_fd in ready:
                     if not (data := os.read(input_fd, _CHUNK)):
                         return
@@ -84,8 +83,7 @@ class _Server:
                 watcher.add(folder, is_temporary=True)
 
     def _wake(self, _: Path) -> None:
-        with suppress(BlockingIOError):  # a wake-up is pending already
-            os.write(self._wake_write, b".")
+        os.eventfd_write(self._wake_event, 1)
 
     def _handle(self, message: json_rpc.Incoming) -> None:
         match message:

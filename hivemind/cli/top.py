@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
     from hivemind.web.snapshot import Snapshot
 
 
-_STATE_ORDER = (
-    "failed", "stuck", "set aside", "parked", "working", "active", "lands", "starting", "stopping", "waiting", "idle", "down",
-    "done",
-)  # fmt: skip
+_STATE_ORDER = "failed stuck set aside parked working active lands starting stopping waiting idle down done"
 _MAX_LETTERS = 100
 _MAX_ENDED_TASKS = 50  # only the newest finished tasks are listed
 _KEYS = """j, k, arrows  move, or scroll
@@ -49,9 +45,9 @@ _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 @frozen
 class ScreenRow:
-    """A row of the list. `kind` is `need`, `agent` or `task`. `target` is the kind and the name of what Enter opens."""
+    """A row of the list. `target` is the kind and the name of what Enter opens. The cells: `need`, `agent` or `task`, its
+    name, its state, its age or letters, and what it is about."""
 
-    kind: str
     target: tuple[str, str]
     cells: tuple[str, ...]
     needs_attention: bool = False
@@ -60,7 +56,7 @@ class ScreenRow:
 
 
 _SORTS: dict[str, Callable[[ScreenRow], Any]] = {
-    "state": lambda row: (_STATE_ORDER.index(row.cells[1]) if row.cells[1] in _STATE_ORDER else 99, -row.since),
+    "state": lambda row: (_STATE_ORDER.find(row.cells[2]) % 1_000, -row.since),  # other states are last
     "name": lambda row: row.cells,
     "newest": lambda row: (-row.since, row.cells),
     "tokens": lambda row: (-row.tokens, row.cells),
@@ -76,7 +72,6 @@ class ScreenState:
     only_attention: bool = False
     cursor: int = 0
     is_typing: bool = False
-    is_help_open: bool = False
     open_target: tuple[str, str] | None = None
     detail: list[str] = field(default_factory=list)
     scroll: int = 0
@@ -109,10 +104,9 @@ def top(layout: Layout, *, once: bool = False, plain: bool = False) -> None:
     ):
         last_lines: list[str] = []
         while once or plain or not is_terminal() or not sys.stdin.isatty():
-            lines = list(list_lines(watch.snapshot(), index, ScreenState(), None))
+            lines = list_lines(watch.snapshot(), index, ScreenState(), None)
             if lines != last_lines:
-                for line in [*([""] if last_lines else []), *lines]:
-                    print_line(line)
+                print_line("\n".join([*([""] if last_lines else []), *lines]))
                 sys.stdout.flush()
                 last_lines = lines
             if once:
@@ -143,8 +137,6 @@ def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
             view.filter_text = view.filter_text[:-1]
         elif len(key) == 1 and key.isprintable():
             view.filter_text += key
-    elif view.is_help_open:
-        view.is_help_open = False
     elif view.open_target is not None:
         view.scroll = max(0, min(view.scroll + step, len(view.detail) - 1))
         if key in ("q", "\x1b"):
@@ -161,7 +153,7 @@ def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
     elif key == "/":
         view.is_typing, view.filter_text = True, ""
     elif key == "?":
-        view.is_help_open = True
+        view.open_target = "keys", ""
     elif key == "q":
         return False
     return key != "\x03"
@@ -189,7 +181,7 @@ def _need_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
         text = need.letter.body if need.letter is not None else need.message
         name = need.about if need.kind != "letter" else "a letter"
         cells = (name, need.kind, age(need.since) if need.since is not None else "", one_line(text))
-        yield ScreenRow("need", (kind, "human" if kind == "box" else need.about), cells, True)
+        yield ScreenRow((kind, "human" if kind == "box" else need.about), ("need", *cells), True)
 
 
 def _agent_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
@@ -197,7 +189,7 @@ def _agent_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
         step = f"step {agent.step}" if agent.step else None
         activity = " ".join(filter(None, (agent.task, step, agent.last_action, agent.problem)))
         cells = (agent.name, agent.state, f"{agent.unread} unread" if agent.unread else "", one_line(activity))
-        yield ScreenRow("agent", ("agent", agent.name), cells, bool(agent.problem), 0.0, agent.tokens)
+        yield ScreenRow(("agent", agent.name), ("agent", *cells), bool(agent.problem), 0.0, agent.tokens)
 
 
 def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
@@ -207,18 +199,17 @@ def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
     ended_tasks, _ = index.ended_tasks(ENDED, "", "newest", _MAX_ENDED_TASKS, 0)
     for task in (*open_rows(snapshot.open_tasks, index), *ended_tasks):
         cells = (task.id, task.state, age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title))
-        yield ScreenRow("task", ("task", task.id), cells, task.id in need_ids, task.since, task.tokens)
+        yield ScreenRow(("task", task.id), ("task", *cells), task.id in need_ids, task.since, task.tokens)
 
 
-def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> Iterator[str]:
-    """Yield the list as plain lines of at most `columns` columns."""
-    yield fit(_head(snapshot), columns or 10_000)
-    yield from _row_lines(list_rows(snapshot, index, view), columns)
+def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> list[str]:
+    """Return the list as plain lines. The table fits into `columns`."""
+    return [_head(snapshot), *_row_lines(list_rows(snapshot, index, view), columns)]
 
 
 def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
     """Return the screen of `hivemind up`: the list without tasks, cut to the height."""
-    lines = list(list_lines(snapshot, None, ScreenState(), columns))
+    lines = list_lines(snapshot, None, ScreenState(), columns)
     if len(lines) >= height > 2:
         lines[height - 2 :] = [f"… and {len(lines) - height + 2} more: hivemind top"]
     return [fit(line, columns) for line in [*lines, "Ctrl-C ends the swarm in order."]][:height]
@@ -236,45 +227,37 @@ def _head(snapshot: Snapshot) -> str:
 
 
 def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
-    """Return a line per row, with a `!` if the row needs attention."""
-    if not rows:
-        return ["  no such rows"]
-    cells = []
-    for row in rows:
-        name, state, detail, about = row.cells
-        mark, tokens = "!" if row.needs_attention else " ", f"{row.tokens:,}" if row.tokens else ""
-        cells.append((f"{mark} {row.kind}", name, state, detail, tokens, about))
-    return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *cells], columns)
+    """Return the headings and a line per row, with a `!` if the row needs attention."""
+    cells = [
+        (f"{' !'[row.needs_attention]} {kind}", *state_cells, f"{row.tokens:,}" if row.tokens else "", about)
+        for row in rows
+        for kind, *state_cells, about in [row.cells]
+    ]
+    no_rows = ("  no such rows", *[""] * 5)
+    return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *(cells or [no_rows])], columns)
 
 
 def _screen_lines(
     snapshot: Snapshot, rows: Sequence[ScreenRow], view: ScreenState, columns: int, height: int
 ) -> Iterator[str]:
-    """Yield the whole screen: the head, the rows around the cursor that fit, and a hint to the keys."""
+    """Yield the whole screen: the head, the opened page or the rows around the cursor, and a hint to the keys."""
     body_height = max(1, height - 4)
-    if view.is_help_open:
-        heading, hint = "", "any key: back"
-        body = [fit(line, columns) for line in _KEYS.splitlines()[: body_height + 1]]
-    elif view.open_target is not None:
-        heading, body = "", [fit(line, columns) for line in view.detail[view.scroll : view.scroll + body_height]]
+    if view.open_target is not None:
+        heading, body, cursor = "", view.detail[view.scroll : view.scroll + body_height], -1
         hint = f"{' '.join(view.open_target)}   j k: scroll   q: back"
     else:
-        lines = _row_lines(rows, columns)
-        heading, *body = lines if rows else ["", *lines]
-        if rows:
-            line = body[view.cursor]
-            body[view.cursor] = f"{_REVERSED}{line}{' ' * (columns - width(line))}{_PLAIN}"
         first_row = max(0, min(view.cursor - body_height // 2, len(rows) - body_height))
-        body = body[first_row : first_row + body_height]
-        filter_hint = (
-            f"/{view.filter_text}{'_' * view.is_typing}" if view.filter_text or view.is_typing else "/: filter"
+        heading, *body = _row_lines(rows, columns)
+        body, cursor = body[first_row : first_row + body_height], view.cursor - first_row
+        hint = (
+            f"{view.cursor + bool(rows)} of {len(rows)}  q: end  ?: keys  Enter: open  s: by {view.sort}"
+            f"  p: {'all' if view.only_attention else 'attention'}"
+            f"  {f'/{view.filter_text}' if view.filter_text or view.is_typing else '/: filter'}{'_' * view.is_typing}"
         )
-        position = f"{view.cursor + 1} of {len(rows)}" if rows else "0"
-        attention_hint = "p: all" if view.only_attention else "p: attention"
-        hint = f"{position}  q: end  ?: keys  Enter: open  s: by {view.sort}  {attention_hint}  {filter_hint}"
-    yield f"{_BOLD}{fit(_head(snapshot), columns)}{_PLAIN}"
-    yield f"{_BOLD}{heading}{_PLAIN}" if heading else ""
-    yield from body
+    yield f"{_BOLD}{fit(_head(snapshot), columns)}"
+    yield f"{heading}{_PLAIN}"
+    for position, line in enumerate(fit(line, columns) for line in body):
+        yield f"{_REVERSED}{line}{' ' * (columns - width(line))}{_PLAIN}" if position == cursor else line
     yield fit(hint, columns)
 
 
@@ -285,6 +268,9 @@ def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -
     from hivemind.cli.transcript import transcript
 
     kind, name = open_target
+    if kind == "keys":
+        yield from _KEYS.splitlines()
+        return
     sections: list[Callable[..., Any]] = [partial(messages.function, hive, name, limit=_MAX_LETTERS)]
     if kind == "task":
         sections = [partial(show.function, hive, [name]), partial(transcript.function, hive, name, json=False)]
@@ -302,15 +288,5 @@ def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -
 
 def _read_keys(keyboard: int, bell: OutputWaiter) -> list[str]:
     """Wait for keys and return them. Return no keys if the hive or the window's size has changed first."""
-    poll = select.poll()
-    poll.register(keyboard, select.POLLIN)
-    poll.register(bell.fileno(), select.POLLIN)
-    ready = [file for file, _ in poll.poll()]
-    if bell.fileno() in ready:
-        bell.wait(0)
-    if keyboard not in ready:
-        return []
-    text = os.read(keyboard, 256).decode("utf-8", "ignore")
-    if not text:  # the terminal is gone
-        return ["\x03"]
+    text = os.read(keyboard, 256).decode("utf-8", "ignore") if bell.wait(file=keyboard) else ""
     return [key.replace("\x1bO", "\x1b[") for key in re.findall(r"\x1b[\[O].?|.", text, re.DOTALL)]
