@@ -59,6 +59,7 @@ class Mail:
         roots = tuple(roots)
         seal = Seal(layout.mail_key, durable)
         self.durable = durable
+        self.marks_read = not layout.read_only
         self.clock = clock
         self.mailboxes = Mailboxes(layout, durable, roots)
         self._answers_strangers = unknown_sender == "answer"
@@ -299,7 +300,8 @@ class Mail:
         return sorted(summaries, key=lambda message: message.date) if months else summaries[::-1]
 
     def read(self, box: str, id_: str, mark: bool = True) -> Message:
-        """Read a message by its Message-ID or the base name of its file, from any folder; `mark` sets `S` in the inbox.
+        """Read a message by its Message-ID or the base name of its file, from any folder; `mark` sets `S` in the inbox, unless
+        the hive was opened to look at it.
 
         Raises UserError if there is none, or if it cannot be read.
         """
@@ -309,7 +311,7 @@ class Mail:
         if location is not None:
             folder, mail_file = location
             maildir = self.mailboxes.get(box, folder)
-            if mark and folder == "inbox":
+            if mark and self.marks_read and folder == "inbox":
                 mail_file = maildir.flag(mail_file, "S", self.durable) or mail_file
             message = self.reader.read_message(box, maildir, mail_file)
         if message is None:
