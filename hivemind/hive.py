@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _log = logger(__name__)
 _T = TypeVar("_T")
 _WRITES = {
-    "Tasks": ("add", "claim", "mine", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active", "endings"),
+    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active", "endings"),
     "Inbox": ("add",),
     "Claims": ("claim", "claim_one", "resume", "reject_waiting", "reclaim", "fail_damaged"),
     "ClaimedTasks": ("close", "release", "hand_over", "park", "unpark", "keep", "rewrite", "pass_on", "say", "add_text", "log"),

@@ -221,7 +221,6 @@ def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
         lambda: hive.tasks.add("x"),
         lambda: hive.tasks.retry(TASK),
         lambda: hive.tasks.claim("researcher"),
-        lambda: hive.tasks.mine("researcher"),
         lambda: hive.tasks.inbox.add("x"),
         lambda: hive.tasks.claims.reclaim("researcher"),
         lambda: hive.tasks.active.say("waiting", "x"),
