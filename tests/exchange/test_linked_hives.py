@@ -94,6 +94,8 @@ def test_letters_cross_once_keep_their_origin_and_come_back_with_the_reason_if_n
     munich.hive.mail.reply("coder", letter.id, "Thank you.")
     until(lambda: len(berlin.subjects("coder")) == 2)
     assert "Re: Results" in berlin.subjects("coder")
+    status = berlin.hive.mail.status("coder", sent.message_id)
+    assert (status["coder@munich"], status["human@munich"]) == ("answered", "delivered")
     assert (
         "not an address of this hive"
         in berlin.hive.mail.send("coder", "human@nowhere", "Hello", "").failed["human@nowhere"]
