@@ -6,7 +6,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TextIO
 
 from hivemind.errors import UserError
@@ -51,7 +51,7 @@ def standard_input() -> str:
         raise UserError(message, location="standard input", remedy="--attach FILE") from None
 
 
-class OutputWaiter:
+class OutputWaiter(AbstractContextManager["OutputWaiter"]):
     """A bell for a command that prints events: `wait` returns after a `wake`, and detects that the output is closed."""
 
     def __init__(self) -> None:
@@ -78,9 +78,6 @@ class OutputWaiter:
         if any(events & _CLOSED_EVENTS for events in ready.values()):
             raise BrokenPipeError
         return file in ready
-
-    def __enter__(self) -> OutputWaiter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._event)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.command import command
 from hivemind.cli.opening import find_layout
-from hivemind.cli.output import header_line, print_line, table
+from hivemind.cli.output import headed_text, print_line, table
 from hivemind.cli.screen import Screen, raw_keyboard
 from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import age, fit, is_terminal, one_line, width
@@ -40,26 +40,26 @@ s             sort by state, name, newest, tokens
 /             filter by words; Enter ends typing, no words show all
 p             show only rows that need attention, or all
 ?             these keys"""
+_HEADINGS = ("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT")
 _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 
 @frozen
 class ScreenRow:
-    """A row of the list. `target` is the kind and the name of what Enter opens. The cells: `need`, `agent` or `task`, its
-    name, its state, its age or letters, and what it is about."""
+    """A row of the list: the kind and the name of what Enter opens, and the cells below `_HEADINGS`. Rows that need attention
+    begin with `!`."""
 
     target: tuple[str, str]
     cells: tuple[str, ...]
-    needs_attention: bool = False
     since: float = 0.0
     tokens: int = 0
 
 
 _SORTS: dict[str, Callable[[ScreenRow], Any]] = {
     "state": lambda row: (_STATE_ORDER.find(row.cells[2]) % 1_000, -row.since),  # other states are last
-    "name": lambda row: row.cells,
-    "newest": lambda row: (-row.since, row.cells),
-    "tokens": lambda row: (-row.tokens, row.cells),
+    "name": lambda row: row.cells[1:],
+    "newest": lambda row: (-row.since, row.cells[1:]),
+    "tokens": lambda row: (-row.tokens, row.cells[1:]),
 }
 
 
@@ -131,9 +131,8 @@ def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
     """Apply a typed key to the screen's state. Return False if the key ends the program."""
     step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
     if view.is_typing:
-        if key in ("\r", "\n", "\x1b"):
-            view.is_typing = False
-        elif key in ("\x7f", "\b"):
+        view.is_typing = key not in ("\r", "\n", "\x1b")
+        if key in ("\x7f", "\b"):
             view.filter_text = view.filter_text[:-1]
         elif len(key) == 1 and key.isprintable():
             view.filter_text += key
@@ -169,7 +168,7 @@ def list_rows(snapshot: Snapshot, index: PageIndex | None, view: ScreenState) ->
     return [
         row
         for row in rows
-        if (row.needs_attention or not view.only_attention)
+        if (row.cells[0][0] == "!" or not view.only_attention)
         and all(word in " ".join(row.cells).casefold() for word in words)
     ]
 
@@ -180,16 +179,18 @@ def _need_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
         kind = targets.get(need.kind, "task")
         text = need.letter.body if need.letter is not None else need.message
         name = need.about if need.kind != "letter" else "a letter"
-        cells = (name, need.kind, age(need.since) if need.since is not None else "", one_line(text))
-        yield ScreenRow((kind, "human" if kind == "box" else need.about), ("need", *cells), True)
+        since = age(need.since) if need.since is not None else ""
+        target = (kind, "human" if kind == "box" else need.about)
+        yield ScreenRow(target, ("! need", name, need.kind, since, "", one_line(text)))
 
 
 def _agent_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
     for agent in snapshot.agents:
-        step = f"step {agent.step}" if agent.step else None
-        activity = " ".join(filter(None, (agent.task, step, agent.last_action, agent.problem)))
-        cells = (agent.name, agent.state, f"{agent.unread} unread" if agent.unread else "", one_line(activity))
-        yield ScreenRow(("agent", agent.name), ("agent", *cells), bool(agent.problem), 0.0, agent.tokens)
+        step, unread = f"step {agent.step}" if agent.step else None, f"{agent.unread} unread" if agent.unread else ""
+        activity = one_line(" ".join(filter(None, (agent.task, step, agent.last_action, agent.problem))))
+        mark, tokens = "! agent" if agent.problem else "  agent", f"{agent.tokens:,}" if agent.tokens else ""
+        cells = (mark, agent.name, agent.state, unread, tokens, activity)
+        yield ScreenRow(("agent", agent.name), cells, tokens=agent.tokens)
 
 
 def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
@@ -198,8 +199,9 @@ def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
     need_ids = {need.about for need in snapshot.needs}
     ended_tasks, _ = index.ended_tasks(ENDED, "", "newest", _MAX_ENDED_TASKS, 0)
     for task in (*open_rows(snapshot.open_tasks, index), *ended_tasks):
-        cells = (task.id, task.state, age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title))
-        yield ScreenRow(("task", task.id), ("task", *cells), task.id in need_ids, task.since, task.tokens)
+        mark, tokens = "! task" if task.id in need_ids else "  task", f"{task.tokens:,}" if task.tokens else ""
+        since, text = age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title)
+        yield ScreenRow(("task", task.id), (mark, task.id, task.state, since, tokens, text), task.since, task.tokens)
 
 
 def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> list[str]:
@@ -227,14 +229,9 @@ def _head(snapshot: Snapshot) -> str:
 
 
 def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
-    """Return the headings and a line per row, with a `!` if the row needs attention."""
-    cells = [
-        (f"{' !'[row.needs_attention]} {kind}", *state_cells, f"{row.tokens:,}" if row.tokens else "", about)
-        for row in rows
-        for kind, *state_cells, about in [row.cells]
-    ]
+    """Return the headings and a line per row."""
     no_rows = ("  no such rows", *[""] * 5)
-    return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *(cells or [no_rows])], columns)
+    return table([_HEADINGS, *([row.cells for row in rows] or [no_rows])], columns)
 
 
 def _screen_lines(
@@ -276,8 +273,7 @@ def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -
         sections = [partial(show.function, hive, [name]), partial(transcript.function, hive, name, json=False)]
     elif kind == "agent":
         agent = next(candidate for candidate in snapshot.agents if candidate.name == name)
-        yield from (header_line(key, value) for key, value in asdict(agent).items() if value not in (None, 0))
-        yield ""
+        yield from headed_text(asdict(agent).items(), "")
     try:
         for section in sections:
             yield from (one_line(line) for text in section().lines for line in text.splitlines() or [""])
