@@ -260,7 +260,7 @@ class Listing:
             return replace(summary, problem=str(problem))
         with suppress(Unreadable, FileNotFoundError), boundary("time"):
             if state is TaskState.ACTIVE and task.claimed is not None:
-                since = datetime.fromisoformat(task.claimed).astimezone(UTC)
+                since = task.parked.since if task.parked else datetime.fromisoformat(task.claimed).astimezone(UTC)
             elif state is not TaskState.INBOX:
                 since = datetime.fromtimestamp(ended_at(path), UTC)
         return TaskSummary(
