@@ -31,11 +31,16 @@ if TYPE_CHECKING:
 _log = logger(__name__)
 _T = TypeVar("_T")
 _WRITES = {
-    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel"),
+    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active", "endings"),
+    "Inbox": ("add",),
+    "Claims": ("claim", "claim_one", "resume", "reject_waiting", "reclaim", "fail_damaged"),
+    "ClaimedTasks": ("close", "release", "hand_over", "park", "unpark", "keep", "rewrite", "pass_on", "say", "add_text", "log"),
+    "Endings": ("finish", "fail", "retry", "reopen", "disown", "cancel"),
     "Mail": ("send", "ensure", "mark_answered"),
     "MemoryStore": ("put", "put_many", "upsert_memory", "delete", "expire", "purge", "create_user", "embed_pending", "reindex"),
 }  # fmt: skip
-"""The methods of the parts that write. In a hive that `Hive.look` has opened, they are refused."""
+"""The methods of the parts that write, and the parts of `Tasks` that have such methods. In a hive that `Hive.look` has opened,
+they are refused."""
 
 
 class Hive:
@@ -141,7 +146,9 @@ class Hive:
     def _guarded(self, part: _T) -> _T:
         """Return a part of the hive. If the hive is read-only, the part refuses writes."""
         for name in _WRITES[type(part).__name__] if self.layout.read_only else ():
-            setattr(part, name, self._refuse_write)
+            inner_part = getattr(part, name)
+            is_part = type(inner_part).__name__ in _WRITES
+            setattr(part, name, self._guarded(inner_part) if is_part else self._refuse_write)
         return part
 
     def _refuse_write(self, *_: Any, **__: Any) -> NoReturn:

@@ -7,8 +7,6 @@ import select
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from hivemind import __version__, json_rpc
@@ -45,23 +43,23 @@ class _Server:
         self._hive, self._output_fd = hive, output_fd
         self._connection = json_rpc.JsonRpc(self._write)
         self._sessions: dict[str, Session] = {}
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self, input_fd: int) -> None:
         """Handle messages and changes until the input ends. Raises BrokenPipeError if the editor has gone."""
         layout, config, mailbox = self._hive.layout, self._hive.config, self._hive.layout.mailbox(HUMAN)
         folders = [layout.inbox, layout.active, layout.done, layout.failed, mailbox / "new", mailbox / "cur"]
         poll = select.poll()
-        for fd in (input_fd, self._wake_read):
+        wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        for fd in (input_fd, wake):
             poll.register(fd, select.POLLIN)
         is_stale, refreshed_at = False, 0.0
-        with open_watcher(config.watch, folders, [], self._wake) as watcher:
+        with open_watcher(config.watch, folders, [], lambda _: os.eventfd_write(wake, 1)) as watcher:
             while True:
                 # as for agents, a slow heartbeat makes up for a lost wake-up
                 rest_s = max(0.0, refreshed_at + _PAUSE_S - time.monotonic()) if is_stale else config.heartbeat_s
                 ready = dict(poll.poll(rest_s * 1000))
-                if self._wake_read in ready:
-                    os.read(self._wake_read, _CHUNK)
+                if wake in ready:
+                    os.eventfd_read(wake)
                 if input_fd in ready:
                     if not (data := os.read(input_fd, _CHUNK)):
                         return
@@ -82,10 +80,6 @@ class _Server:
                 sys.stderr.write(f"hivemind acp: {session.id}: {error}\n")
             if session.task_id is not None and (folder := self._hive.layout.active / session.task_id).is_dir():
                 watcher.add(folder, is_temporary=True)
-
-    def _wake(self, _: Path) -> None:
-        with suppress(BlockingIOError):  # a wake-up is pending already
-            os.write(self._wake_write, b".")
 
     def _handle(self, message: json_rpc.Incoming) -> None:
         match message:

@@ -20,7 +20,7 @@ from functools import partial
 from types import ModuleType, UnionType
 from typing import Annotated, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
-from hivemind.cli.output import as_document, print_line
+from hivemind.cli.output import as_json, print_line
 from hivemind.cli.streams import standard_input, tolerate_closed_output
 from hivemind.cli.text import one_line, terminal_size
 from hivemind.errors import WRONG_USE, UserError
@@ -46,7 +46,7 @@ class CommandOutput:
     lines: Iterable[str] = ()
     status: int = 0
     error: Exception | None = None
-    to_json: Callable[[Any], str] = as_document
+    to_json: Callable[[Any], str] = partial(as_json, indent=1)
 
     def show(self, as_json: bool) -> int:
         with tolerate_closed_output():

@@ -106,6 +106,10 @@ def log(
         raise UserError("--all cannot be combined with --agent or --since", remedy="leave them out")
     if agent is not None and (follow or since is not None):
         raise UserError("--agent cannot be combined with --follow or --since", remedy="leave them out")
+    if next(hive.layout.journal.glob("0*.jsonl"), None) is not None:
+        raise UserError(
+            "is of another version", location=hive.layout.journal, remedy="hivemind help hives of another version"
+        )
     with ExitStack() as resources:
         records: Iterator[dict[str, Any]]
         format_record: Callable[[dict[str, Any]], str] = event_line

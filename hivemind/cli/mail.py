@@ -90,8 +90,9 @@ def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str
       hivemind mail read ID --save .
     """
     name = resolve_name(hive, box)
+    hive.mail.marks_read = not keep_unread
     try:
-        message = hive.mail.read(name, id_, mark=not keep_unread)
+        message = hive.mail.read(name, id_)
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise

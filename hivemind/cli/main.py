@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run_command(build_parser(words).parse_command_line(words))
     except BrokenPipeError:  # the reader has closed the output
-        discard_output()
+        discard_output(sys.stdout)
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -129,7 +129,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
         try:
             sys.stdout.flush()
         except OSError:  # Python would write it again at the end
-            discard_output()
+            discard_output(sys.stdout)
         return status
 
 

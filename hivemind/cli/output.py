@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hivemind.cli.streams import discard_output
 from hivemind.cli.styled import has_rich, print_diff, print_markdown
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
 from hivemind.errors import UserError
@@ -56,7 +56,7 @@ def warn(text: str) -> None:
         sys.stderr.write(f"hivemind: {strip_controls(text)}\n")
         sys.stderr.flush()
     except OSError:  # closed, or a full disk: the exit status still reports the failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        discard_output(sys.stderr)
 
 
 def ask(question: str) -> None:
@@ -65,13 +65,9 @@ def ask(question: str) -> None:
     sys.stderr.flush()
 
 
-def as_document(value: Any) -> str:
-    """Return an indented JSON document. Paths and times are written as strings."""
-    return as_json(value, indent=1)
-
-
 def as_json(value: Any, indent: int | None = None) -> str:
-    """Return JSON text in which control characters are escaped, so it is safe to print to a terminal."""
+    """Return JSON text in which control characters are escaped, so it is safe to print to a terminal. Paths and times are
+    written as strings."""
     return escape_controls(json.dumps(value, ensure_ascii=False, indent=indent, default=_as_text))
 
 
@@ -102,8 +98,7 @@ def table_lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, em
 
 def cut_lines(lines: Iterable[str]) -> Iterator[str]:
     """Cut each line to the terminal's width; leave lines whole if standard output is not a terminal."""
-    columns = terminal_size()[0] if is_terminal() else None
-    return (line if columns is None else fit(line, columns) for line in lines)
+    return (fit(line, terminal_size()[0]) for line in lines) if is_terminal() else iter(lines)
 
 
 def header_line(name: str, value: object) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.output import as_document, print_line
+from hivemind.cli.output import as_json, print_line
 from hivemind.cli.text import one_line
 from hivemind.errors import FAILED, WRONG_USE
 
@@ -31,7 +31,7 @@ def report_refusal(error: CoordinationError, arguments: argparse.Namespace) -> t
     The status is 1 if the same call may succeed later (held, not held, stale, not confirmed), otherwise 2.
     """
     if getattr(arguments, "json", False):
-        print_line(as_document(error.as_dict()))
+        print_line(as_json(error.as_dict(), 1))
         sys.stdout.flush()
     return _line(error, arguments), FAILED if error.code in _TEMPORARY_CODES else WRONG_USE
 

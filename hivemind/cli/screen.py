@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from hivemind.cli.text import terminal_size
 
@@ -13,7 +13,7 @@ _TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 _HOME = "\x1b[H"
 
 
-class Screen:
+class Screen(AbstractContextManager["Screen"]):
     """The part of the terminal below the cursor, redrawn in place. On exit the last drawing stays except for its last line.
 
     Between two drawings the terminal is in its normal state, so nothing has to be restored after a kill -9 or a Ctrl-Z.
@@ -24,9 +24,6 @@ class Screen:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._size = terminal_size()
-
-    def __enter__(self) -> Screen:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._lines:  # remove the last line, a hint to the keys, and an echoed ^C

@@ -6,7 +6,8 @@ import os
 import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TextIO
 
 from hivemind.errors import UserError
 
@@ -16,23 +17,16 @@ _CLOSED_EVENTS = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 def ensure_standard_streams() -> None:
     """Open descriptors 0, 1 and 2 if they are closed. Otherwise the next opened file would become a standard stream."""
-    for descriptor, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            null_descriptor = os.open(os.devnull, os.O_RDWR)
-            if null_descriptor != descriptor:
-                os.dup2(null_descriptor, descriptor)
-                os.close(null_descriptor)
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
             os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w", closefd=False))  # noqa: SIM115 - open until exit
 
 
-def discard_output() -> None:
-    """Redirect standard output to /dev/null after its reader has closed it: further writes raise no error."""
-    null_descriptor = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null_descriptor, sys.stdout.fileno())
-    os.close(null_descriptor)
+def discard_output(stream: TextIO) -> None:
+    """Redirect a stream to /dev/null after its reader has closed it: further writes raise no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager
@@ -42,7 +36,7 @@ def tolerate_closed_output() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        discard_output()
+        discard_output(sys.stdout)
 
 
 def standard_input() -> str:
@@ -57,40 +51,33 @@ def standard_input() -> str:
         raise UserError(message, location="standard input", remedy="--attach FILE") from None
 
 
-class OutputWaiter:
+class OutputWaiter(AbstractContextManager["OutputWaiter"]):
     """A bell for a command that prints events: `wait` returns after a `wake`, and detects that the output is closed."""
 
     def __init__(self) -> None:
-        self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
-        self._poll.register(self._read_end, select.POLLIN)
-        try:
+        self._poll.register(self._event, select.POLLIN)
+        with suppress(OSError):  # not a real file: it cannot be closed by a reader
             self._poll.register(sys.stdout.fileno(), 0)
-        except (OSError, ValueError):  # not a real file: it cannot be closed by a reader
-            pass
 
     def wake(self, _: object = None) -> None:
         """Make `wait` return. May be called from any thread."""
-        try:
-            os.write(self._write_end, b".")
-        except BlockingIOError:  # the pipe is full, so a wake-up is pending already
-            pass
+        os.eventfd_write(self._event, 1)
 
-    def fileno(self) -> int:
-        """Return a descriptor that becomes readable on `wake`, for callers that poll other files, too."""
-        return self._read_end
+    def wait(self, seconds: float | None = None, file: int | None = None) -> bool:
+        """Return on the next `wake`, after the timeout, or if there is something to read in `file` (then True).
 
-    def wait(self, seconds: float | None = None) -> None:
-        """Return on the next `wake` or after the timeout. Raises BrokenPipeError if the reader has closed the output."""
-        for descriptor, events in self._poll.poll(None if seconds is None else seconds * 1000):
-            if descriptor == self._read_end:
-                os.read(self._read_end, 4096)
-            elif events & _CLOSED_EVENTS:
-                raise BrokenPipeError
-
-    def __enter__(self) -> OutputWaiter:
-        return self
+        Raises BrokenPipeError if the reader has closed the output, or the terminal is gone.
+        """
+        if file is not None:
+            self._poll.register(file, select.POLLIN)
+        ready = dict(self._poll.poll(None if seconds is None else seconds * 1000))
+        if ready.pop(self._event, 0):
+            os.eventfd_read(self._event)
+        if any(events & _CLOSED_EVENTS for events in ready.values()):
+            raise BrokenPipeError
+        return file in ready
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._read_end)
-        os.close(self._write_end)
+        os.close(self._event)

@@ -35,10 +35,8 @@ _FREE_MINDS = ("extractive", "mcp")
 """Minds that use none of the hive's tokens."""
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens_since_start", "last_action")
 _COST_COLUMNS = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
-_SHOW_COMMANDS = {
-    "letter": "hivemind mail read human ",
-    "failed": "hivemind task show ",
-}  # of needs whose messages name none
+# of needs whose messages name no command
+_SHOW_COMMANDS = {"letter": "hivemind mail read human ", "failed": "hivemind task show "}
 _MAX_LINES = 20  # lines per heading
 
 
@@ -121,11 +119,7 @@ def _init_for_git(repository: Path, hive_path: str | None, mind: str | None, wor
 def _check_line(check: str | None, is_confirmed: bool) -> str:
     if check is None:
         return "No check was found, so branches land without one: hive.yaml says where to write it."
-    return (
-        f"Check: {one_line(check)}"
-        if is_confirmed
-        else f"Not confirmed, and commented out in hive.yaml: check: {one_line(check)}"
-    )
+    return f"{'Check' if is_confirmed else 'Not confirmed, and commented out in hive.yaml: check'}: {one_line(check)}"
 
 
 def _is_confirmed(question: str) -> bool:
@@ -173,9 +167,8 @@ def up(
     if print_unit:
         from hivemind.swarm.unit import unit
 
-        return CommandOutput(
-            {"unit": (text := unit(layout, split_lists(agents) if agents else (), metrics))}, [text.rstrip("\n")]
-        )
+        text = unit(layout, split_lists(agents) if agents else (), metrics)
+        return CommandOutput({"unit": text}, [text.rstrip("\n")])
     # Do not open the hive here: run_swarm forks its agents from this process.
     _apply_settings(layout, json)
 
@@ -359,13 +352,10 @@ def shutdown_output(report: ShutdownReport, timeout_s: float, line: str, **extra
     """Return `line` as output if the process has ended. Otherwise warn, and return exit status 1."""
     if not report.is_over:
         warn(
-            f"process {report.pid} has not ended within {timeout_s:g} s; look with ps -p {report.pid}, wait, or kill it"
+            f"process {report.pid} has not ended within {timeout_s:g} s; ps -p {report.pid} shows it; wait, or kill it"
         )
-    return CommandOutput(
-        {**extra_fields, "pid": report.pid, "ended": report.is_over},
-        [line] if report.is_over else (),
-        0 if report.is_over else 1,
-    )
+    record = {**extra_fields, "pid": report.pid, "ended": report.is_over}
+    return CommandOutput(record, [line] * report.is_over, int(not report.is_over))
 
 
 @command("due", open_hive)
@@ -438,13 +428,12 @@ def _linked_hives_output(hive: Hive) -> CommandOutput:
         hives = hive_overviews(connection)
     rows = [
         {
-            "hive": linked_hive["hive"],
-            "seen": None if linked_hive["problem"] else f"{linked_hive['seen_s']} s ago",
-            "agents": linked_hive["problem"]
-            or ", ".join(f"{name} {state}" for name, state in linked_hive["agents"].items()),
-            **linked_hive["tasks"],
+            "hive": row["hive"],
+            "seen": None if row["problem"] else f"{row['seen_s']} s ago",
+            "agents": row["problem"] or ", ".join(f"{name} {state}" for name, state in row["agents"].items()),
+            **row["tasks"],
         }
-        for linked_hive in hives
+        for row in hives
     ]
     columns = ("hive", "seen", "inbox", "active", "done", "failed", "agents")
     return CommandOutput(hives, table_lines(rows, columns, empty="No hive is linked."))
@@ -453,36 +442,28 @@ def _linked_hives_output(hive: Hive) -> CommandOutput:
 def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequence[Need]) -> Iterator[str]:
     from hivemind.swarm.overview import how_freed
 
-    yield f"Hive       {overview.hive} (workspace {overview.workspace})"
-    if overview.supervisor is not None:
-        yield f"Swarm      process {overview.supervisor.get('pid', '?')}, up since {overview.supervisor.get('since', '?')}"
-    else:
-        hint = (
-            ": hivemind up starts it"
-            if overview.has_state
-            else ", and there is no .hive here (not yet, or it was removed)"
-        )
-        yield f"Swarm      not up{hint}"
-    if overview.disk_full:
-        yield "Disk       disk full: all work is suspended until there is space"
-    if overview.watching:
-        yield f"Watching   {one_line(overview.watching)}"
-    yield f"Search     {overview.search}"
-    if server is not None:
-        yield f"Memory     {one_line(server.summary())}"
-    if overview.exchange is not None:
-        yield f"Exchange   {one_line(overview.exchange)}"
-    if overview.landing is not None:
-        yield f"Landing    {one_line(overview.landing)}"
-    if overview.telemetry is not None:
-        yield f"Traces     {one_line(overview.telemetry)}"
-    if overview.unboxed:
-        names = ", ".join(sorted(overview.unboxed, key=natural_key))
-        yield f"Boxes      bubblewrap does not run here: the programs of {names} have all your rights (hivemind doctor)"
-    counts = overview.tasks
-    active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
-    yield f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed"
-    yield f"Your mail  {overview.human_unread} unread"
+    supervisor, counts = overview.supervisor, overview.tasks
+    hint = ": hivemind up starts it" if overview.has_state else ", and there is no .hive (not yet, or it was removed)"
+    names = ", ".join(sorted(overview.unboxed, key=natural_key))
+    parked = f" ({counts['parked']} parked)" if counts["parked"] else ""
+    for title, text in (
+        ("Hive", f"{overview.hive} (workspace {overview.workspace})"),
+        ("Swarm", f"not up{hint}" if supervisor is None else f"process {supervisor.get('pid', '?')}, up since "
+         f"{supervisor.get('since', '?')}"),
+        ("Disk", "disk full: all work is suspended until there is space" if overview.disk_full else None),
+        ("Watching", overview.watching),
+        ("Search", overview.search),
+        ("Memory", None if server is None else server.summary()),
+        ("Exchange", overview.exchange),
+        ("Landing", overview.landing),
+        ("Traces", overview.telemetry),
+        ("Boxes", names and f"bubblewrap does not run here: the programs of {names} have all your rights (hivemind doctor)"),
+        ("Tasks", f"{counts['inbox']} waiting, {counts['active']} active{parked}, {counts['done']} done, "
+         f"{counts['failed']} failed"),
+        ("Your mail", f"{overview.human_unread} unread"),
+    ):  # fmt: skip
+        if text:
+            yield f"{title:10} {one_line(text)}"
     yield ""
     columns = _COST_COLUMNS if any(agent.money or agent.unpriced for agent in overview.agents) else _COLUMNS
     empty = "There are no agents: hivemind agent add NAME adds one."
@@ -503,11 +484,7 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
         ("Needs you", needs_rows, "top"),
         ("Mail waits", overview.mail_waits, "status --json"),
         ("Left", overview.left, "status --json"),
-        (
-            "Comes again",
-            [(scheduled_task.name, _next_run(scheduled_task)) for scheduled_task in overview.schedule],
-            "status --json",
-        ),
+        ("Comes again", [(planned.name, _next_run(planned)) for planned in overview.schedule], "status --json"),
         ("Leased", leased, "lease list"),
         ("Parked", [*reasons.items()], "task list"),
         ("Waiting", overview.waiting, "task list"),
@@ -516,13 +493,9 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
 
 
 def _next_run(scheduled_task: ScheduledTask) -> str:
-    if scheduled_task.problem is not None:
-        return scheduled_task.problem
-    return (
-        "never again"
-        if scheduled_task.next is None
-        else f"next at {scheduled_task.next:%a %Y-%m-%d %H:%M} UTC ({scheduled_task.every})"
-    )
+    if scheduled_task.problem is not None or scheduled_task.next is None:
+        return scheduled_task.problem or "never again"
+    return f"next at {scheduled_task.next:%a %Y-%m-%d %H:%M} UTC ({scheduled_task.every})"
 
 
 def _titled_lines(title: str, rows: Sequence[tuple[str, str]], full_command: str) -> Iterator[str]:

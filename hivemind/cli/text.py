@@ -6,9 +6,11 @@ import os
 import re
 import sys
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import accumulate
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import strip_controls
@@ -22,9 +24,7 @@ def one_line(text: str) -> str:
 
 def width(text: str) -> int:
     """Return the number of terminal columns that a line occupies."""
-    if text.isascii():
-        return len(text)
-    return sum(_width(char) for char in text)
+    return len(text) if text.isascii() else sum(map(_width, text))
 
 
 def _width(char: str) -> int:
@@ -37,13 +37,8 @@ def fit(text: str, columns: int) -> str:
     """Cut the line to at most `columns`; an ellipsis marks the cut."""
     if width(text) <= columns:
         return text
-    characters, used_width = [], 0
-    for char in text:
-        used_width += _width(char)
-        if used_width > columns - 1:
-            break
-        characters.append(char)
-    return "".join(characters).rstrip() + "…" if columns > 0 else ""
+    end = bisect_left([*accumulate(map(_width, text))], columns)
+    return text[:end].rstrip() + "…" if columns > 0 else ""
 
 
 def natural_key(name: str) -> tuple[tuple[int, str], ...]:
@@ -59,11 +54,10 @@ def is_terminal() -> bool:
 
 def terminal_size() -> tuple[int, int]:
     """Return (columns, rows) of the terminal on standard output; 80 and 24 if they are unknown."""
-    try:
+    with suppress(OSError, ValueError):
         size = os.get_terminal_size(sys.stdout.fileno())
-    except (OSError, ValueError):
-        return 80, 24
-    return size.columns or 80, size.lines or 24
+        return size.columns or 80, size.lines or 24
+    return 80, 24
 
 
 def clock_time(moment: datetime) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.command import command
 from hivemind.cli.opening import find_layout
-from hivemind.cli.output import header_line, print_line, table
+from hivemind.cli.output import headed_text, print_line, table
 from hivemind.cli.screen import Screen, raw_keyboard
 from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import age, fit, is_terminal, one_line, width
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
     from hivemind.web.snapshot import Snapshot
 
 
-_STATE_ORDER = (
-    "failed", "stuck", "set aside", "parked", "working", "active", "lands", "starting", "stopping", "waiting", "idle", "down",
-    "done",
-)  # fmt: skip
+_STATE_ORDER = "failed stuck set aside parked working active lands starting stopping waiting idle down done"
 _MAX_LETTERS = 100
 _MAX_ENDED_TASKS = 50  # only the newest finished tasks are listed
 _KEYS = """j, k, arrows  move, or scroll
@@ -44,26 +40,26 @@ s             sort by state, name, newest, tokens
 /             filter by words; Enter ends typing, no words show all
 p             show only rows that need attention, or all
 ?             these keys"""
+_HEADINGS = ("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT")
 _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 
 @frozen
 class ScreenRow:
-    """A row of the list. `kind` is `need`, `agent` or `task`. `target` is the kind and the name of what Enter opens."""
+    """A row of the list: the kind and the name of what Enter opens, and the cells below `_HEADINGS`. Rows that need attention
+    begin with `!`."""
 
-    kind: str
     target: tuple[str, str]
     cells: tuple[str, ...]
-    needs_attention: bool = False
     since: float = 0.0
     tokens: int = 0
 
 
 _SORTS: dict[str, Callable[[ScreenRow], Any]] = {
-    "state": lambda row: (_STATE_ORDER.index(row.cells[1]) if row.cells[1] in _STATE_ORDER else 99, -row.since),
-    "name": lambda row: row.cells,
-    "newest": lambda row: (-row.since, row.cells),
-    "tokens": lambda row: (-row.tokens, row.cells),
+    "state": lambda row: (_STATE_ORDER.find(row.cells[2]) % 1_000, -row.since),  # other states are last
+    "name": lambda row: row.cells[1:],
+    "newest": lambda row: (-row.since, row.cells[1:]),
+    "tokens": lambda row: (-row.tokens, row.cells[1:]),
 }
 
 
@@ -76,7 +72,6 @@ class ScreenState:
     only_attention: bool = False
     cursor: int = 0
     is_typing: bool = False
-    is_help_open: bool = False
     open_target: tuple[str, str] | None = None
     detail: list[str] = field(default_factory=list)
     scroll: int = 0
@@ -109,10 +104,9 @@ def top(layout: Layout, *, once: bool = False, plain: bool = False) -> None:
     ):
         last_lines: list[str] = []
         while once or plain or not is_terminal() or not sys.stdin.isatty():
-            lines = list(list_lines(watch.snapshot(), index, ScreenState(), None))
+            lines = list_lines(watch.snapshot(), index, ScreenState(), None)
             if lines != last_lines:
-                for line in [*([""] if last_lines else []), *lines]:
-                    print_line(line)
+                print_line("\n".join([*([""] if last_lines else []), *lines]))
                 sys.stdout.flush()
                 last_lines = lines
             if once:
@@ -137,14 +131,11 @@ def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
     """Apply a typed key to the screen's state. Return False if the key ends the program."""
     step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
     if view.is_typing:
-        if key in ("\r", "\n", "\x1b"):
-            view.is_typing = False
-        elif key in ("\x7f", "\b"):
+        view.is_typing = key not in ("\r", "\n", "\x1b")
+        if key in ("\x7f", "\b"):
             view.filter_text = view.filter_text[:-1]
         elif len(key) == 1 and key.isprintable():
             view.filter_text += key
-    elif view.is_help_open:
-        view.is_help_open = False
     elif view.open_target is not None:
         view.scroll = max(0, min(view.scroll + step, len(view.detail) - 1))
         if key in ("q", "\x1b"):
@@ -161,7 +152,7 @@ def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
     elif key == "/":
         view.is_typing, view.filter_text = True, ""
     elif key == "?":
-        view.is_help_open = True
+        view.open_target = "keys", ""
     elif key == "q":
         return False
     return key != "\x03"
@@ -177,7 +168,7 @@ def list_rows(snapshot: Snapshot, index: PageIndex | None, view: ScreenState) ->
     return [
         row
         for row in rows
-        if (row.needs_attention or not view.only_attention)
+        if (row.cells[0][0] == "!" or not view.only_attention)
         and all(word in " ".join(row.cells).casefold() for word in words)
     ]
 
@@ -188,16 +179,18 @@ def _need_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
         kind = targets.get(need.kind, "task")
         text = need.letter.body if need.letter is not None else need.message
         name = need.about if need.kind != "letter" else "a letter"
-        cells = (name, need.kind, age(need.since) if need.since is not None else "", one_line(text))
-        yield ScreenRow("need", (kind, "human" if kind == "box" else need.about), cells, True)
+        since = age(need.since) if need.since is not None else ""
+        target = (kind, "human" if kind == "box" else need.about)
+        yield ScreenRow(target, ("! need", name, need.kind, since, "", one_line(text)))
 
 
 def _agent_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
     for agent in snapshot.agents:
-        step = f"step {agent.step}" if agent.step else None
-        activity = " ".join(filter(None, (agent.task, step, agent.last_action, agent.problem)))
-        cells = (agent.name, agent.state, f"{agent.unread} unread" if agent.unread else "", one_line(activity))
-        yield ScreenRow("agent", ("agent", agent.name), cells, bool(agent.problem), 0.0, agent.tokens)
+        step, unread = f"step {agent.step}" if agent.step else None, f"{agent.unread} unread" if agent.unread else ""
+        activity = one_line(" ".join(filter(None, (agent.task, step, agent.last_action, agent.problem))))
+        mark, tokens = "! agent" if agent.problem else "  agent", f"{agent.tokens:,}" if agent.tokens else ""
+        cells = (mark, agent.name, agent.state, unread, tokens, activity)
+        yield ScreenRow(("agent", agent.name), cells, tokens=agent.tokens)
 
 
 def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
@@ -206,19 +199,19 @@ def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
     need_ids = {need.about for need in snapshot.needs}
     ended_tasks, _ = index.ended_tasks(ENDED, "", "newest", _MAX_ENDED_TASKS, 0)
     for task in (*open_rows(snapshot.open_tasks, index), *ended_tasks):
-        cells = (task.id, task.state, age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title))
-        yield ScreenRow("task", ("task", task.id), cells, task.id in need_ids, task.since, task.tokens)
+        mark, tokens = "! task" if task.id in need_ids else "  task", f"{task.tokens:,}" if task.tokens else ""
+        since, text = age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title)
+        yield ScreenRow(("task", task.id), (mark, task.id, task.state, since, tokens, text), task.since, task.tokens)
 
 
-def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> Iterator[str]:
-    """Yield the list as plain lines of at most `columns` columns."""
-    yield fit(_head(snapshot), columns or 10_000)
-    yield from _row_lines(list_rows(snapshot, index, view), columns)
+def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> list[str]:
+    """Return the list as plain lines. The table fits into `columns`."""
+    return [_head(snapshot), *_row_lines(list_rows(snapshot, index, view), columns)]
 
 
 def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
     """Return the screen of `hivemind up`: the list without tasks, cut to the height."""
-    lines = list(list_lines(snapshot, None, ScreenState(), columns))
+    lines = list_lines(snapshot, None, ScreenState(), columns)
     if len(lines) >= height > 2:
         lines[height - 2 :] = [f"… and {len(lines) - height + 2} more: hivemind top"]
     return [fit(line, columns) for line in [*lines, "Ctrl-C ends the swarm in order."]][:height]
@@ -236,45 +229,32 @@ def _head(snapshot: Snapshot) -> str:
 
 
 def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
-    """Return a line per row, with a `!` if the row needs attention."""
-    if not rows:
-        return ["  no such rows"]
-    cells = []
-    for row in rows:
-        name, state, detail, about = row.cells
-        mark, tokens = "!" if row.needs_attention else " ", f"{row.tokens:,}" if row.tokens else ""
-        cells.append((f"{mark} {row.kind}", name, state, detail, tokens, about))
-    return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *cells], columns)
+    """Return the headings and a line per row."""
+    no_rows = ("  no such rows", *[""] * 5)
+    return table([_HEADINGS, *([row.cells for row in rows] or [no_rows])], columns)
 
 
 def _screen_lines(
     snapshot: Snapshot, rows: Sequence[ScreenRow], view: ScreenState, columns: int, height: int
 ) -> Iterator[str]:
-    """Yield the whole screen: the head, the rows around the cursor that fit, and a hint to the keys."""
+    """Yield the whole screen: the head, the opened page or the rows around the cursor, and a hint to the keys."""
     body_height = max(1, height - 4)
-    if view.is_help_open:
-        heading, hint = "", "any key: back"
-        body = [fit(line, columns) for line in _KEYS.splitlines()[: body_height + 1]]
-    elif view.open_target is not None:
-        heading, body = "", [fit(line, columns) for line in view.detail[view.scroll : view.scroll + body_height]]
+    if view.open_target is not None:
+        heading, body, cursor = "", view.detail[view.scroll : view.scroll + body_height], -1
         hint = f"{' '.join(view.open_target)}   j k: scroll   q: back"
     else:
-        lines = _row_lines(rows, columns)
-        heading, *body = lines if rows else ["", *lines]
-        if rows:
-            line = body[view.cursor]
-            body[view.cursor] = f"{_REVERSED}{line}{' ' * (columns - width(line))}{_PLAIN}"
         first_row = max(0, min(view.cursor - body_height // 2, len(rows) - body_height))
-        body = body[first_row : first_row + body_height]
-        filter_hint = (
-            f"/{view.filter_text}{'_' * view.is_typing}" if view.filter_text or view.is_typing else "/: filter"
+        heading, *body = _row_lines(rows, columns)
+        body, cursor = body[first_row : first_row + body_height], view.cursor - first_row
+        hint = (
+            f"{view.cursor + bool(rows)} of {len(rows)}  q: end  ?: keys  Enter: open  s: by {view.sort}"
+            f"  p: {'all' if view.only_attention else 'attention'}"
+            f"  {f'/{view.filter_text}' if view.filter_text or view.is_typing else '/: filter'}{'_' * view.is_typing}"
         )
-        position = f"{view.cursor + 1} of {len(rows)}" if rows else "0"
-        attention_hint = "p: all" if view.only_attention else "p: attention"
-        hint = f"{position}  q: end  ?: keys  Enter: open  s: by {view.sort}  {attention_hint}  {filter_hint}"
-    yield f"{_BOLD}{fit(_head(snapshot), columns)}{_PLAIN}"
-    yield f"{_BOLD}{heading}{_PLAIN}" if heading else ""
-    yield from body
+    yield f"{_BOLD}{fit(_head(snapshot), columns)}"
+    yield f"{heading}{_PLAIN}"
+    for position, line in enumerate(fit(line, columns) for line in body):
+        yield f"{_REVERSED}{line}{' ' * (columns - width(line))}{_PLAIN}" if position == cursor else line
     yield fit(hint, columns)
 
 
@@ -285,13 +265,15 @@ def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -
     from hivemind.cli.transcript import transcript
 
     kind, name = open_target
+    if kind == "keys":
+        yield from _KEYS.splitlines()
+        return
     sections: list[Callable[..., Any]] = [partial(messages.function, hive, name, limit=_MAX_LETTERS)]
     if kind == "task":
         sections = [partial(show.function, hive, [name]), partial(transcript.function, hive, name, json=False)]
     elif kind == "agent":
         agent = next(candidate for candidate in snapshot.agents if candidate.name == name)
-        yield from (header_line(key, value) for key, value in asdict(agent).items() if value not in (None, 0))
-        yield ""
+        yield from headed_text(asdict(agent).items(), "")
     try:
         for section in sections:
             yield from (one_line(line) for text in section().lines for line in text.splitlines() or [""])
@@ -302,15 +284,5 @@ def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -
 
 def _read_keys(keyboard: int, bell: OutputWaiter) -> list[str]:
     """Wait for keys and return them. Return no keys if the hive or the window's size has changed first."""
-    poll = select.poll()
-    poll.register(keyboard, select.POLLIN)
-    poll.register(bell.fileno(), select.POLLIN)
-    ready = [file for file, _ in poll.poll()]
-    if bell.fileno() in ready:
-        bell.wait(0)
-    if keyboard not in ready:
-        return []
-    text = os.read(keyboard, 256).decode("utf-8", "ignore")
-    if not text:  # the terminal is gone
-        return ["\x03"]
+    text = os.read(keyboard, 256).decode("utf-8", "ignore") if bell.wait(file=keyboard) else ""
     return [key.replace("\x1bO", "\x1b[") for key in re.findall(r"\x1b[\[O].?|.", text, re.DOTALL)]

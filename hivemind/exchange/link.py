@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,16 @@ from hivemind.exchange.foreign_tasks import abandon_task, load_foreign_tasks
 from hivemind.exchange.rows import HiveRow, OverviewRow, read_row, readable_rows
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
-from hivemind.fs import HeldLock, load_dataclass, load_record, make_folder, ring, save_dataclass, save_record
+from hivemind.fs import (
+    HeldLock,
+    crash_point,
+    load_dataclass,
+    load_record,
+    make_folder,
+    ring,
+    save_dataclass,
+    save_record,
+)
 from hivemind.fs.locks import machine_identity
 from hivemind.fs.postgres import check_url, connect, import_client
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -26,7 +35,7 @@ from hivemind.names import is_name
 from hivemind.presence.identity import lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR, ring_all
-from hivemind.tasks import Task
+from hivemind.tasks import Task, TaskState
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -147,10 +156,16 @@ def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
     save_dataclass(
         hive.layout.link / "former.json", _FORMER_KIND, _FORMER_VERSION, former_links, durable=hive.config.durable
     )
+    remarks += [  # while the link is recorded: the next start puts all other tasks back into the inbox
+        _lose_task(hive, hive.tasks.get(task.id))
+        for task in hive.tasks.list(TaskState.ACTIVE)
+        if task.owner == EXCHANGE and (lost_tasks is None or task.id in lost_tasks)
+    ]
     record.unlink()
+    crash_point("exchange.unlinked")
     for name in (EXCHANGE, SUPERVISOR):
         ring(hive.layout.doorbells, name)
-    remarks += _return_tasks(hive, lost_tasks)
+    remarks += _return_tasks(hive)
     for book in all_books(hive):
         exchange_lessons(hive, book, {})
     (hive.layout.link / "hives.json").unlink(missing_ok=True)
@@ -191,11 +206,9 @@ def _release_foreign_tasks(connection: Connection, name: str) -> None:
     )
 
 
-def _return_tasks(hive: Parts, lost_tasks: Collection[str] | None) -> list[str]:
+def _return_tasks(hive: Parts) -> list[str]:
     """Wait until the exchange process has ended. Then abandon other hives' tasks and put offered tasks back into the inbox.
-
-    A lost task with a step that must run once fails instead, since another hive may have begun it. Return remarks.
-    """
+    Return remarks."""
     deadline, remarks = time.monotonic() + _LOCK_TIMEOUT_S, list[str]()
     while True:
         try:
@@ -211,9 +224,6 @@ def _return_tasks(hive: Parts, lost_tasks: Collection[str] | None) -> list[str]:
             remarks.append(
                 f"{task.task} has ended here: it is the task {task.id} of {task.giver}, and continues elsewhere"
             )
-        for offered_task in hive.tasks.mine(EXCHANGE):
-            if lost_tasks is None or offered_task.id in lost_tasks:
-                remarks.append(_lose_task(hive, offered_task))
         hive.tasks.claims.reclaim(EXCHANGE)
     finally:
         lock.release()

@@ -58,14 +58,14 @@ class FileEvent:
 class Inotify:
     """One inotify instance. Linux allows each user 128; raises OSError if none is left."""
 
-    __slots__ = ("_libc", "_poll", "_wake_read", "_wake_write", "fd")
+    __slots__ = ("_libc", "_poll", "_wake", "fd")
 
     def __init__(self) -> None:
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self.fd = self._check_result(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), None)
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
-        for file in (self.fd, self._wake_read):
+        for file in (self.fd, self._wake):
             self._poll.register(file, select.POLLIN)
 
     @staticmethod
@@ -106,16 +106,15 @@ class Inotify:
 
     def wait(self, seconds: float) -> None:
         """Wait for events, a call of `wake` or the timeout."""
-        if self._wake_read in dict(self._poll.poll(int(1000 * seconds))):
-            os.read(self._wake_read, 4096)
+        if self._wake in dict(self._poll.poll(int(1000 * seconds))):
+            os.eventfd_read(self._wake)
 
     def wake(self) -> None:
         """End another thread's `wait`, or the next call of `wait`."""
-        with suppress(BlockingIOError):  # a full pipe also ends the wait
-            os.write(self._wake_write, b"\0")
+        os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        for file in (self.fd, self._wake_read, self._wake_write):
+        for file in (self.fd, self._wake):
             os.close(file)
 
 

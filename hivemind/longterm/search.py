@@ -148,7 +148,7 @@ class _MemorySource:
         self.groups: Collection[int] | None = request.spaces
         placeholders = ",".join("?" * len(request.spaces))
         total, has_expired = sql.execute(
-            "SELECT sum(entries), EXISTS (SELECT 1 FROM entries WHERE expires_at <= ?)"
+            "SELECT sum(entries), (SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL) <= ?"
             f" FROM namespaces WHERE id IN ({placeholders})",
             (request.now, *request.spaces),
         ).fetchone()

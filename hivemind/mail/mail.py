@@ -59,6 +59,7 @@ class Mail:
         roots = tuple(roots)
         seal = Seal(layout.mail_key, durable)
         self.durable = durable
+        self.marks_read = not layout.read_only
         self.clock = clock
         self.mailboxes = Mailboxes(layout, durable, roots)
         self._answers_strangers = unknown_sender == "answer"
@@ -299,7 +300,8 @@ class Mail:
         return sorted(summaries, key=lambda message: message.date) if months else summaries[::-1]
 
     def read(self, box: str, id_: str, mark: bool = True) -> Message:
-        """Read a message by its Message-ID or the base name of its file, from any folder; `mark` sets `S` in the inbox.
+        """Read a message by its Message-ID or the base name of its file, from any folder; `mark` sets `S` in the inbox, unless
+        the hive was opened to look at it.
 
         Raises UserError if there is none, or if it cannot be read.
         """
@@ -309,7 +311,7 @@ class Mail:
         if location is not None:
             folder, mail_file = location
             maildir = self.mailboxes.get(box, folder)
-            if mark and folder == "inbox":
+            if mark and self.marks_read and folder == "inbox":
                 mail_file = maildir.flag(mail_file, "S", self.durable) or mail_file
             message = self.reader.read_message(box, maildir, mail_file)
         if message is None:
@@ -349,7 +351,7 @@ class Mail:
         message = self.reader.read_message(sender, self.mailboxes.get(sender, "sent"), location[1])
         if message is None:
             raise UserError(f"the message {id_!r} has just been deleted", location=f"{sender}'s .Sent")
-        return {name: self._status(name, message.base) for name in dict.fromkeys((*message.to, *message.cc))}
+        return {name: self._status(name, message) for name in dict.fromkeys((*message.to, *message.cc))}
 
     def count_unread(self, box: str) -> int:
         """Count the messages without the flag `S` by listing new/ and cur/; no file is opened."""
@@ -366,16 +368,20 @@ class Mail:
         """Move a message to `.Dead` and write the reason next to it. Return None if it is gone. Raises OSError."""
         return bury(self.mailboxes.get(box), mail_file, reason, self.clock(), self.durable)
 
-    def _status(self, name: str, base: str) -> Status:
+    def _status(self, name: str, message: Message) -> Status:
         """Derive the status from the flags of the recipient's file, which has the same base name in every mailbox.
 
-        For a linked hive: `missing` while the message waits for the exchange, then `delivered`.
+        For a linked hive: `missing` while the message waits for the exchange, `answered` once an answer is here, else
+        `delivered`.
         """
         if not is_name(name):
-            if self.mailboxes.get(EXCHANGE).find(base) is not None:
+            if self.mailboxes.get(EXCHANGE).find(message.base) is not None:
                 return "missing"
+            thread = self.reader.thread(message.box, message)
+            if any((letter.sender, letter.in_reply_to) == (name, message.id) for letter in thread):
+                return "answered"
             return "delivered" if self._addressing.is_linked(name) else "unknown"
-        located = self.reader.locate(name, base, ("inbox", "archive", "dead"))
+        located = self.reader.locate(name, message.base, ("inbox", "archive", "dead"))
         if located is None:
             return "missing"
         folder, mail_file = located

@@ -204,7 +204,7 @@ def task_of(
         review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
         owner=None if claim is None else _worker(claim.agent, state, record.kept), claim=claim.key if claim else None,
-        parked=record.parked, said=record.said, kept=record.kept,
+        claimed=claim.claimed if claim else None, parked=record.parked, said=record.said, kept=record.kept,
         traceparent=None if record.trace is None else record.trace.traceparent,
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import is_timestamp_reliable, open_watcher
 from hivemind.fs.paths import names_in
@@ -233,8 +234,7 @@ class Listing:
         """Return the archived tasks, done or failed, in the order in which they ended. Reads the whole archive."""
         places = [place for place in archived_folders(self.layout) if state in (None, place.name)]
         summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
-        dated = [replace(task, since=datetime.fromtimestamp(ended_at(task.path), UTC)) for task in summaries]
-        return sorted(dated, key=lambda summary: (summary.since, summary.id))
+        return sorted(summaries, key=lambda summary: (summary.since, summary.id))
 
     def _list(self, state: TaskState, limit: int | None) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:
@@ -304,6 +304,11 @@ class Listing:
             return None
         except UserError as problem:
             return replace(summary, problem=str(problem))
+        with suppress(Unreadable, FileNotFoundError), boundary("time"):
+            if state is TaskState.ACTIVE and task.claimed is not None:
+                since = task.parked.since if task.parked else datetime.fromisoformat(task.claimed).astimezone(UTC)
+            elif state is not TaskState.INBOX:
+                since = datetime.fromtimestamp(ended_at(path), UTC)
         return TaskSummary(
             task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
             task.assignee, task.role, task.owner, obstacle, task.parked, error=error, hive=task.kept.get("hive"),

@@ -84,11 +84,6 @@ def page_context(site: Site, page: Page, path: str, **extra: Any) -> dict[str, A
     }
 
 
-def _relative_address(address: str) -> str:
-    """Make an address of the application relative to the `base` of a page."""
-    return f".{address}"
-
-
 class _PageApp:
     """The request handlers of one hive's application, with their common state."""
 
@@ -135,7 +130,7 @@ class _PageApp:
             page,
             request.scope["path"],
             is_live=True,
-            here=_relative_address(address),
+            here=f".{address}",  # relative to the `base` of a page
             root=root,
             said=message,
         )

@@ -11,6 +11,7 @@ from hivemind.cli import main
 
 OLD = {  # as 0.1 leaves a task that waits for a person
     ".hive/workspace.json": {"kind": "workspace", "version": 1, "workspace": "hive", "guard": "old"},
+    ".hive/journal/000000000001.jsonl": {"kind": "journal", "version": 1},
     "tasks/active/asks/claim.json": {"kind": "claim", "version": 1, "agent": "analyst", "claim": "5e"},
     "tasks/active/asks/parked.json": {"kind": "parked", "version": 1, "reason": "asks a person: Well?"},
 }
@@ -55,3 +56,10 @@ def test_a_hive_of_another_version_can_be_looked_at(old: Path, capsys: pytest.Ca
     told = capsys.readouterr()
     assert "asks" in told.out
     assert "shown for reading only" in told.err
+
+
+def test_the_journal_of_another_version_is_refused_rather_than_shown_as_empty(
+    old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--hive", str(old), "log"]) == 2
+    assert "journal: is of another version; hivemind help hives of another version" in capsys.readouterr().err

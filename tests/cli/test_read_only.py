@@ -221,6 +221,10 @@ def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
         lambda: hive.tasks.add("x"),
         lambda: hive.tasks.retry(TASK),
         lambda: hive.tasks.claim("researcher"),
+        lambda: hive.tasks.inbox.add("x"),
+        lambda: hive.tasks.claims.reclaim("researcher"),
+        lambda: hive.tasks.active.say("waiting", "x"),
+        lambda: hive.tasks.endings.disown(TASK, "wrong"),
         lambda: hive.mail.send("human", "researcher", "a", "b"),
         lambda: hive.mail.ensure("newcomer"),
         lambda: hive.mail.mark_answered("human", "x"),
@@ -232,6 +236,9 @@ def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
         with pytest.raises(UserError, match=r"was opened read-only; open it for writing with Hive\.open"):
             write()
         assert _files(used) == before
+    (unread, *_) = hive.mail.list("reviewer")
+    assert hive.mail.read("reviewer", unread.id).body
+    assert _files(used) == before
 
 
 def _files(root: Path) -> set[Path]:

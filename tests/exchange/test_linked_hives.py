@@ -21,7 +21,7 @@ from hivemind.presence.identity import lock_name
 from hivemind.swarm.overview import overview
 from tests.exchange.hives import LinkedHive, claim_pay_once
 from tests.postgres import Server
-from tests.program import Program
+from tests.program import Program, run
 from tests.waiting import until
 from tests.web.conftest import serving
 
@@ -94,6 +94,8 @@ def test_letters_cross_once_keep_their_origin_and_come_back_with_the_reason_if_n
     munich.hive.mail.reply("coder", letter.id, "Thank you.")
     until(lambda: len(berlin.subjects("coder")) == 2)
     assert "Re: Results" in berlin.subjects("coder")
+    status = berlin.hive.mail.status("coder", sent.message_id)
+    assert (status["coder@munich"], status["human@munich"]) == ("answered", "delivered")
     assert (
         "not an address of this hive"
         in berlin.hive.mail.send("coder", "human@nowhere", "Hello", "").failed["human@nowhere"]
@@ -257,12 +259,22 @@ def test_a_hive_that_links_again_takes_its_task_that_must_run_once_no_second_tim
     assert munich.hive.tasks.claim("coder") is None
 
 
+def test_an_unlink_that_dies_gives_no_task_that_must_run_once_back(pair: tuple[LinkedHive, LinkedHive]) -> None:
+    berlin, _ = pair
+    claim_pay_once(pair)
+    until(lambda: "munich works on it" in berlin.command("task", "show", "pay"))
+    words, environment = ["--hive", berlin.root, "unlink", "--force"], {"HIVEMIND_CRASH_AT": "exchange.unlinked"}
+    assert run(words, env={**os.environ, **environment}, capture_output=True, timeout=60).returncode < 0
+    assert load_link(berlin.hive.layout) is None
+    assert berlin.hive.tasks.listing.outcome("pay") == "failed"
+
+
 def test_a_process_that_dies_again_and_again_is_told_of_in_status(tmp_path: Path, database: str) -> None:
     berlin = LinkedHive(tmp_path / "berlin", "berlin")
     berlin.command("link", database)
     swarm = Program(["--hive", berlin.root, "up"], env={**os.environ, "HIVEMIND_CRASH_AT": "exchange.letters.stored"})
     try:
-        until(lambda: "its process has died 3 times in a row" in str(overview(berlin.hive).exchange))
+        until(lambda: "its process has died 3 times in a row (Killed)" in str(overview(berlin.hive).exchange))
     finally:
         swarm.terminate()
         swarm.wait(60)

@@ -48,6 +48,23 @@ def test_a_claimed_task_lies_in_active_with_its_text_and_the_record_of_its_owner
     assert tasks.claim("scout") is None
 
 
+def test_a_task_is_listed_since_its_claim_its_parking_or_its_end_whatever_is_written_later(layout: Layout):
+    claimed, parked, ended = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
+    times = [claimed]
+    tasks = opened(layout, clock=lambda: times[-1])
+    drop(layout, "leak.md", "It drips.")
+    task = tasks.claim("scout")
+    assert task is not None
+    [task] = opened(layout).mine("scout")
+    assert [active.since for active in tasks.list(TaskState.ACTIVE)] == [claimed]
+    times.append(parked)
+    tasks.active.park(task, "waits for the plumber")
+    assert [active.since for active in tasks.list(TaskState.ACTIVE)] == [parked]
+    result = tasks.finish(task, "Mended.") / "result.md"
+    os.utime(result, (ended.timestamp(), ended.timestamp()))
+    assert [done.since for done in tasks.list(TaskState.DONE)] == [ended]
+
+
 def test_the_most_urgent_is_claimed_first_then_the_oldest_then_by_name(layout: Layout, tasks: Tasks):
     for name, head, seconds in [
         ("b.md", "", 50),
