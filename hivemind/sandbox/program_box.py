@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 _PROXY_PORT = 3128
 _GATEWAY = str(Path(__file__).with_name("gateway.py"))
-_SHEBANG_BYTES, _MAX_INTERPRETERS = 512, 4
+_SCRIPT_BYTES, _MAX_PROGRAMS = 4096, 8
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
 _LOOPBACK_URL = pattern(
     r"\bhttp(s?)://(localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::([0-9]{1,5}))?(?=[/\"'\s?#]|$)", re.IGNORECASE
 )
+_WRAPPED = pattern(r'^exec "?(/[^\s"]+)', re.MULTILINE)
 _NAME_FILES = ("/etc/hosts", "/etc/nsswitch.conf")
 
 
@@ -136,20 +137,19 @@ def _proxy_variables(url: str) -> dict[str, str]:
 
 
 def _program_files(program: str, search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
-    """Return the folders that a program and its interpreters consist of, and their paths with the files behind them."""
+    """Return the folders that a program, its interpreters and what it wraps consist of, and their paths with the files behind
+    them."""
     import shutil
 
     folders, links = set[Path](), dict[str, Path]()
-    name: str | None = program
-    for depth in range(_MAX_INTERPRETERS):
-        if name is None:
-            break
+    programs = [(program, False)]
+    for name, is_interpreter in programs:
         path = shutil.which(name, path=search_path) or name
         real_path = links[path] = Path(os.path.realpath(path))
         if "node_modules" in real_path.parts:
             folders.add(Path(*real_path.parts[: real_path.parts.index("node_modules") + 1]))
-        folders |= {*(_prefixes(Path(path), real_path) if depth else ())}
-        name = _interpreter(real_path)
+        folders |= {*(_prefixes(Path(path), real_path) if is_interpreter else ())}
+        programs += _started_programs(real_path) if len(programs) < _MAX_PROGRAMS else ()
     return folders, links
 
 
@@ -164,19 +164,21 @@ def _prefixes(path: Path, real_path: Path) -> Iterator[Path]:
         yield from (folder for folder in [prefix / "lib" if is_personal else prefix] if folder.is_dir())
 
 
-def _interpreter(path: Path) -> str | None:
-    """Return the program that a script's first line names."""
+def _started_programs(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the interpreter (True) that a script's first line names, and the programs (False) that a wrapper script becomes by
+    `exec /path`."""
     try:
         with open(path, "rb") as file:
-            line = file.readline(_SHEBANG_BYTES)
+            text = os.fsdecode(file.read(_SCRIPT_BYTES))
     except OSError:
-        return None
-    if not line.startswith(b"#!"):
-        return None
-    words = os.fsdecode(line[2:]).split()
+        return
+    if not text.startswith("#!"):
+        return
+    words = text[2:].partition("\n")[0].split()
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    return words[0] if words else None
+    yield from ((word, True) for word in words[:1])
+    yield from ((target, False) for target in _WRAPPED.findall(text))
 
 
 def _is_below(path: str | Path, folders: Iterable[str | Path]) -> bool:

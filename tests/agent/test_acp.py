@@ -236,7 +236,7 @@ def test_a_program_that_wants_a_login_has_its_task_parked_with_what_to_do(coder:
     until_idle(agent)
     parked = agent.hive.tasks.get("t").parked
     assert parked is not None
-    assert "has no login (Authentication required): log in with" in parked.reason
+    assert "has no valid key or login (Authentication required): log in with" in parked.reason
     assert parked.until is not None, "it is tried again by itself"
     assert set(numbers(coder, agent).values()) == {0}
 

@@ -18,7 +18,7 @@ from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, Usage, open_mind
-from hivemind.minds.agents.events import Failure, UsageReport
+from hivemind.minds.agents.events import Failure, Problem, UsageReport
 from hivemind.minds.agents.lines import read_line
 from hivemind.minds.agents.profile import Profile
 from hivemind.swarm.overview import agents_now
@@ -307,7 +307,35 @@ def test_what_claude_code_reports_has_the_agents_that_it_has_started_itself():
 def test_a_login_that_has_expired_is_no_failure_of_the_program() -> None:
     line = {"type": "result", "is_error": True, "api_error_status": 401, "result": "expired"}
     failure = next(event for event in read_line(Profile.load("claude"), json.dumps(line)) if isinstance(event, Failure))
-    assert (failure.reason, failure.kind) == ("has no login (expired): log in: claude /login", "login")
+    assert (failure.reason, failure.kind) == ("expired", "login")
+
+
+def test_claude_code_is_not_left_to_try_a_refused_key_ten_times() -> None:
+    retry = {"type": "system", "subtype": "api_retry", "error_status": 401, "error": "authentication_failed"}
+    lines = [json.dumps({**retry, "attempt": attempt}) for attempt in (1, 2)]
+    first, second = ([*read_line(Profile.load("claude"), line)] for line in lines)
+    assert first == [Problem("authentication_failed")], "a login may be renewed after it"
+    assert second[-1] == Failure("authentication_failed", "login")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "unexpected status 401 Unauthorized: Incorrect API key provided: k-wrong*3456.",
+        '[API Error: {"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}]',
+        "authentication_error: invalid x-api-key",
+    ],
+)
+def test_a_key_that_the_provider_refuses_parks_the_task_with_what_to_do(coder: Crew, words: str):
+    coder.drop("x\n" + 4 * f"!exit 1 {words}\n")
+    agent = coder.start()
+    for _ in range(4):
+        until_idle(agent)
+        parked = agent.hive.tasks.get("t").parked
+        assert parked is not None
+        assert "has no valid key or login (ended with status 1: " in parked.reason
+        assert parked.reason.endswith("): set FAKE_KEY")
+        agent.hive.tasks.say("t", "And now?")
 
 
 def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):

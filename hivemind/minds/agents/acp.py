@@ -215,7 +215,7 @@ class AcpSession(ProgramSession):
         elif response.id in self._open_settings:
             yield events.Failure(f"{self._open_settings[response.id]} ({reason})", "settings")
         elif error.code == _AUTH_REQUIRED or method == "authenticate":
-            yield events.Failure(f"has no login ({reason}): {self._profile.login_hint}", "login")
+            yield events.Failure(reason, "login")
         else:
             details = "" if error.data is None else f" ({as_text(error.data)})"
             is_lost = is_session and method != "session/new"

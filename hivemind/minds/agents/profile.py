@@ -18,7 +18,7 @@ from hivemind.boundary import boundary
 from hivemind.config import ProgramSettings
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, parse, validate
-from hivemind.minds.mind import Usage
+from hivemind.minds.mind import MissingKey, Usage
 from hivemind.sandbox import Hosts
 from hivemind.schema import StrictModel, field_validator, model_validator
 
@@ -28,6 +28,11 @@ _INHERITED_VARIABLES = (
 )  # fmt: skip
 _Paths = str | list[str]
 _MAX_FIGURE = 2**53  # larger numbers are no counts
+REFUSALS = (
+    "401 unauthorized", "api key not valid", "api_key_invalid", "authentication_error", "incorrect api key", "invalid api key",
+    "invalid authentication", "invalid x-api-key", "invalid_api_key",
+)  # fmt: skip
+"""Words, in lower case, by which providers refuse a key or login."""
 
 
 class AgentProgram(ProgramSettings):
@@ -234,15 +239,13 @@ class Profile(StrictModel):
         return find_program(self.program, root, self.install or None)
 
     def check_access(self, config: AgentProgram) -> None:
-        """Raise UserError if the key is missing from the environment or, with `login`, if no person is logged in."""
+        """Raise MissingKey if the key is missing from the environment or, with `login`, if no person is logged in."""
+        remedy = self.access_hint(config)
         if config.login:
             if self.login is None or not os.path.exists(os.path.expanduser(self.login)):
-                raise UserError(f"nobody is logged in to {self.program}", location=self.login, remedy=self.login_hint)
+                raise MissingKey(f"nobody is logged in to {self.program}", location=self.login, remedy=remedy)
         elif self.keys and not any(os.environ.get(name) for name in (*self.keys, *config.env)):
-            login = (
-                f", or {self.login_hint}, and write login: true beside agent: in the agent's file" if self.login else ""
-            )
-            raise UserError(f"{self.program} has no key", remedy=f"set {' or '.join(self.keys)}{login}")
+            raise MissingKey(f"{self.program} has no key", remedy=remedy)
 
     def arguments(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, session: str | None
@@ -299,10 +302,13 @@ class Profile(StrictModel):
             "files": str(files), "mode": config.mode or self.mode, "model": config.model or "",
         }  # fmt: skip
 
-    @property
-    def login_hint(self) -> str:
-        """What a person does to log in."""
-        return f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
+    def access_hint(self, config: AgentProgram) -> str:
+        """Say what a person does so that the program has a key or a login."""
+        login = f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
+        if config.login or not self.keys:
+            return login
+        other = f", or {login}, and write login: true beside agent: in the agent's file" if self.login else ""
+        return f"set {' or '.join(self.keys)}{other}"
 
     def sets_by_configuration(self, variable: str) -> bool:
         """Return True if its command line, environment or files set its `mode` or `model`."""
