@@ -296,8 +296,7 @@ class _ProgramRun:
             self._ask_operator(f"{name} {self._failure.reason}.")
         elif self._failure is not None:
             problem = self._mind.error_of(self._failure, self._problem or error)
-            is_known = self.heard or isinstance(problem, LoginNeeded)
-            runner.failed_starts = 0 if is_known else runner.failed_starts + 1
+            runner.failed_starts = 0 if self.heard or isinstance(problem, LoginNeeded) else runner.failed_starts + 1
             limit = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
             if runner.failed_starts < limit or work is None:
                 raise problem

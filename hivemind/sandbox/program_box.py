@@ -6,6 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -70,19 +72,20 @@ class ProgramBox:
         login: Mapping[Path, Path],
         network: Literal["open"] | Hosts,
         socket: str,
+        commands: Iterable[Sequence[str]] = (),
         is_read_only: bool = False,
     ) -> None:
         """Start the proxy on `socket`, unless the `network` is open.
 
-        `folders` are visible, with True for those that are writable, and the `files`, read-only. `login` has files by the path
-        in `home` where they are visible. `is_read_only` holds for the work folder.
+        `folders` are visible, with True for those that are writable, and the `files`, read-only, and what further
+        `commands` need. `login` has files by the path in `home` where they are visible. `is_read_only` holds for the work folder.
 
         Raises OSError, UserError if bubblewrap does not run.
         """
-        self.environment = dict(environment)
-        visible, links = _program_files(program[0], environment.get("PATH"))
+        self.environment, commands = dict(environment), [program[:1], *commands]
+        visible, links = _program_files([name for name, *_ in filter(None, commands)], environment.get("PATH"))
         certificates = [path for name in _CERTIFICATES if (path := environment.get(name))]
-        for path in (_GATEWAY, *files, *certificates):
+        for path in (_GATEWAY, *files, *chain(*commands), *certificates):
             if os.path.isabs(path) and (os.path.isfile(path) or path in certificates):
                 links[path] = Path(os.path.realpath(path))
         visible |= {path for path in links.values() if path.exists()}
@@ -90,7 +93,7 @@ class ProgramBox:
         roots = {**{path: False for path in visible if not _is_below(path, covered)}, **folders}
         mounts: list[str] = []
         for link, real_path in links.items():
-            if link != os.fspath(real_path) and not _is_below(link, (*roots, *covered)):
+            if os.path.isabs(link) and link != os.fspath(real_path) and not _is_below(link, (*roots, *covered)):
                 mounts += ["--symlink", os.fspath(real_path), link]
         for place, real_path in login.items():
             mounts += ["--ro-bind", os.fspath(real_path), os.fspath(place)]
@@ -136,13 +139,13 @@ def _proxy_variables(url: str) -> dict[str, str]:
     return {**variables, "NO_PROXY": local, "no_proxy": local, "NODE_USE_ENV_PROXY": "1"}
 
 
-def _program_files(program: str, search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
-    """Return the folders that a program, its interpreters and what it wraps consist of, and their paths with the files behind
+def _program_files(names: Iterable[str], search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
+    """Return the folders that programs, their interpreters and what they wrap consist of, and their paths with the files behind
     them."""
     import shutil
 
     folders, links = set[Path](), dict[str, Path]()
-    programs = [(program, False)]
+    programs = [(name, False) for name in names]
     for name, is_interpreter in programs:
         path = shutil.which(name, path=search_path) or name
         real_path = links[path] = Path(os.path.realpath(path))
@@ -167,18 +170,14 @@ def _prefixes(path: Path, real_path: Path) -> Iterator[Path]:
 def _started_programs(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield the interpreter (True) that a script's first line names, and the programs (False) that a wrapper script becomes by
     `exec /path`."""
-    try:
-        with open(path, "rb") as file:
-            text = os.fsdecode(file.read(_SCRIPT_BYTES))
-    except OSError:
-        return
-    if not text.startswith("#!"):
-        return
-    words = text[2:].partition("\n")[0].split()
+    text = ""
+    with suppress(OSError), open(path, "rb") as file:
+        text = os.fsdecode(file.read(_SCRIPT_BYTES))
+    words = text[2:].partition("\n")[0].split() if text.startswith("#!") else []
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     yield from ((word, True) for word in words[:1])
-    yield from ((target, False) for target in _WRAPPED.findall(text))
+    yield from ((target, False) for target in _WRAPPED.findall(text) if words)
 
 
 def _is_below(path: str | Path, folders: Iterable[str | Path]) -> bool:

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import sys
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, Usage, open_mind
 from hivemind.minds.agents.events import Failure, Problem, UsageReport
 from hivemind.minds.agents.lines import read_line
-from hivemind.minds.agents.profile import Profile
+from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
 from hivemind.taskrun.transcript import Transcript
@@ -527,6 +528,39 @@ def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pyt
     monkeypatch.delenv("CODEX_API_KEY", raising=False)
     with pytest.raises(UserError, match="codex has no key"):
         open_mind("agent: codex")
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "file"),
+    [
+        ("claude", ".claude.json", "mcp.json"),
+        ("gemini", ".gemini/settings.json", "home/.gemini/settings.json"),
+        ("opencode", ".config/opencode/opencode.json", "opencode.json"),
+        ("codex", ".codex/config.toml", None),
+    ],
+)
+def test_each_program_is_given_the_servers_that_are_named_in_its_own_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, settings: str, file: str | None
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    profile = Profile.load(program)
+    server = {"command": "weather", "args": ["a", 'b "c"'], "env": {"TOKEN": "é"}}
+    path, files = tmp_path / settings, tmp_path / "files"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.mkdir()
+    text = "command = 'weather'\nargs = ['a', 'b \"c\"']\nenv = {TOKEN = 'é'}\n"
+    own = {"mcpServers": {"mine": server, "other": {}}, "mcp": {"mine": server, "other": {}}}
+    path.write_text(f"[mcp_servers.mine]\n{text}[mcp_servers.other]\n" if file is None else json.dumps(own))
+    config = AgentProgram(agent=program, mcp=("mine",))
+    profile.prepare(config, ["relay", "x"], files, is_boxed=True)
+    words = profile.arguments(config, ["relay", "x"], files, None)
+    if file is None:
+        given = tomllib.loads("\n".join(word for word in words if word.startswith("mcp_servers.")))["mcp_servers"]
+    else:
+        written = json.loads((files / file).read_text())
+        given = written.get("mcpServers") or written["mcp"]
+    assert {*given} == {"mine", "hivemind"}
+    assert given["mine"] == server
 
 
 def test_one_prompt_can_be_tried_by_hand(coder: Crew):

@@ -211,7 +211,10 @@ def test_a_wrapper_script_brings_the_program_that_it_becomes(person: Person):
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
     assert person.run(str(wrapper)) == "ran\n"
-    assert person.sh(f"cat {program} {program.with_name('b')}") != CANARY
+    person.commands = [[str(wrapper), str(program.with_name("b"))]]
+    assert person.sh(f"{wrapper}; cat {program.with_name('b')}") == f"ran\n#!/bin/sh\n{CANARY}\n", "a named server, too"
+    person.commands = []
+    assert CANARY not in person.sh(f"{wrapper}; cat {program.with_name('b')}")
 
 
 def test_a_login_is_one_file_in_its_own_home_and_cannot_be_written(person: Person):

@@ -21,15 +21,14 @@ from hivemind.guarded import GuardedCommand
 from hivemind.minds.agents import events, relay
 from hivemind.minds.agents.acp import AcpSession
 from hivemind.minds.agents.lines import LineSession
-from hivemind.minds.agents.profile import REFUSALS, AgentProgram, Profile
+from hivemind.minds.agents.profile import REFUSALS, AgentProgram, Profile, server_command
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
 from hivemind.minds.meter import Prices
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, check_sandbox, loopback_urls
 
 PERMISSION_TOOL = "permission"
-_VERSION_S = 60
-_LOOK_S = 1.0  # bounds the delay until an error on a program's standard error is reported
+_VERSION_S, _LOOK_S = 60, 1.0  # the latter bounds the delay until a line on a program's standard error is reported
 _LAST_BYTES, _DETAIL_CHARS = 1 << 14, 500
 
 
@@ -54,6 +53,7 @@ class AgentMind:
         self._running_box: ProgramBox | None = None
         self.path = self.profile.find(root)
         self.profile.check_access(config)
+        self.profile.own_servers(config)
 
     @property
     def name(self) -> str:
@@ -108,8 +108,7 @@ class AgentMind:
         """Return the program's answer to a prompt, without the hive's tools. With `is_read_only` its box lets it write nothing
         in `folder`. Raises MindUnavailable if it fails or exceeds the time limit."""
         answer, last_report = ProgramAnswer(), ""
-        timeout_s = min(timeout_s, self.config.timeout_s)
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + (timeout_s := min(timeout_s, self.config.timeout_s))
         relay_config = {"instructions": "", "tools": []}
         with TemporaryFile() as errors:
             with self.start(text, files, folder, relay_config, errors, session, is_read_only=is_read_only) as program:
@@ -164,6 +163,7 @@ class AgentMind:
                     box = self._running_box = ProgramBox(
                         command, environment, folder=folder, home=files / "home",
                         folders={**folders, files: False, **relay_folders}, files=[relay.__file__, *own_arguments],
+                        commands=map(server_command, self.profile.own_servers(self.config).values()),
                         login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
                         socket=_socket_path(files), is_read_only=is_read_only,
                     )  # fmt: skip
@@ -191,8 +191,8 @@ class AgentMind:
         is_login, reason = failure.kind == "login", failure.reason
         reason = reason if is_login else f"{reason}: {problem[:_DETAIL_CHARS]}".rstrip(": ")
         if is_login or any(words in reason.lower() for words in REFUSALS):
-            hint = self.profile.access_hint(self.config)
-            return LoginNeeded(f"{self.name} has no valid key or login ({reason}): {hint}")
+            reason = f"has no valid key or login ({reason}): {self.profile.access_hint(self.config)}"
+            return LoginNeeded(f"{self.name} {reason}")
         if self.box.is_boxed and failure.reason == "ended with status 127":
             reason += "; a box does not show what a wrapper looks up: name the real program by program: in mind:"
         return MindUnavailable(f"{self.name} {reason}")
