@@ -257,7 +257,7 @@ class Profile(StrictModel):
                 servers = servers.get(self.servers[1]) or {}
         if missing := [name for name in config.mcp if not isinstance(servers.get(name), dict)]:
             remedy = f"mcp: may name {', '.join(servers) or 'none'}"
-            raise UserError(f"no MCP server is called {missing[0]!r}", location=path, remedy=remedy)
+            raise UserError(f"no MCP server is called {missing[0]!r}", location=self.servers[0] or None, remedy=remedy)
         return {name: servers[name] for name in config.mcp}
 
     def arguments(
