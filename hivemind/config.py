@@ -333,7 +333,8 @@ class ProgramSettings(StrictModel):
     """Settings of a coding agent's program: `mind:` in an agent's file, or for all agents `minds:` in hive.yaml.
 
     `program` is another path of the program, `mode` its own way of approving. `env` names environment variables that it
-    inherits. With `login` it uses the person's home and login instead of a key. After `quiet_s` without output it is ended.
+    inherits, `mcp` the person's MCP servers, by their names in the program's configuration. With `login` it uses the
+    person's home and login instead of a key. After `quiet_s` without output it is ended.
     It waits `ask_s` for the operator's answer to a request for permission; after that the task waits.
     """
 
@@ -342,6 +343,7 @@ class ProgramSettings(StrictModel):
     mode: str | None = None
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
     login: bool = False
     permissions: dict[
         Literal["read", "edit", "execute", "fetch", "other"], Literal["allow", "ask", "deny", "commands"]

@@ -34,7 +34,7 @@ from hivemind.landing.early_warning import note_branches
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn
 from hivemind.minds.agents import events
 from hivemind.minds.agents.lines import permission_request
-from hivemind.minds.agents.mind import PERMISSION_TOOL, AgentMind, last_line
+from hivemind.minds.agents.mind import PERMISSION_TOOL, AgentMind, LoginNeeded, last_line
 from hivemind.minds.agents.permissions import decide
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import focus_on
@@ -61,10 +61,6 @@ _RESTS = "The task rests: {reason}. End your turn now; you will be called again 
 
 class SessionLost(MindUnavailable):
     """The program does not know its session. The conversation has to begin again."""
-
-
-class LoginNeeded(MindUnavailable):
-    """A person has to log in before the program can work."""
 
 
 @dataclass(slots=True)
@@ -190,7 +186,7 @@ class _ProgramRun:
         self._close_turn()
         if self._interruption is not None:
             raise self._interruption
-        self._conclude(error[:200])
+        self._conclude(error)
 
     # the program
 
@@ -299,12 +295,12 @@ class _ProgramRun:
         elif self._failure is not None and self._failure.kind == "settings":
             self._ask_operator(f"{name} {self._failure.reason}.")
         elif self._failure is not None:
-            reason = f"{name} {self._failure.reason}: {self._problem or error}".rstrip(": ")
-            runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
+            problem = self._mind.error_of(self._failure, self._problem or error)
+            runner.failed_starts = 0 if self.heard or isinstance(problem, LoginNeeded) else runner.failed_starts + 1
             limit = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
             if runner.failed_starts < limit or work is None:
-                raise MindUnavailable(reason)
-            self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
+                raise problem
+            self._ask_operator(f"{problem}. It has ended {runner.failed_starts} times before it did anything.")
         elif self._verdicts:
             self._tell_verdicts()
         elif work is not None and not self._was_reminded:
@@ -357,11 +353,11 @@ class _ProgramRun:
                 if self._update_count <= _MAX_UPDATES:
                     self._note("update", f"{event.kind}: {event.text}"[:_UPDATE_CHARS])
             case events.Problem():
-                self._problem = event.reason[:500]
+                self._problem = event.reason
             case events.TurnEnd():
                 self._end_turn(event.reason)
             case events.Failure(kind="login"):
-                raise LoginNeeded(f"{self._mind.name} {event.reason}")
+                raise self._mind.error_of(event)
             case events.Failure(kind="overrun"):
                 self._end(f"it {event.reason}", 0.0)
                 self._is_done = True

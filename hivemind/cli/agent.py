@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, command
 from hivemind.cli.opening import known_agent, open_hive, open_read_only
-from hivemind.cli.output import headed_text, table, table_lines, write_output
-from hivemind.cli.styled import progress
+from hivemind.cli.output import headed_text, table, table_lines, warn, write_output
 from hivemind.cli.text import natural_key, one_line
 from hivemind.errors import UserError
 
@@ -77,29 +76,39 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
       hivemind agent add thinker --mind 'command: ./think'
       hivemind agent add coder --mind agent:codex
     """
+    from hivemind.minds.open import check_start
     from hivemind.presence.watching import supervisor_lock
     from hivemind.swarm.agent_files import add_agent
 
     layout, name = hive.layout, add_agent(hive, name, role=role, mind=mind)
     config = layout.agent_config(name)
     lines = [f"{layout.relative(config)} describes {name}; its mailbox is mailboxes/{name}/."]
-    if hive.agent_files.get(name).runs_program:
-        program = _coding_agent(hive, name)
-        lines.append(f"It runs {program.path} ({program.version()}): hivemind agent try {name} 'Say hello.'")
+    agent = hive.agent_files.get(name)
+    try:
+        check_start(agent.mind, layout.root)
+        if agent.runs_program:
+            program = _coding_agent(hive, name)
+            lines.append(f"It runs {program.path} ({program.version()}): hivemind agent try {name} 'Say hello.'")
+    except UserError as problem:
+        lines.append(f"It cannot start yet: {problem}")
     if supervisor_lock(layout.locks).holder() is not None and mind != "mcp":
         lines.append("The running swarm starts the agent now.")
     return CommandOutput({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
 
 
 @command("agent try", open_hive)
-def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
+def try_out(
+    hive: Hive, name: str, prompt: str, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 120.0
+) -> CommandOutput:
     """Run one prompt with an agent's coding agent. Show the answer, its cost, and what the program is.
 
-    The coding agent runs in an empty folder, with the settings of the agent's file and without the hive's tools.
+    The coding agent runs in an empty folder, with the settings of the agent's file and without the hive's tools. Errors that
+    it tries to get over are shown at once.
 
     arguments:
       AGENT  an agent with mind: {agent: ...}
       PROMPT  the prompt
+      --timeout S  how long to wait for the answer, in seconds (default: 120)
 
     examples:
       hivemind agent try coder 'Say hello.'
@@ -108,11 +117,10 @@ def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
     from hivemind.taskrun.report import TaskUsage
 
     program = _coding_agent(hive, known_agent(hive, name))
+    warn(f"waits for {program.path}, at most {min(timeout, program.config.timeout_s):g} s")
     version, began_at = program.version(), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt removes the folder that it runs in
-    with progress() as report:
-        report(f"waits for {program.path}, at most {program.config.timeout_s:g} s")
-        trial = program.try_prompt(prompt)
+    trial = program.try_prompt(prompt, timeout, lambda problem: warn(f"{program.name}: {one_line(problem)}"))
     usage = trial.usage if trial.usage.money else with_price(trial.usage, program.prices)
     cost = TaskUsage(1, usage.tokens, usage.money, time.monotonic() - began_at, usage.unpriced, usage.cached).summary
     about = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, Literal, Protocol, TypedDict
 
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 
 _MAX_COUNT = 2**53  # larger integers are not exact in JSON
@@ -21,6 +21,10 @@ KEYS = {
 _RECORD_FIELDS = (
     "id", "role", "text", "parts", "calls", "call_id", "ok", "at", "agent", "provider", "result", "news", "cut", "step",
 )  # fmt: skip
+
+
+class MissingKey(UserError):
+    """A mind has neither a key nor a login."""
 
 
 class MindError(HivemindError):

@@ -6,6 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
 
 _PROXY_PORT = 3128
 _GATEWAY = str(Path(__file__).with_name("gateway.py"))
-_SHEBANG_BYTES, _MAX_INTERPRETERS = 512, 4
+_SCRIPT_BYTES, _MAX_PROGRAMS = 4096, 8
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
 _LOOPBACK_URL = pattern(
     r"\bhttp(s?)://(localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::([0-9]{1,5}))?(?=[/\"'\s?#]|$)", re.IGNORECASE
 )
+_WRAPPED = pattern(r'^exec "?(/[^\s"]+)', re.MULTILINE)
 _NAME_FILES = ("/etc/hosts", "/etc/nsswitch.conf")
 
 
@@ -69,19 +72,20 @@ class ProgramBox:
         login: Mapping[Path, Path],
         network: Literal["open"] | Hosts,
         socket: str,
+        commands: Iterable[Sequence[str]] = (),
         is_read_only: bool = False,
     ) -> None:
         """Start the proxy on `socket`, unless the `network` is open.
 
-        `folders` are visible, with True for those that are writable, and the `files`, read-only. `login` has files by the path
-        in `home` where they are visible. `is_read_only` holds for the work folder.
+        `folders` are visible, with True for those that are writable, and the `files`, read-only, and what further
+        `commands` need. `login` has files by the path in `home` where they are visible. `is_read_only` holds for the work folder.
 
         Raises OSError, UserError if bubblewrap does not run.
         """
-        self.environment = dict(environment)
-        visible, links = _program_files(program[0], environment.get("PATH"))
+        self.environment, commands = dict(environment), [program[:1], *commands]
+        visible, links = _program_files([name for name, *_ in filter(None, commands)], environment.get("PATH"))
         certificates = [path for name in _CERTIFICATES if (path := environment.get(name))]
-        for path in (_GATEWAY, *files, *certificates):
+        for path in (_GATEWAY, *files, *chain(*commands), *certificates):
             if os.path.isabs(path) and (os.path.isfile(path) or path in certificates):
                 links[path] = Path(os.path.realpath(path))
         visible |= {path for path in links.values() if path.exists()}
@@ -89,7 +93,7 @@ class ProgramBox:
         roots = {**{path: False for path in visible if not _is_below(path, covered)}, **folders}
         mounts: list[str] = []
         for link, real_path in links.items():
-            if link != os.fspath(real_path) and not _is_below(link, (*roots, *covered)):
+            if os.path.isabs(link) and link != os.fspath(real_path) and not _is_below(link, (*roots, *covered)):
                 mounts += ["--symlink", os.fspath(real_path), link]
         for place, real_path in login.items():
             mounts += ["--ro-bind", os.fspath(real_path), os.fspath(place)]
@@ -135,21 +139,20 @@ def _proxy_variables(url: str) -> dict[str, str]:
     return {**variables, "NO_PROXY": local, "no_proxy": local, "NODE_USE_ENV_PROXY": "1"}
 
 
-def _program_files(program: str, search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
-    """Return the folders that a program and its interpreters consist of, and their paths with the files behind them."""
+def _program_files(names: Iterable[str], search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
+    """Return the folders that programs, their interpreters and what they wrap consist of, and their paths with the files behind
+    them."""
     import shutil
 
     folders, links = set[Path](), dict[str, Path]()
-    name: str | None = program
-    for depth in range(_MAX_INTERPRETERS):
-        if name is None:
-            break
+    programs = [(name, False) for name in names]
+    for name, is_interpreter in programs:
         path = shutil.which(name, path=search_path) or name
         real_path = links[path] = Path(os.path.realpath(path))
         if "node_modules" in real_path.parts:
             folders.add(Path(*real_path.parts[: real_path.parts.index("node_modules") + 1]))
-        folders |= {*(_prefixes(Path(path), real_path) if depth else ())}
-        name = _interpreter(real_path)
+        folders |= {*(_prefixes(Path(path), real_path) if is_interpreter else ())}
+        programs += _started_programs(real_path) if len(programs) < _MAX_PROGRAMS else ()
     return folders, links
 
 
@@ -164,19 +167,17 @@ def _prefixes(path: Path, real_path: Path) -> Iterator[Path]:
         yield from (folder for folder in [prefix / "lib" if is_personal else prefix] if folder.is_dir())
 
 
-def _interpreter(path: Path) -> str | None:
-    """Return the program that a script's first line names."""
-    try:
-        with open(path, "rb") as file:
-            line = file.readline(_SHEBANG_BYTES)
-    except OSError:
-        return None
-    if not line.startswith(b"#!"):
-        return None
-    words = os.fsdecode(line[2:]).split()
+def _started_programs(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the interpreter (True) that a script's first line names, and the programs (False) that a wrapper script becomes by
+    `exec /path`."""
+    text = ""
+    with suppress(OSError), open(path, "rb") as file:
+        text = os.fsdecode(file.read(_SCRIPT_BYTES))
+    words = text[2:].partition("\n")[0].split() if text.startswith("#!") else []
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    return words[0] if words else None
+    yield from ((word, True) for word in words[:1])
+    yield from ((target, False) for target in _WRAPPED.findall(text) if words)
 
 
 def _is_below(path: str | Path, folders: Iterable[str | Path]) -> bool:

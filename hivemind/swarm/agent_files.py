@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +23,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import is_settled
 from hivemind.layout import Layout
 from hivemind.minds import open_mind
+from hivemind.minds.mind import MissingKey
 from hivemind.names import check_name
 from hivemind.presence.parts import Parts
 from hivemind.swarm.preflight import preflight
@@ -30,7 +32,8 @@ from hivemind.swarm.preflight import preflight
 def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | None = None) -> str:
     """Write agents/<name>.yaml and create the mailbox. Return the normalised name.
 
-    Raises UserError for an invalid name, role or mind, and for a name in use. No file is then written.
+    Its key or login may be missing. Raises UserError for an invalid name, role or mind, and for a name in use. No file is then
+    written.
     """
     name = check_agent_name(name)
     path = hive.layout.agent_config(name)
@@ -45,7 +48,8 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
     text = "".join(lines)
     config = validate(AgentConfig, parse(text, path))
     if not config.outside:
-        open_mind(config.mind, root=hive.layout.root)
+        with suppress(MissingKey):
+            open_mind(config.mind, root=hive.layout.root)
     try:
         fs.create(path, text, durable=hive.config.durable)
     except FileExistsError:

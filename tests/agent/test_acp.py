@@ -236,7 +236,7 @@ def test_a_program_that_wants_a_login_has_its_task_parked_with_what_to_do(coder:
     until_idle(agent)
     parked = agent.hive.tasks.get("t").parked
     assert parked is not None
-    assert "has no login (Authentication required): log in with" in parked.reason
+    assert "has no valid key or login (Authentication required): log in with" in parked.reason
     assert parked.until is not None, "it is tried again by itself"
     assert set(numbers(coder, agent).values()) == {0}
 
@@ -259,6 +259,32 @@ def test_a_program_takes_its_key_where_it_says_how(crew: Crew):
     parked = agent.hive.tasks.get("u").parked
     assert parked is not None
     assert "log in: log in here" in parked.reason
+
+
+def test_a_server_of_the_person_is_there_when_it_is_named_and_no_other(crew: Crew, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(crew.root.parent))
+    local = {"command": "weather", "args": ["-v"], "env": {"TOKEN": "t"}}
+    distant = {"type": "http", "url": "http://localhost/mcp", "headers": {"x-key": "k"}}
+    servers = {"mine": local, "far": distant, "other": {"command": "other"}}
+    (crew.root.parent / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    (crew.root / "agents" / "profiles").mkdir()
+    words = json.dumps([str(PROGRAM), str(PROGRAM.with_name("fake_agent.py"))])
+    profile = (
+        f"program: {sys.executable}\nservers: [~/servers.json, mcpServers]\nprotocol: acp\nacp: {{words: {words}}}\n"
+    )
+    (crew.root / "agents" / "profiles" / "mine.yaml").write_text(profile)
+    crew.agent_file("mind: {agent: mine, mcp: [mine, far]}\n")
+    crew.drop(f"x\n{FINISH}\n")
+    until_idle(crew.start())
+    assert is_done(crew)
+    [opened] = [message["params"] for message in received(crew) if message.get("method") == "session/new"]
+    assert [server["name"] for server in opened["mcpServers"]] == ["hivemind", "mine", "far"]
+    assert opened["mcpServers"][1:] == [
+        {"name": "mine", "command": "weather", "args": ["-v"], "env": [{"name": "TOKEN", "value": "t"}]},
+        {**distant, "name": "far", "headers": [{"name": "x-key", "value": "k"}]},
+    ]
+    with pytest.raises(UserError, match="no MCP server is called 'mien'; mcp: may name mine, far, other"):
+        open_mind({"agent": "mine", "mcp": ["mien"]}, root=crew.root)
 
 
 @pytest.mark.parametrize(

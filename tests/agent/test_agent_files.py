@@ -138,6 +138,7 @@ def test_a_coding_agent_has_the_defaults_of_hive_yaml_by_its_name_and_its_own_fi
     "key: hive.yaml: minds.mode",
     "key: hive.yaml: minds.args",
     "key: hive.yaml: minds.env",
+    "key: hive.yaml: minds.mcp",
     "key: hive.yaml: minds.login",
     "key: hive.yaml: minds.permissions",
     "key: hive.yaml: minds.max_turns",
@@ -147,7 +148,7 @@ def test_a_coding_agent_has_the_defaults_of_hive_yaml_by_its_name_and_its_own_fi
 )
 def test_every_setting_of_a_program_may_be_a_default(tmp_path: Path) -> None:
     settings = {
-        "program": "./claude", "model": "big", "mode": "plan", "args": ["-v"], "env": ["MY_KEY"], "login": True,
+        "program": "./claude", "model": "big", "mode": "plan", "args": ["-v"], "env": ["MY_KEY"], "mcp": ["mine"], "login": True,
         "permissions": {"fetch": "deny"}, "max_turns": 9, "timeout_s": 60.0, "quiet_s": 6.0, "ask_s": 1.0,
     }  # fmt: skip
     Hive.init(tmp_path)

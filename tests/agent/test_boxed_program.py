@@ -12,7 +12,7 @@ from hivemind.doctor import examine
 from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
-from hivemind.minds import open_mind
+from hivemind.minds import MindUnavailable, open_mind
 from hivemind.minds.agents.mind import AgentMind
 from hivemind.sandbox import BoxSettings, check_sandbox
 from tests.agent.conftest import Crew, until_idle
@@ -155,6 +155,15 @@ def test_a_login_is_shown_in_its_own_home_and_the_rest_of_the_persons_is_not(cod
     assert "the-login-token" in outputs(coder)
     assert "the bashrc" not in outputs(coder)
     assert (tmp_path / "me/.fake/login.json").read_text() == "the-login-token\n"
+
+
+def test_a_wrapper_whose_program_its_box_does_not_show_says_what_to_write(coder: Crew):
+    wrapper = coder.root / "wrapper"
+    wrapper.write_text("#!/bin/sh\nexec no-such-program\n")
+    wrapper.chmod(0o755)
+    mind = open_mind({"acp": ["./wrapper"]}, root=coder.root)
+    with pytest.raises(MindUnavailable, match="name the real program by program: in mind:"):
+        mind.complete("x")
 
 
 def test_one_prompt_by_hand_runs_in_a_box(coder: Crew):

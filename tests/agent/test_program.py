@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import sys
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, Usage, open_mind
-from hivemind.minds.agents.events import Failure, UsageReport
+from hivemind.minds.agents.events import Failure, Problem, UsageReport
 from hivemind.minds.agents.lines import read_line
-from hivemind.minds.agents.profile import Profile
+from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
 from hivemind.taskrun.transcript import Transcript
@@ -307,7 +308,35 @@ def test_what_claude_code_reports_has_the_agents_that_it_has_started_itself():
 def test_a_login_that_has_expired_is_no_failure_of_the_program() -> None:
     line = {"type": "result", "is_error": True, "api_error_status": 401, "result": "expired"}
     failure = next(event for event in read_line(Profile.load("claude"), json.dumps(line)) if isinstance(event, Failure))
-    assert (failure.reason, failure.kind) == ("has no login (expired): log in: claude /login", "login")
+    assert (failure.reason, failure.kind) == ("expired", "login")
+
+
+def test_claude_code_is_not_left_to_try_a_refused_key_ten_times() -> None:
+    retry = {"type": "system", "subtype": "api_retry", "error_status": 401, "error": "authentication_failed"}
+    lines = [json.dumps({**retry, "attempt": attempt}) for attempt in (1, 2)]
+    first, second = ([*read_line(Profile.load("claude"), line)] for line in lines)
+    assert first == [Problem("authentication_failed")], "a login may be renewed after it"
+    assert second[-1] == Failure("authentication_failed", "login")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "unexpected status 401 Unauthorized: Incorrect API key provided: k-wrong*3456.",
+        '[API Error: {"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}]',
+        "authentication_error: invalid x-api-key",
+    ],
+)
+def test_a_key_that_the_provider_refuses_parks_the_task_with_what_to_do(coder: Crew, words: str):
+    coder.drop("x\n" + 4 * f"!exit 1 {words}\n")
+    agent = coder.start()
+    for _ in range(4):
+        until_idle(agent)
+        parked = agent.hive.tasks.get("t").parked
+        assert parked is not None
+        assert "has no valid key or login (ended with status 1: " in parked.reason
+        assert parked.reason.endswith("): set FAKE_KEY")
+        agent.hive.tasks.say("t", "And now?")
 
 
 def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
@@ -499,6 +528,39 @@ def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pyt
     monkeypatch.delenv("CODEX_API_KEY", raising=False)
     with pytest.raises(UserError, match="codex has no key"):
         open_mind("agent: codex")
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "file"),
+    [
+        ("claude", ".claude.json", "mcp.json"),
+        ("gemini", ".gemini/settings.json", "home/.gemini/settings.json"),
+        ("opencode", ".config/opencode/opencode.json", "opencode.json"),
+        ("codex", ".codex/config.toml", None),
+    ],
+)
+def test_each_program_is_given_the_servers_that_are_named_in_its_own_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, settings: str, file: str | None
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    profile = Profile.load(program)
+    server = {"command": "weather", "args": ["a", 'b "c"'], "env": {"TOKEN": "é"}}
+    path, files = tmp_path / settings, tmp_path / "files"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.mkdir()
+    text = "command = 'weather'\nargs = ['a', 'b \"c\"']\nenv = {TOKEN = 'é'}\n"
+    own = {"mcpServers": {"mine": server, "other": {}}, "mcp": {"mine": server, "other": {}}}
+    path.write_text(f"[mcp_servers.mine]\n{text}[mcp_servers.other]\n" if file is None else json.dumps(own))
+    config = AgentProgram(agent=program, mcp=("mine",))
+    profile.prepare(config, ["relay", "x"], files, is_boxed=True)
+    words = profile.arguments(config, ["relay", "x"], files, None)
+    if file is None:
+        given = tomllib.loads("\n".join(word for word in words if word.startswith("mcp_servers.")))["mcp_servers"]
+    else:
+        written = json.loads((files / file).read_text())
+        given = written.get("mcpServers") or written["mcp"]
+    assert {*given} == {"mine", "hivemind"}
+    assert given["mine"] == server
 
 
 def test_one_prompt_can_be_tried_by_hand(coder: Crew):

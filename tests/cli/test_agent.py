@@ -27,9 +27,10 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     (hive / "agents" / "profiles").mkdir()
     (hive / "agents" / "profiles" / "fake.yaml").write_text(PROFILE)
     (hive / ".hive").mkdir(exist_ok=True)
-    refused = run("agent", "add", "coder", "--mind", "agent:fake")
-    assert (refused.status, "has no key; set FAKE_KEY" in refused.err) == (2, True)
-    assert "login" not in refused.err, "it has none"
+    keyless = run("agent", "add", "keyless", "--mind", "agent:fake")
+    assert (keyless.status, "It cannot start yet: " in keyless.out) == (0, True)
+    assert keyless.out.endswith("has no key; set FAKE_KEY\n"), "it has no login"
+    assert run("agent", "add", "typo", "--mind", "agent:fafe").status == 2
     monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
     added = run("agent", "add", "coder", "--mind", "agent:fake")
     assert "(Python 3" in added.out
@@ -54,6 +55,27 @@ def test_a_mind_is_read_as_in_the_agents_file(hive: Path, run: Command, mind: st
     (hive / "think").chmod(0o755)
     assert run("agent", "add", "thinker", "--mind", mind).status == 0
     assert Hive.open(hive).agents["thinker"].mind == value
+
+
+def test_a_try_shows_at_once_what_the_program_reports_and_ends_at_its_bound(
+    hive: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+):
+    (hive / "agents" / "profiles").mkdir()
+    (hive / "agents" / "profiles" / "fake.yaml").write_text(
+        f"{PROFILE}  - {{when: {{type: retry}}, problem: reason}}\n"
+    )
+    (hive / "agents" / "coder.yaml").write_text("mind: {agent: fake}\n")
+    monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
+    prompt = '!print {"type": "retry", "reason": "overloaded"}\n!hang\n'
+    tried = Program(["--hive", str(hive), "agent", "try", "coder", prompt], stderr=subprocess.PIPE, text=True)
+    assert tried.stderr is not None
+    with tried.stderr as errors:
+        assert errors.readline().endswith(", at most 120 s\n")
+        assert errors.readline() == "hivemind: fake: overloaded\n", "while it hangs"
+        tried.terminate()
+    assert tried.wait() == 130
+    bounded = run("agent", "try", "coder", "!hang\n", "--timeout", "0.1")
+    assert (bounded.status, bounded.err.splitlines()[-1]) == (1, "hivemind: fake gave no answer in 0.1 s")
 
 
 def test_a_try_says_at_a_terminal_what_it_waits_for(hive: Path, monkeypatch: pytest.MonkeyPatch):

@@ -116,7 +116,7 @@ class Agent:
     def open_session(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if "login" in FLAGS and not self.has_key:
             raise Refusal(-32000, "Authentication required")
-        [server] = params["mcpServers"]
+        server, *_ = params["mcpServers"]
         self.server = [server["command"], *server["args"]]
         self.session = params.get("sessionId") or f"s{len(list(HOME.glob('s?'))) + 1}"
         if method != "session/new" and not (HOME / self.session).exists():

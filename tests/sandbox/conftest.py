@@ -29,6 +29,7 @@ class Person:
     login: dict[Path, Path] = field(default_factory=dict)
     folders: dict[Path, bool | None] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class Person:
         variables = {"PATH": os.environ["PATH"], "HOME": str(self.files / "home"), **(environment or {})}
         return ProgramBox(
             program, variables, folder=self.work, home=self.files / "home", folders={**self.folders, self.files: False},
-            files=self.arguments, login=self.login, socket=str(self.files / "network"),
+            files=self.arguments, login=self.login, commands=self.commands, socket=str(self.files / "network"),
             network="open" if network == "open" else Hosts.parse(network),
         )  # fmt: skip
 

@@ -204,6 +204,19 @@ def test_a_script_brings_its_interpreter_and_its_package_and_not_the_rest_of_a_h
     assert CANARY not in shown
 
 
+def test_a_wrapper_script_brings_the_program_that_it_becomes(person: Person):
+    program, wrapper = person.home / "tools/real", person.home / "bin/agent"
+    for path, text in ((program, "echo ran"), (wrapper, f'exec "{program}" "$@"'), (program.with_name("b"), CANARY)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    assert person.run(str(wrapper)) == "ran\n"
+    person.commands = [[str(wrapper), str(program.with_name("b"))]]
+    assert person.sh(f"{wrapper}; cat {program.with_name('b')}") == f"ran\n#!/bin/sh\n{CANARY}\n", "a named server, too"
+    person.commands = []
+    assert CANARY not in person.sh(f"{wrapper}; cat {program.with_name('b')}")
+
+
 def test_a_login_is_one_file_in_its_own_home_and_cannot_be_written(person: Person):
     login = person.home / ".codex/auth.json"
     login.parent.mkdir()

@@ -21,7 +21,7 @@ from hivemind import json_rpc
 from hivemind.guarded import GuardedCommand
 from hivemind.json_rpc import BadLine, JsonRpcError, Notification, Request, Response
 from hivemind.minds.agents import events
-from hivemind.minds.agents.profile import AgentProgram, Profile, as_text, value_at
+from hivemind.minds.agents.profile import AgentProgram, Profile, as_text, server_command, value_at
 from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession, too_much_output
 
 PROTOCOL_VERSION = 1
@@ -64,7 +64,8 @@ class AcpSession(ProgramSession):
         self._config, self._profile, self._rules = config, profile, profile.acp
         program, *arguments = relay_command
         server = {"name": "hivemind", "command": program, "args": arguments, "env": []}
-        self._place = {"cwd": os.path.abspath(folder), "mcpServers": [server]}
+        servers = [server, *(_server(*item) for item in profile.own_servers(config).items())]
+        self._place = {"cwd": os.path.abspath(folder), "mcpServers": servers}
         self._first_prompt, self._session = prompt, session
         self._capabilities: Mapping[str, Any] = {}
         self._open_settings: dict[json_rpc.RequestId, str] = {}  # with what a refusal means
@@ -215,7 +216,7 @@ class AcpSession(ProgramSession):
         elif response.id in self._open_settings:
             yield events.Failure(f"{self._open_settings[response.id]} ({reason})", "settings")
         elif error.code == _AUTH_REQUIRED or method == "authenticate":
-            yield events.Failure(f"has no login ({reason}): {self._profile.login_hint}", "login")
+            yield events.Failure(reason, "login")
         else:
             details = "" if error.data is None else f" ({as_text(error.data)})"
             is_lost = is_session and method != "session/new"
@@ -358,6 +359,18 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
     return list(map(_mapping, value)) if isinstance(value, list) else []
+
+
+def _server(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an MCP server of the person's as the protocol describes it."""
+    command, *arguments = server_command(entry) or [""]
+    variables, headers = (
+        [{"name": key, "value": text} for key, text in _mapping(values).items()]
+        for values in (entry.get("env") or entry.get("environment"), entry.get("headers"))
+    )
+    if command:
+        return {"name": name, "command": command, "args": arguments, "env": variables}
+    return {"type": entry.get("type", "http"), "name": name, "url": entry.get("url"), "headers": headers}
 
 
 def _texts(entries: list[Mapping[str, Any]], key: str) -> list[str]:

@@ -112,8 +112,8 @@ class TurnEnd(Event):
 class Failure(Event):
     """The program cannot go on: `reason` completes a sentence that begins with its name.
 
-    Of the kind `session` it cannot continue the session, of `settings` it refuses its mode or model, of `login` a person has
-    to log in first. Of the kind `exit` it has ended, of `overrun` it has to be.
+    Of the kind `session` it cannot continue the session, of `settings` it refuses its mode or model, of `login` a key or login
+    is missing or was refused, for the `reason`. Of the kind `exit` it has ended, of `overrun` it has to be.
     """
 
     reason: str

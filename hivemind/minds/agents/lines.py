@@ -111,6 +111,6 @@ def _rule_events(rule: LineRule, message: Mapping[str, Any], profile: Profile) -
     if (approval := text_at(rule.approval)) is not None:
         yield events.PermissionRequest(events.ProgramCall("", approval))
     if (reason := text_at(rule.login)) is not None:
-        yield events.Failure(f"has no login ({reason}): {profile.login_hint}", "login")
+        yield events.Failure(reason, "login")
     if (problem := text_at(rule.problem)) is not None:
         yield events.Problem(problem)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -20,15 +21,19 @@ from hivemind.guarded import GuardedCommand
 from hivemind.minds.agents import events, relay
 from hivemind.minds.agents.acp import AcpSession
 from hivemind.minds.agents.lines import LineSession
-from hivemind.minds.agents.profile import AgentProgram, Profile
+from hivemind.minds.agents.profile import REFUSALS, AgentProgram, Profile, server_command
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
 from hivemind.minds.meter import Prices
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, check_sandbox, loopback_urls
 
 PERMISSION_TOOL = "permission"
-_VERSION_S = 60
-_LAST_BYTES = 1 << 14
+_VERSION_S, _LOOK_S = 60, 1.0  # the latter bounds the delay until a line on a program's standard error is reported
+_LAST_BYTES, _DETAIL_CHARS = 1 << 14, 500
+
+
+class LoginNeeded(MindUnavailable):
+    """A program's key or login is missing or was refused. A person has to act before it can work."""
 
 
 class AgentMind:
@@ -48,6 +53,7 @@ class AgentMind:
         self._running_box: ProgramBox | None = None
         self.path = self.profile.find(root)
         self.profile.check_access(config)
+        self.profile.own_servers(config)
 
     @property
     def name(self) -> str:
@@ -82,35 +88,40 @@ class AgentMind:
         """Return the program's last text for a prompt. Raises MindUnavailable as `try_prompt` does."""
         return self.try_prompt(text).text
 
-    def try_prompt(self, text: str) -> ProgramAnswer:
-        """Run the program for one prompt, in an empty folder without the hive's tools.
+    def try_prompt(
+        self, text: str, timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None
+    ) -> ProgramAnswer:
+        """Run the program for one prompt, in an empty folder without the hive's tools, for at most `timeout_s`. Each error that
+        it says meanwhile is passed to `report`.
 
         Raises MindUnavailable if it fails or exceeds the time limit.
         """
         with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder:
             work = Path(folder, "work")
             work.mkdir()
-            return self.answer(text, Path(folder), work)
+            return self.answer(text, Path(folder), work, timeout_s=timeout_s, report=report)
 
     def answer(
-        self, text: str, files: Path, folder: Path, session: str | None = None, *, is_read_only: bool = False
-    ) -> ProgramAnswer:
+        self, text: str, files: Path, folder: Path, session: str | None = None, *, is_read_only: bool = False,
+        timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None,
+    ) -> ProgramAnswer:  # fmt: skip
         """Return the program's answer to a prompt, without the hive's tools. With `is_read_only` its box lets it write nothing
         in `folder`. Raises MindUnavailable if it fails or exceeds the time limit."""
-        answer = ProgramAnswer()
-        until = time.monotonic() + self.config.timeout_s
+        answer, last_report = ProgramAnswer(), ""
+        until = time.monotonic() + (timeout_s := min(timeout_s, self.config.timeout_s))
         relay_config = {"instructions": "", "tools": []}
         with TemporaryFile() as errors:
             with self.start(text, files, folder, relay_config, errors, session, is_read_only=is_read_only) as program:
                 while not answer.is_over and (now := time.monotonic()) < until:
-                    wait_for_input(program.descriptors, min(until, program.due) - now, program.outputs)
+                    wait_s = max(0.0, min(until, program.due, now + _LOOK_S) - now)
+                    wait_for_input(program.descriptors, wait_s, program.outputs)
                     answer.take_events(program)
-            last = last_line(errors)
+                    problem = answer.problem or last_line(errors)
+                    if problem != last_report and not answer.is_over:
+                        report(last_report := problem)
+            problem = answer.problem or last_line(errors) or "; ".join(self.refusals())
         if answer.failure is not None or not answer.is_over:
-            failure = answer.failure or f"gave no answer in {self.config.timeout_s:g} s"
-            raise MindUnavailable(
-                f"{self.name} {failure}: {(answer.problem or last or '; '.join(self.refusals()))[:200]}"
-            )
+            raise self.error_of(answer.failure or events.Failure(f"gave no answer in {timeout_s:g} s"), problem)
         answer.announcement = program.announcement
         return answer
 
@@ -152,6 +163,7 @@ class AgentMind:
                     box = self._running_box = ProgramBox(
                         command, environment, folder=folder, home=files / "home",
                         folders={**folders, files: False, **relay_folders}, files=[relay.__file__, *own_arguments],
+                        commands=map(server_command, self.profile.own_servers(self.config).values()),
                         login=self.profile.login_files(files) if self.config.login else {}, network=self.network,
                         socket=_socket_path(files), is_read_only=is_read_only,
                     )  # fmt: skip
@@ -173,6 +185,17 @@ class AgentMind:
                 return LineSession(launch(stdin_file), self.profile, exit_s=exit_s)
         except OSError as error:
             raise MindUnavailable(f"{self.path} can't be started ({error.strerror})") from None
+
+    def error_of(self, failure: events.Failure, problem: str = "") -> MindUnavailable:
+        """Return the error for a failure and the program's last words about it. LoginNeeded says what a person does."""
+        is_login, reason = failure.kind == "login", failure.reason
+        reason = reason if is_login else f"{reason}: {problem[:_DETAIL_CHARS]}".rstrip(": ")
+        if is_login or any(words in reason.lower() for words in REFUSALS):
+            reason = f"has no valid key or login ({reason}): {self.profile.access_hint(self.config)}"
+            return LoginNeeded(f"{self.name} {reason}")
+        if self.box.is_boxed and failure.reason == "ended with status 127":
+            reason += "; a box does not show what a wrapper looks up: name the real program by program: in mind:"
+        return MindUnavailable(f"{self.name} {reason}")
 
     def refusals(self) -> list[str]:
         """Return what the box of the last run has refused since the last call."""
@@ -210,7 +233,7 @@ class ProgramAnswer:
         self.texts: list[str] = []
         self.reports: list[events.UsageReport] = []
         self.announcement = self.problem = ""
-        self.failure: str | None = None
+        self.failure: events.Failure | None = None
         self.is_over = False
         self._follows_chunk = False
 
@@ -242,7 +265,7 @@ class ProgramAnswer:
                 case events.TurnEnd():
                     self.is_over = True
                 case events.Failure() if not self.is_over:
-                    self.failure, self.is_over = event.reason, True
+                    self.failure, self.is_over = event, True
             self._follows_chunk = isinstance(event, events.AgentText) and event.is_chunk
 
 
@@ -253,6 +276,7 @@ def _socket_path(files: Path) -> str:
 
 
 def last_line(file: IO[bytes]) -> str:
-    """Return the last line of a program's output."""
+    """Return the last line of a program's output that has a letter or digit."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
-    return (file.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+    lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return next((line for line in reversed(lines) if any(map(str.isalnum, line))), "")

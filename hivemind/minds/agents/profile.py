@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, Self
@@ -18,7 +20,7 @@ from hivemind.boundary import boundary
 from hivemind.config import ProgramSettings
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, parse, validate
-from hivemind.minds.mind import Usage
+from hivemind.minds.mind import MissingKey, Usage
 from hivemind.sandbox import Hosts
 from hivemind.schema import StrictModel, field_validator, model_validator
 
@@ -28,6 +30,8 @@ _INHERITED_VARIABLES = (
 )  # fmt: skip
 _Paths = str | list[str]
 _MAX_FIGURE = 2**53  # larger numbers are no counts
+REFUSALS = ("401 unauthorized", "api key not valid", "incorrect api key", "invalid api key", "invalid x-api-key")
+"""Words, in lower case, by which providers refuse a key or login."""
 
 
 class AgentProgram(ProgramSettings):
@@ -146,6 +150,7 @@ class Profile(StrictModel):
 
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
     before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
+    `servers` are the file and the key of the person's MCP servers.
     `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
     over the runs of a session. With `permission_kinds`, the kinds of its tools, it asks for permission by the tool `permission`
     of the hive's server. `protocol` is the one to use by default. `reads` are the files of instructions and the folders
@@ -158,6 +163,7 @@ class Profile(StrictModel):
     keys: tuple[str, ...] = ()
     login: str | None = None
     login_command: str | None = None
+    servers: tuple[str, str] = ("", "")
     home: str = "HOME"
     environment: dict[str, str] = {}
     mode: str = ""
@@ -234,15 +240,25 @@ class Profile(StrictModel):
         return find_program(self.program, root, self.install or None)
 
     def check_access(self, config: AgentProgram) -> None:
-        """Raise UserError if the key is missing from the environment or, with `login`, if no person is logged in."""
+        """Raise MissingKey if the key is missing from the environment or, with `login`, if no person is logged in."""
+        remedy = self.access_hint(config)
         if config.login:
             if self.login is None or not os.path.exists(os.path.expanduser(self.login)):
-                raise UserError(f"nobody is logged in to {self.program}", location=self.login, remedy=self.login_hint)
+                raise MissingKey(f"nobody is logged in to {self.program}", location=self.login, remedy=remedy)
         elif self.keys and not any(os.environ.get(name) for name in (*self.keys, *config.env)):
-            login = (
-                f", or {self.login_hint}, and write login: true beside agent: in the agent's file" if self.login else ""
-            )
-            raise UserError(f"{self.program} has no key", remedy=f"set {' or '.join(self.keys)}{login}")
+            raise MissingKey(f"{self.program} has no key", remedy=remedy)
+
+    def own_servers(self, config: AgentProgram) -> dict[str, dict[str, Any]]:
+        """Return the person's MCP servers that `mcp` names, as the program's configuration describes them. Raises UserError."""
+        path, servers = Path(self.servers[0]).expanduser(), dict[str, Any]()
+        if config.mcp and path.is_file():
+            with boundary("settings", path):
+                servers = (tomllib.loads if path.suffix == ".toml" else json.loads)(path.read_text("utf-8"))
+                servers = servers.get(self.servers[1]) or {}
+        if missing := [name for name in config.mcp if not isinstance(servers.get(name), dict)]:
+            remedy = f"mcp: may name {', '.join(servers) or 'none'}"
+            raise UserError(f"no MCP server is called {missing[0]!r}", location=self.servers[0] or None, remedy=remedy)
+        return {name: servers[name] for name in config.mcp}
 
     def arguments(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, session: str | None
@@ -253,14 +269,16 @@ class Profile(StrictModel):
         is resumed.
         """
         substitutions = self._substitutions(config, relay_command, files)
-        session_words = [Template(word).substitute(id=session) for word in self.session if session]
-        model_words = [Template(word).substitute(model=config.model) for word in self.model if config.model]
-        lists: dict[str, Sequence[str]] = {"$session": session_words, "$model": model_words, "$args": config.args}
-        lists["$resume"] = self.resume if session else ()
-        program_arguments: list[str] = []
-        for word in self.words:
-            program_arguments += lists[word] if word in lists else [Template(word).substitute(substitutions)]
-        return program_arguments
+        servers = self.own_servers(config).items()
+        toml = {name: json.dumps(entry, ensure_ascii=False, separators=(", ", " = ")) for name, entry in servers}
+        lists: dict[str, Sequence[str]] = {
+            "$args": config.args, "$resume": self.resume if session else (),
+            "$session": [Template(word).substitute(id=session) for word in self.session if session],
+            "$model": [Template(word).substitute(model=config.model) for word in self.model if config.model],
+            "$servers": [word for name, entry in toml.items() for word in ("-c", f"mcp_servers.{name}={entry}")],
+        }  # fmt: skip
+        words = (lists[word] if word in lists else [Template(word).substitute(substitutions)] for word in self.words)
+        return [*chain.from_iterable(words)]
 
     def prepare(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, *, is_boxed: bool
@@ -275,8 +293,7 @@ class Profile(StrictModel):
         values = ((name, Template(text).substitute(substitutions)) for name, text in self.environment.items())
         own = {name: value for name, value in values if value}
         names = (*_INHERITED_VARIABLES, *(() if config.login else self.keys), *config.env)
-        inherited = {name: os.environ[name] for name in names if name in os.environ}
-        environment = {**own, **inherited}
+        environment = own | {name: os.environ[name] for name in names if name in os.environ}
         if config.login and not is_boxed:
             return {"HOME": os.path.expanduser("~"), **environment}
         home = files / "home"
@@ -294,15 +311,20 @@ class Profile(StrictModel):
 
     def _substitutions(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
         command, *arguments = relay_command
+        servers = self.own_servers(config).items()
         return {
+            "servers": "".join(f"{json.dumps(name)}: {json.dumps(entry)}, " for name, entry in servers),
             "command": json.dumps(command), "arguments": json.dumps(arguments), "line": json.dumps([*relay_command]),
             "files": str(files), "mode": config.mode or self.mode, "model": config.model or "",
         }  # fmt: skip
 
-    @property
-    def login_hint(self) -> str:
-        """What a person does to log in."""
-        return f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
+    def access_hint(self, config: AgentProgram) -> str:
+        """Say what a person does so that the program has a key or a login."""
+        login = f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
+        if config.login or not self.keys:
+            return login
+        other = f", or {login}, and write login: true beside agent: in the agent's file" if self.login else ""
+        return f"set {' or '.join(self.keys)}{other}"
 
     def sets_by_configuration(self, variable: str) -> bool:
         """Return True if its command line, environment or files set its `mode` or `model`."""
@@ -335,6 +357,12 @@ def check_program(argument: Mapping[str, Any], root: Path) -> None:
         profile = Profile.of(config, root, is_checked=False)
         profile.find(root)
         profile.check_access(config)
+
+
+def server_command(entry: Mapping[str, Any]) -> list[str]:
+    """Return the command line of an MCP server; [] if it has an address instead."""
+    command = entry.get("command", [])
+    return [*([command] if isinstance(command, str) else command), *entry.get("args", ())]
 
 
 def write_below(base: Path, name: str, text: str) -> None:

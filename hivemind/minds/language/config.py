@@ -13,7 +13,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import problem_of
 from hivemind.masking import keep_secret
-from hivemind.minds.mind import KEYS
+from hivemind.minds.mind import KEYS, MissingKey
 
 ADDRESSES = {
     "anthropic": "ANTHROPIC_BASE_URL",
@@ -89,7 +89,7 @@ class ModelConfig(BaseModel):
         return self.url or os.environ.get(ADDRESSES.get(self.provider, ""), "").strip() or None
 
     def key(self) -> str | None:
-        """Return the key from the environment, or None if the model needs none. Raises UserError if it is not set."""
+        """Return the key from the environment, or None if the model needs none. Raises MissingKey if it is not set."""
         names = (self.key_env,) if self.key_env is not None else KEYS.get(self.provider, ())
         if self.key_env is not None:
             keep_secret(self.key_env)  # masks the key in logs, in case a model or server repeats it
@@ -100,7 +100,7 @@ class ModelConfig(BaseModel):
             return os.environ.get("OLLAMA_API_KEY") or None
         if not names:
             return None
-        raise UserError(
+        raise MissingKey(
             f"{self.name} needs a key, and {' or '.join(names)} is not set",
             remedy="set it in the environment of hivemind up; keys are read only from there",
         )
