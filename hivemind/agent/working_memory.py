@@ -122,8 +122,18 @@ class WorkingMemory:
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
-        gaps = [describe_gap(*self._hive.documents.meaning()) if questions else "", _LEFT_OUT if is_left_out else ""]
-        return entries, " ".join(filter(None, gaps))
+        answered = {
+            question
+            for block in blocks
+            for question, value in block.metadata.get("answers", {}).items()
+            if value >= 1  # not weak
+        }
+        gaps = [
+            describe_gap(*self._hive.documents.meaning()) if questions else "",
+            _LEFT_OUT if is_left_out else "",
+            *(self._hive.documents.language_gap(question) for question in questions if question not in answered),
+        ]
+        return entries, " ".join(filter(None, dict.fromkeys(gaps)))
 
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
