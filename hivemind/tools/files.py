@@ -12,9 +12,10 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from hivemind.boundary import boundary
 from hivemind.coordination.reservations import check_pattern, escape, overlap
 from hivemind.documents.formats import decode_text, format_of
-from hivemind.documents.formats.extracted import pdf
+from hivemind.documents.formats.extracted import Extract, pdf
 from hivemind.documents.formats.outline import MAX_FILE_BYTES
 from hivemind.masking import MASK, Masker, mask
 from hivemind.minds.pictures import MAX_PICTURE_BYTES, media_type, save_picture
@@ -173,14 +174,10 @@ class _FilePart:
         Raises UserError if the file is neither, or too large.
         """
         raw, path = read_bytes(session, place, MAX_FILE_BYTES), display_path(session, place)
-        if format_of(path) == "pdf":
-            extract = pdf(raw, path)
-            pages: dict[int, list[str]] = {}
-            for piece, (page, _) in zip(extract.pieces, extract.places, strict=True):
-                pages.setdefault(page, []).append(" ".join(extract.text[piece.start : piece.end].split()))
-            self._feed("\n".join(" ".join(pages.get(page, [])) for page in range(1, max(pages, default=0) + 1)))
-        else:
-            self._feed(mask(decode_text(raw, path)))
+        with boundary("document", path):
+            extract = pdf(raw, path) if format_of(path) == "pdf" else None
+            text = mask(decode_text(raw, path)) if extract is None else _page_lines(extract)
+        self._feed(text)
         if self._line:
             self._add_line(self._line)
         return hashlib.sha256(raw).hexdigest()
@@ -361,6 +358,14 @@ def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
             return {"files": names, "cut": True}
         names.append(display_path(session, place))
     return {"files": names, "cut": False}
+
+
+def _page_lines(extract: Extract) -> str:
+    """Return the text of a PDF with one line for each page."""
+    pages = {number: list[str]() for number in range(1, max(last for _, last in [(0, 0), *extract.places]) + 1)}
+    for piece, (number, _) in zip(extract.pieces, extract.places, strict=True):
+        pages[number] += extract.text[piece.start : piece.end].split()
+    return "\n".join(" ".join(words) for words in pages.values())
 
 
 def path_pattern(glob: str) -> str:
