@@ -122,16 +122,15 @@ class WorkingMemory:
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
-        answered = {
+        weak_questions = [
             question
-            for block in blocks
-            for question, value in block.metadata.get("answers", {}).items()
-            if value >= 1  # not weak
-        }
+            for question in questions
+            if all(block.metadata.get("answers", {}).get(question, 0) < 1 for block in blocks)
+        ]
         gaps = [
             describe_gap(*self._hive.documents.meaning()) if questions else "",
             _LEFT_OUT if is_left_out else "",
-            *(self._hive.documents.language_gap(question) for question in questions if question not in answered),
+            *map(self._hive.documents.language_gap, weak_questions),
         ]
         return entries, " ".join(filter(None, dict.fromkeys(gaps)))
 
