@@ -122,8 +122,17 @@ class WorkingMemory:
             | ({} if content.error is None else {"content": ""})
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
-        gaps = [describe_gap(*self._hive.documents.meaning()) if questions else "", _LEFT_OUT if is_left_out else ""]
-        return entries, " ".join(filter(None, gaps))
+        weak_questions = [
+            question
+            for question in questions
+            if all(block.metadata.get("answers", {}).get(question, 0) < 1 for block in blocks)
+        ]
+        gaps = [
+            describe_gap(*self._hive.documents.meaning()) if questions else "",
+            _LEFT_OUT if is_left_out else "",
+            *map(self._hive.documents.language_gap, weak_questions),
+        ]
+        return entries, " ".join(filter(None, dict.fromkeys(gaps)))
 
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False

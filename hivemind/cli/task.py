@@ -376,8 +376,8 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
 def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
     """Add a text to a task that an agent has claimed, or reopen a finished task with it.
 
-    If the text says that the result is wrong, its quotes (or those whose places the text names) are not quoted again, for
-    any task, until their files change: tasks/wrong-quotes.yaml lists them.
+    If the text says that the result is wrong, its quotes, or those whose places the text names, are not quoted again, for
+    any task, until their files change: tasks/wrong-quotes.yaml lists them. Name the places if several questions have quotes.
 
     arguments:
       TASK  the task's id

@@ -32,7 +32,7 @@ from hivemind.documents.node import (
     check_text,
 )
 from hivemind.documents.passages import BACKLOG, Passage
-from hivemind.documents.progress import count_embedded
+from hivemind.documents.progress import count_embedded, sampled_language
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
 from hivemind.documents.search import (
     WEIGHTS,
@@ -51,7 +51,7 @@ from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.search import Confidence, Engine, Query, StoreEmbedder
 from hivemind.tokens import count_tokens
-from hivemind.words import short_repr
+from hivemind.words import language_of, short_repr
 
 _EMBEDDED_FIRST = 40  # before ranking, a search embeds up to this many passages that match by words and have no vector
 _RELEVANT_PASSAGES = 200  # `expand_to_length(by="relevance")` ranks this many passages
@@ -435,6 +435,17 @@ class Docmem(DatabaseOwner):
         """Return the number of embedded passages and of all passages; a node without a file counts as a passage."""
         with self.database.read() as sql:
             return count_embedded(sql, self.meanings.embedder)
+
+    def language_gap(self, question: str) -> str:
+        """Return a sentence if a question is in another language than most documents, else ""."""
+        with self.database.read() as sql:
+            documents_language = sampled_language(sql)
+        language = language_of(question, documents_language)
+        if not documents_language or language == documents_language:
+            return ""
+        return (
+            f"Most documents are in {documents_language.title()}, the question in {language.title()}: few words match."
+        )
 
     def tags_of(self, node_id: str) -> list[str]:
         """Return the tags in a node's text and, for a root, the document's labels; sorted and without `@`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -138,8 +139,11 @@ class KnowledgeSync:
             with self._docmem.database.read() as sql:
                 stored_files = known_files(sql, name) if is_utf8(name) else {}
             lessons = f"{self._layout.relative(self._layout.lessons)}/"
-            for path, status in files_below(top):
+            for path, status in files_below(top, links=True):
                 key = self._layout.relative(path)
+                if stat.S_ISLNK(status.st_mode):
+                    report.skipped[key] = f"{key} is a link, which is not followed: copy what it leads to"
+                    continue
                 if key.startswith(lessons):  # they have their own gate
                     continue
                 if not is_utf8(key):
@@ -267,8 +271,9 @@ def _shipped_digests() -> frozenset[bytes]:
     return frozenset(SHIPPED.read_bytes().split())
 
 
-def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield (path, stat) of each regular file at or below `top`, sorted; skip links, hidden and temporary files."""
+def files_below(top: str | os.PathLike[str], *, links: bool = False) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield (path, stat) of each regular file at or below `top`, sorted; skip hidden and temporary files and, unless
+    `links`, links, which are never followed."""
     try:
         status = os.stat(top, follow_symlinks=False)
     except FileNotFoundError:
@@ -283,7 +288,7 @@ def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_resu
         for entry in sorted_entries:
             if is_leftover(entry.name) or entry.name.endswith(".lock"):
                 continue
-            if entry.is_file(follow_symlinks=False):
+            if entry.is_file(follow_symlinks=False) or (links and entry.is_symlink()):
                 yield entry.path, entry.stat(follow_symlinks=False)
         folders += [
             entry.path

@@ -12,11 +12,11 @@ from hivemind.boundary import boundary
 from hivemind.documents import Citation
 from hivemind.errors import UserError
 from hivemind.fs import open_inside
-from hivemind.layout import HUMAN
+from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task, read_outcome
-from hivemind.tasks.folder import ended_folder
+from hivemind.tasks.folder import ATTEMPTS, ended_folder
 
 if TYPE_CHECKING:
     from hivemind.documents.wrong_quotes import WrongQuote
@@ -59,9 +59,11 @@ def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
             yield f"{path} was changed since it was quoted"
 
 
-def _named_quotes(text: str, quotes: Sequence[Citation]) -> Sequence[Citation]:
-    """Return the quotes whose files, or lines, a text names; all if it names none. Raises UserError for any other lines."""
-    named_quotes: list[Citation] = []
+def _named_quotes(text: str, result: str) -> Sequence[Citation]:
+    """Return the quotes of a result whose files, or lines, a text names; all if it names none. Raises UserError for any
+    other lines, and if a text names none of the quotes that answer several questions."""
+    quotes, named_quotes = quotes_in(result), list[Citation]()
+    places = ", ".join(quote.place for quote in quotes)
     for match in _PLACE.finditer(text) if quotes else ():
         with boundary("place"):
             first, last = int(match["first"]), int(match["last"] or match["first"])
@@ -73,32 +75,46 @@ def _named_quotes(text: str, quotes: Sequence[Citation]) -> Sequence[Citation]:
             and (f"/{quote.path}".endswith(f"/{match['path']}") or before.endswith(quote.path))
         ]  # fmt: skip
         if not matches:
-            places = ", ".join(quote.place for quote in quotes)
             raise UserError(f"{match[0]} is not quoted", remedy=f"name one of the quotes, or none for all: {places}")
         named_quotes += matches
-    return named_quotes or [quote for quote in quotes if quote.path in text] or quotes
+    named_quotes = named_quotes or [quote for quote in quotes if quote.path in text]
+    answers = [section for section in re.split(r"(?m)^## ", result) if quotes_in(section)]
+    if len(answers) > 1 and not named_quotes:
+        raise UserError(f"{len(answers)} questions have quotes", remedy=f"name the wrong quotes: {places}")
+    return named_quotes or quotes
+
+
+def _latest_result(layout: Layout, task_id: str, ended: Path | None) -> str:
+    """Return the result of a task that is over, else of its latest attempt that has one, or ""."""
+    if ended is not None:
+        return read_outcome(ended) or ""
+    folders = (layout.inbox / task_id, layout.active / task_id)
+    results = [result for folder in folders for result in (folder / ATTEMPTS).glob("[0-9]*/result.md")]
+    results.sort(key=lambda result: (len(result.parent.name), result))
+    results += filter(Path.exists, (folder / "result.md" for folder in folders))  # it is set aside at the next claim
+    return results[-1].read_text("utf-8", "replace") if results else ""
 
 
 def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path, list[WrongQuote] | None]:
     """Add a text to a task. A task that is over goes back to the inbox with it.
 
-    Return the task's folder and, if it was over and the text calls its result wrong, the quotes that are not quoted again:
-    those whose places the text names, or else all; otherwise None. Raises UserError for a place that is none of the quotes.
+    Return the task's folder and, if the text calls its latest result wrong, the quotes that are not quoted again: those
+    whose places the text names, or else all; otherwise None. Raises UserError for a place that is none of the quotes, and
+    for quotes of several questions none of which the text names.
     """
     from hivemind.documents.wrong_quotes import WrongQuote, add_wrong_quotes, calls_wrong  # late: `task show` is fast
 
     place = ended_folder(hive.layout, check_name(task_id, "task id"))
-    if place is None:
-        return hive.tasks.say(task_id, text, by=by), None
-    if not text.strip():
+    if place is not None and not text.strip():
         raise UserError("the text to add is empty", location=task_id)
-    if not calls_wrong(text):
-        return hive.tasks.endings.reopen(task_id, text, by=by), None
-    quotes = quotes_in(read_outcome(place) or "")
-    wrong_quotes = [
-        WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, task_id, text.strip(), quote.text)
-        for quote in _named_quotes(text, quotes)
-    ]
+    wrong_quotes = None
+    if calls_wrong(text):
+        wrong_quotes = [
+            WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, task_id, text.strip(), quote.text)
+            for quote in _named_quotes(text, _latest_result(hive.layout, task_id, place))
+        ]
     if wrong_quotes:
         add_wrong_quotes(hive.layout, wrong_quotes, durable=hive.config.durable)
+    if place is None:
+        return hive.tasks.say(task_id, text, by=by), wrong_quotes
     return hive.tasks.endings.reopen(task_id, text, by=by), wrong_quotes

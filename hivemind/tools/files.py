@@ -12,8 +12,12 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from hivemind.boundary import boundary
 from hivemind.coordination.reservations import check_pattern, escape, overlap
-from hivemind.masking import MASK, Masker
+from hivemind.documents.formats import decode_text, format_of
+from hivemind.documents.formats.extracted import Extract, pdf
+from hivemind.documents.formats.outline import MAX_FILE_BYTES
+from hivemind.masking import MASK, Masker, mask
 from hivemind.minds.pictures import MAX_PICTURE_BYTES, media_type, save_picture
 from hivemind.tools.excerpt import ContinuationCall
 from hivemind.tools.patch import FilePatch, patched, read_patch
@@ -92,14 +96,17 @@ def _continuation(result: Mapping[str, Any]) -> ContinuationCall:
 
 @tool(text=_file_text, continuation=_continuation, is_read_only=True)
 def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
-    """Read a text file of the hive, or some of its lines, or look at a picture."""
+    """Read a text file of the hive, or some of its lines, or of a PDF's pages, or look at a picture."""
     place = readable(session, arguments.path)
     if (picture := _picture(session, place)) is not None:
         return picture
     first, last = arguments.start_line or 1, arguments.end_line
     part = _FilePart(first, last)
     with session.pulse.busy(READING_S):
-        digest = part.read(session, place)
+        digest = None if format_of(place.names[-1]) == "pdf" else part.read(session, place)
+        if digest is None:
+            part = _FilePart(first, last)
+            digest = part.read_decoded(session, place)
     fields: dict[str, Any] = {
         "path": display_path(session, place),
         "digest": digest,
@@ -143,25 +150,37 @@ class _FilePart:
         self._room = MAX_READ_BYTES
         self._line = ""
 
-    def read(self, session: Session, place: ToolPath) -> str:
-        """Read the file and return the digest of its bytes. Raises ToolProblem if the file is not UTF-8."""
+    def read(self, session: Session, place: ToolPath) -> str | None:
+        """Read the file and return the digest of its bytes, None if the file is not UTF-8."""
         # a command's output may contain bytes that are not text
         is_output = "artifacts" in place.names
         decoder = codecs.getincrementaldecoder("utf-8")("replace" if is_output else "strict")
-        masker, digest, at = Masker(), hashlib.sha256(), 0
+        masker, digest = Masker(), hashlib.sha256()
         with open_place(session, place) as stream:
             try:
                 while data := stream.read(_PART_BYTES):
                     digest.update(data)
                     self._feed(masker.feed(decoder.decode(data)))
-                    at += len(data)
                 self._feed(masker.feed(decoder.decode(b"", True)) + masker.close())
-            except UnicodeDecodeError as error:
-                path = display_path(session, place)
-                raise ToolProblem(f"is not UTF-8 text (near byte {at + error.start})", location=path) from None
+            except UnicodeDecodeError:
+                return None
         if self._line:
             self._add_line(self._line)
         return digest.hexdigest()
+
+    def read_decoded(self, session: Session, place: ToolPath) -> str:
+        """Read a text in another encoding, or a PDF, each page as one line; return the digest of the file's bytes.
+
+        Raises UserError if the file is neither, or too large.
+        """
+        raw, path = read_bytes(session, place, MAX_FILE_BYTES), display_path(session, place)
+        with boundary("document", path):
+            extract = pdf(raw, path) if format_of(path) == "pdf" else None
+            text = mask(decode_text(raw, path)) if extract is None else _page_lines(extract)
+        self._feed(text)
+        if self._line:
+            self._add_line(self._line)
+        return hashlib.sha256(raw).hexdigest()
 
     def _feed(self, text: str) -> None:
         for piece in StringIO(text):
@@ -339,6 +358,14 @@ def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
             return {"files": names, "cut": True}
         names.append(display_path(session, place))
     return {"files": names, "cut": False}
+
+
+def _page_lines(extract: Extract) -> str:
+    """Return the text of a PDF with one line for each page."""
+    pages = {number: list[str]() for number in range(1, max(last for _, last in [(0, 0), *extract.places]) + 1)}
+    for piece, (number, _) in zip(extract.pieces, extract.places, strict=True):
+        pages[number] += extract.text[piece.start : piece.end].split()
+    return "\n".join(" ".join(words) for words in pages.values())
 
 
 def path_pattern(glob: str) -> str:

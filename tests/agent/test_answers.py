@@ -116,6 +116,15 @@ def test_a_result_says_what_a_mail_step_sent_and_to_whom(crew):
     assert re.search(r"^## .*\n\nSent to human: Boats$", result, re.MULTILINE)
 
 
+def test_a_weak_answer_says_that_the_documents_are_in_another_language(crew: Crew) -> None:
+    (crew.root / "knowledge/pump.md").write_text(
+        "# Pump\n\nThe pump is oiled in the spring, and whoever does it writes the date on the card that hangs at the door.\n"
+    )
+    crew.drop("Wann wird das Boot gestrichen?\n")
+    until_idle(crew.start())
+    assert "Most documents are in English, the question in German" in (crew.root / "tasks/done/t/result.md").read_text()
+
+
 THINKS = """
 import json, sys
 told = [one["text"] for one in json.load(sys.stdin)["messages"]]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind.documents import DocmemError
+from hivemind.documents import DocmemError, Knowledge
 from hivemind.documents.formats import Outline, read_outline
 from hivemind.tokens import count_tokens, estimate_tokens
 
@@ -213,3 +213,15 @@ def test_a_missing_library_is_named_with_how_to_get_it(monkeypatch: pytest.Monke
 )
 def test_a_byte_order_mark_hides_nothing(name: str, text: str) -> None:
     assert read_outline(text.encode("utf-8-sig"), name, count_tokens) == read_outline(text.encode(), name, count_tokens)
+
+
+def test_one_line_of_two_megabytes_is_quoted_where_it_answers(knowledge: Knowledge) -> None:
+    words = "lorem ipsum dolor sit amet " * 40_000
+    text = f"{words} the ferry leaves from pier three at ten past nine {words}"
+    (knowledge.layout.knowledge / "line.txt").write_text(text)
+    knowledge.sync()
+    passage = knowledge.search("When does the ferry leave pier three?")[0]
+    citation = passage.cite()
+    assert "leaves from pier three" in citation.text
+    assert len(citation.text) < 2_000
+    assert knowledge.verify(citation).is_confirmed

@@ -348,6 +348,15 @@ def _link_out(layout: Layout, tmp_path: Path) -> None:
     (layout.knowledge / "folder").symlink_to(tmp_path)
 
 
+def test_a_link_to_a_folder_or_a_file_is_named_as_not_read(knowledge: Knowledge, tmp_path: Path) -> None:
+    _link_out(knowledge.layout, tmp_path)
+    (knowledge.layout.knowledge / ".hidden").symlink_to(tmp_path)
+    for _ in range(2):
+        skipped = knowledge.sync().skipped
+        assert sorted(skipped) == ["knowledge/folder", "knowledge/link.md"]
+        assert "is a link, which is not followed" in skipped["knowledge/folder"]
+
+
 def _droppings(layout: Layout, tmp_path: Path) -> None:
     for name in (".hidden.md", "a.md~", ".a.swp", "b.md.tmp"):
         (layout.knowledge / name).write_text("The secret word is plum.\n")

@@ -84,3 +84,15 @@ def test_a_heading_in_plain_text_ends_a_passage(knowledge: Knowledge, text: str)
     [best, *_] = knowledge.search("When are the sails washed?")
     assert "washed in autumn" in best.text
     assert "oiled" not in best.text
+
+
+def test_a_question_in_another_language_than_the_documents_is_named(knowledge: Knowledge) -> None:
+    (knowledge.layout.knowledge / "pump.md").write_text(
+        "# Pump\n\nThe pump is oiled in the spring, and whoever does it writes the date on the card that hangs at the door.\n"
+    )
+    knowledge.sync()
+    assert "documents are in English, the question in German" in knowledge.docmem.language_gap(
+        "Wann wird die Pumpe geölt?"
+    )
+    assert knowledge.docmem.language_gap("When is the pump oiled?") == ""
+    assert knowledge.docmem.language_gap("Pump?") == ""

@@ -107,6 +107,30 @@ def test_a_place_may_be_a_line_of_a_quote_or_its_file(hive: Hive, place: str, pa
     assert [Path(quote.path).name for quote in wrong_quotes or ()] == paths
 
 
+def test_a_task_that_is_in_the_inbox_again_is_called_wrong_for_its_latest_result(hive: Hive) -> None:
+    say(hive, "ferry", "And what does it cost?")
+    _, wrong_quotes = say(hive, "ferry", "And old.md is wrong: knowledge/old.md:3")
+    assert [quote.place for quote in wrong_quotes or ()] == ["knowledge/old.md:3"]
+    assert quoted(hive) == {"ferry.md"}
+    task = hive.tasks.claims.claim_one("analyst", "ferry")
+    assert task is not None
+    _, wrong_quotes = say(hive, "ferry", "The rest is wrong, too: knowledge/ferry.md")
+    assert quoted(hive) == set()
+
+
+def test_that_an_answer_to_several_questions_is_wrong_asks_which_quotes(hive: Hive) -> None:
+    result = hive.layout.done / "ferry/result.md"
+    first, second, third = result.read_text().split("\n> ")
+    result.write_text(f"{first}\n## When?\n\n> {second}\n## And before?\n\n> {third}")
+    with pytest.raises(
+        UserError, match=r"2 questions have quotes; name the wrong quotes: knowledge/f.*, knowledge/old.md:3"
+    ):
+        say(hive, "ferry", "That is wrong.")
+    assert not hive.layout.wrong_quotes.exists()
+    say(hive, "ferry", "That is wrong: knowledge/old.md:3")
+    assert quoted(hive) == {"ferry.md"}
+
+
 @pytest.mark.parametrize("place", ["knowledge/old.md:7", "knowledge/odl.md:3", "ld.md:3"])
 def test_a_place_that_is_none_of_the_quotes_is_refused_with_their_list(hive: Hive, place: str) -> None:
     with pytest.raises(UserError, match=r"is not quoted.*knowledge/ferry.md:3, knowledge/old.md:3"):

@@ -15,6 +15,7 @@ import pytest
 from hivemind import Hive
 from hivemind.coordination import Steps
 from hivemind.coordination.step import Receipt
+from tests.cited import pdf
 from tests.cli.conftest import make_hive
 from tests.waiting import until
 from tests.web.conftest import Site, claimed, events, filled
@@ -207,6 +208,17 @@ def test_a_person_adds_answers_retries_and_cancels_and_the_journal_says_so(own_s
         "mail send",
     ]
     assert {one["agent_id"] for one in events(hive)} == {"human"}
+
+
+@pytest.mark.parametrize("name", ["ferry.pdf", "ferry.txt", "wide.txt"])
+def test_the_quoted_line_of_a_pdf_or_of_another_encoding_is_shown(own_site: Site, name: str) -> None:
+    text = "The café opens.\nIt closes at nine."
+    content = {"ferry.pdf": pdf("One page.", "It closes\nat nine."), "ferry.txt": text.encode("latin-1")}
+    (own_site.hive.layout.knowledge / name).write_bytes(content.get(name, text.encode("utf-16")))
+    page = own_site.get(f"/files?path=knowledge/{name}&first=2&last=2").text
+    quoted_line = page.partition('class="row quoted"')[2]
+    assert "It closes at nine." in quoted_line
+    assert ("One page." if name.endswith("pdf") else "The café opens.") in page.partition('class="row quoted"')[0]
 
 
 def test_a_person_calls_a_result_wrong_on_the_page_and_sees_what_is_not_quoted_again(own_site: Site) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -13,6 +13,7 @@ from hivemind.frozen import frozen
 
 # Sentence-ending punctuation, closing quotes or brackets, then white space and a character that can begin a sentence.
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]*_]*+(?=\s+[\"'“‘(\[*_]*[^\W_a-z])|[。！？]+|\n[ \t]*\n")
+_STRETCH = re.compile(r"[^\n]{0,799}(?:\s|\Z)|[^\n]{800}")  # a line, or as much of a long one as has some 200 tokens
 _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|No|vs|etc|cf|al|approx|resp|Fig|Vol|pp|Inc|Ltd|Nr|bzw|ca)"
     r"|\b(?:e\.g|i\.e|z\.B|d\.h|u\.a))\.$"
@@ -191,15 +192,17 @@ def split_long(text: str, pieces: Sequence[Piece], count: Callable[[str], int]) 
 
 
 def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[int, int]]:
-    by_line = [at for at in line_starts(body)[1:] if at < len(body)] + [len(body)]
     if kind in _BY_LINE:
+        by_line = [at for at in line_starts(body)[1:] if at < len(body)] + [len(body)]
         yield from sentence_runs(body, by_line, count, whole_lines=True)
         return
     ends: list[int] = []
     last = 0
-    for end in sentence_ends(body):  # a sentence of more than 400 tokens is cut at its line ends
+    for end in sentence_ends(
+        body
+    ):  # a sentence of more than 400 tokens is cut at its line ends, a long line between words
         if count(body[last:end]) > MAX_LEAF_TOKENS:
-            ends += by_line[bisect_right(by_line, last) : bisect_left(by_line, end)]
+            ends += [match.end() for match in _STRETCH.finditer(body, last, end) if match.end() < end]
         ends.append(end)
         last = end
     yield from sentence_runs(body, ends, count)
