@@ -13,6 +13,7 @@ from typing import Any
 
 from hivemind.agent import candidates
 from hivemind.agent.opening import materials
+from hivemind.agent.relevance import Relevance
 from hivemind.boundary import Unreadable
 from hivemind.documents import describe_gap
 from hivemind.frozen import frozen
@@ -47,11 +48,20 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 
 @frozen
 class SelectedMemory:
-    """A selection for a question: its entries (id, content, metadata), and the reasons why blocks are in or not."""
+    """A selection for a question: its entries (id, content, metadata), the reasons why blocks are in or not, and the blocks
+    `nearest` to the gate of relevance that did not pass it."""
 
     entries: Sequence[Entry]
     selection: Selection
     explain: Callable[[MemoryBlock], dict[str, float]]
+    relevance: Relevance
+    nearest: Sequence[MemoryBlock] = ()
+
+    @property
+    def blocks(self) -> list[MemoryBlock]:
+        """The blocks of the entries."""
+        inside = {str(entry["id"]) for entry in self.entries}
+        return [choice.block for choice in self.selection if choice.id in inside]
 
     def reasons(self) -> list[dict[str, Any]]:
         """Return the selected blocks and the best rejected ones, each with score, tokens and reason."""
@@ -131,10 +141,13 @@ class WorkingMemory:
         """Select what an opening shows unasked: texts relevant to the task, and its letters. Texts for which `is_known` is
         true are left out."""
         self.has_news(focus)
-        relevant = candidates.relevant_blocks(self._hive, self._name, focus, questions, self._loader.load_content)
+        relevance = Relevance(self._hive, self._name, focus)
+        load, factor = self._loader.load_content, relevance.factor
+        relevant, nearest = candidates.relevant_blocks(self._hive, self._name, focus, questions, load, factor)
         letters = [block for block in self.blocks if focus.id and block.metadata.get("task") == focus.id]
-        blocks = [*relevant, *letters]
-        return self._select_from(blocks, questions, tokens, is_known)
+        self.scorer.model = relevance.factor if relevance.is_on else None
+        entries, selection = self._select_from([*relevant, *letters], questions, tokens, is_known)
+        return SelectedMemory(entries, selection, self.scorer.explain, relevance, nearest)
 
     def has_news(self, focus: Focus) -> bool:
         """Return True if documents or memories may have changed since the last call or selection for the focus."""
@@ -152,11 +165,12 @@ class WorkingMemory:
         documents, _ = candidates.document_blocks(self._hive, focus, [question])
         memories = candidates.memory_blocks(self._hive, self._name, [question])
         blocks = [*documents, *memories, *nodes, *self._about(question)]
-        return self._select_from(blocks, [question], tokens, is_known).entries
+        self.scorer.model = None  # the mind has asked
+        return self._select_from(blocks, [question], tokens, is_known)[0]
 
     def _select_from(
         self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
-    ) -> SelectedMemory:
+    ) -> tuple[Sequence[Entry], Selection]:
         """Score and select blocks and load their contents, until no content is known (`is_known`). Of two blocks with
         one id the later counts."""
         remaining = {block.id: block for block in blocks}
@@ -168,7 +182,7 @@ class WorkingMemory:
                 str(entry["id"]) for entry in entries if entry["id"] in remaining and is_known(str(entry["content"]))
             ]
             if not known_ids:
-                return SelectedMemory(entries, selection, self.scorer.explain)
+                return entries, selection
             for known_id in known_ids:
                 del remaining[known_id]
 

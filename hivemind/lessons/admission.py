@@ -125,14 +125,14 @@ def refusal_of(text: str, places: Iterable[str], trail: Trail, instructions: str
         return "it reads like an order, not like a fact about the project"
     if commands and all(command in instructions for command in commands):
         return "the project's instructions say it"
-    if any(_shares_words(prose, material) for material in (*trail.materials, instructions)):
+    if any(shares_words(prose, material) for material in (*trail.materials, instructions)):
         return "it is somebody's text"
     if any("`" in place or not place.isprintable() or not place.strip() or mask(place) != place for place in places):
         return "a place is neither a path nor a program"
     return None
 
 
-def _shares_words(text: str, material: str) -> bool:
+def shares_words(text: str, material: str) -> bool:
     words, other_words = (re.findall(r"\w+", part.lower()) for part in (text, material))
     joined_words = f" {' '.join(other_words)} "
     runs = (words[at : at + _OVERLAP] for at in range(max(0, len(words) - _OVERLAP) + 1))

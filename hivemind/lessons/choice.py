@@ -55,8 +55,10 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
             hive.journal.append(f"lesson.{kind}", **fields, **({"task_id": record.task} if is_new else {}))
 
 
-def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord]:
-    """Return the lessons at a place of the task, at most five: the most helpful first, those of other hives last."""
+def choose(
+    hive: Parts, work: TaskRun, config: AgentConfig, relevance: Callable[[LessonRecord], float] = lambda _: 1.0
+) -> list[LessonRecord]:
+    """Return the lessons at a place of the task, at most five: the most relevant and helpful first, those of other hives last."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title
@@ -67,7 +69,8 @@ def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord
             projects = [project for project in work.projects if root in (None, project.root)]
             paths = [path for project in projects for path in project.named_paths(text)]
             lessons += [record for record in records if _holds(record, text, paths, config)]
-    return sorted(lessons, key=lambda record: (record.state == "foreign", record.wrong - record.helped))[:MAX_SHOWN]
+    lessons.sort(key=lambda record: (record.state == "foreign", -relevance(record), record.wrong - record.helped))
+    return lessons[:MAX_SHOWN]
 
 
 def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:

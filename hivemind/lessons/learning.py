@@ -16,7 +16,6 @@ from hivemind.lessons.record import LessonRecord
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.project import Project
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.tasks.folder import ended_folder, open_log
 
 ProvenCandidate = tuple[Candidate, Pair | None]
 
@@ -30,10 +29,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     if not (returns or work.has_failed_call):
         return
-    folder = work.task.path if work.task.path.is_dir() else ended_folder(hive.layout, work.task.id)
-    if folder is None:
-        return
-    records = [*open_log(folder).records()]
+    records = work.records()
     paths = {worktree.root: worktree.path for worktree in work.worktrees.recorded}
     roots = [root for root in hive.config.worktree_roots(hive.layout) if root in paths]
     folders = TaskFolders(hive.layout.root, {root: paths[root] for root in roots})
