@@ -142,19 +142,19 @@ def relevant_blocks(
     documents, _ = document_blocks(hive, focus, questions, results, without=copies, limit=_MAX_NEAR)
     rankings, others = list[list[KnowledgeMemoryBlock]](), list[KnowledgeMemoryBlock]()
     for blocks, least in ((documents, RELEVANT), (memory_blocks(hive, agent, questions), RELEVANT_MEMORY)):
-        blocks.sort(key=lambda block: -_confidence(block).value)
+        blocks.sort(key=lambda block: -confidence_of(block).value)
         factors = [factor(block) for block in blocks]
         passes = [
-            share >= SUNK and _confidence(block).value * max(1.0, share) >= least
+            share >= SUNK and confidence_of(block).value * max(1.0, share) >= least
             for block, share in zip(blocks, factors, strict=True)
         ]
         rankings.append([*compress(blocks, passes)])
         others += [block for block, is_in in zip(blocks, passes, strict=True) if not is_in]
     relevant = merge_hits(
-        rankings, _MAX_RELEVANT, confidence=_confidence, text=text_of,
+        rankings, _MAX_RELEVANT, confidence=confidence_of, text=text_of,
         origin=lambda block: block.metadata.get("path") or block.id,
     )  # fmt: skip
-    return relevant, sorted(others, key=lambda block: -_confidence(block).value)[:_MAX_NEAREST]
+    return relevant, sorted(others, key=lambda block: -confidence_of(block).value)[:_MAX_NEAREST]
 
 
 def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
@@ -168,7 +168,7 @@ def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
     ]
 
 
-def _confidence(block: KnowledgeMemoryBlock) -> Confidence:
+def confidence_of(block: MemoryBlock) -> Confidence:
     return Confidence(max(block.metadata.get("answers", {}).values(), default=0.0), "")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hivemind.agent.candidates import confidence_of
 from hivemind.agent.opening import material, task_opening
 from hivemind.agent.recall import subjects_of
 from hivemind.agent.relevance import lesson_block
@@ -54,8 +55,7 @@ class Preview:
         for lesson in self.lessons:
             yield f"lesson {lesson.id}: {explain_use(lesson_block(lesson))}"
         for block in self.selected.nearest:
-            sureness = max(block.metadata.get("answers", {}).values(), default=0.0)
-            yield f"not shown, {sureness:.2f} sure: {block.id}: {explain_use(block)}"
+            yield f"not shown: {block.id}, confidence {confidence_of(block).value:.2f}, {explain_use(block)}"
         yield self.selected.relevance.state
 
 

@@ -154,7 +154,7 @@ class Relevance:
         features |= {
             "path in the task": float(any("/" in name and name in self._text for name in names)),
             "words of the task": len(words & {*self._words}) / max(1, len(words)),
-            "sure": max(metadata.get("answers", {}).values(), default=0.0),
+            "sure": min(1.0, max(metadata.get("answers", {}).values(), default=0.0)),
             "new": 1 / (1 + max(0.0, age_s) / _MONTH_S) if date else 0.0,
             "used before": float(used > 0),
             "unused before": min(1.0, unused / _UNUSED),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from hivemind.lessons.evidence import TaskFolders
+from tests import program
 from tests.agent.test_worktree import Repo
 from tests.lessons.conftest import Project, run
 from tests.messages import lines_of
@@ -189,3 +191,21 @@ def test_a_lesson_of_a_mind_lies_where_its_proof_is_or_else_its_place(project: P
     assert (record.text, record.places[0]) == ("With `sh test.sh --local` nothing is fetched.", "test.sh")
     assert record.state == ("live" if "--local" in passed else "waiting")
     assert project.live == [SENTENCE]
+
+
+@pytest.mark.parametrize(("point", "land"), [("tasks.close.moved", "off"), ("landing.queued", "ask")])
+def test_an_agent_that_dies_between_the_end_of_a_task_and_the_question_asks_at_its_next_start(
+    project: Project, point: str, land: str
+) -> None:
+    project.configure(land=land)
+    edit = ("write_file", {"path": "src/sail", "content": "mended\n"})
+    died = project.crew.root.parent / "died"
+    project.play(run("sh check.sh"), run("APP_ENV=test sh check.sh"), edit)
+    lesson = {"lesson": "Set `APP_ENV=test` for check.sh: without it nothing is checked.", "places": ["check.sh"],
+              "failed": "sh check.sh", "passed": "APP_ENV=test sh check.sh"}  # fmt: skip
+    project.answer = json.dumps([lesson])
+    environment = {**os.environ, "HIVEMIND_CRASH_AT": point, "HIVEMIND_CRASH_ONCE": str(died)}
+    program.run(["--hive", project.crew.root, "up", "--until-idle"], env=environment)
+    assert died.exists()
+    assert len(project.questions) == 1
+    assert project.live == [lesson["lesson"]]
