@@ -146,7 +146,9 @@ class Relevance:
             features |= {"memory": 1.0} if kind == "memory" else {"lesson": 1.0}
             features["its own"] = float(f"/{self._agent}/" in location)
         else:
-            features["earlier result" if path.startswith("tasks/") else "note" if " note " in path else "document"] = 1.0
+            features["earlier result" if path.startswith("tasks/") else "note" if " note " in path else "document"] = (
+                1.0
+            )
         words = set(words_of(f"{topic} {' '.join(names)}"))
         used, unused = self._weights.texts.get(names[0], (0, 0))
         date = metadata.get("remembered")
@@ -196,5 +198,3 @@ def _is_used(text: ShownText, opening: str, written: str) -> bool:
     is_named = any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", written) for name in text.names)
     contents = (content for source, content in _MATERIAL.findall(opening) if json.loads(source).startswith(text.source))
     return is_named or any(shares_words(content, written) for content in contents)
-
-

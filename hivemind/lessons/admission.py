@@ -148,10 +148,8 @@ def is_same(text: str, previous_text: str) -> bool:
     return len(words & other_words) >= 0.8 * max(1, len(words | other_words))
 
 
-def places_of(pair: Pair, named_paths: Iterable[str], edited_paths: Iterable[str]) -> tuple[str, ...]:
-    """Return where a pair holds: the paths that its commands name, else the one folder that the task changed; and the program."""
-    folders = {path.partition("/")[0] if "/" in path else "" for path in edited_paths}
-    named = [path if "/" in path or "." in path else f"{path}/" for path in named_paths]
-    paths = named or [f"{folder}/" for folder in folders if len(folders) == 1 and folder]
+def places_of(pair: Pair, named_paths: Iterable[str]) -> tuple[str, ...]:
+    """Return where a pair holds: the paths that its commands name, and its program."""
+    paths = [path if "/" in path or "." in path else f"{path}/" for path in named_paths]
     program = program_of(pair.passed.command)
     return (*paths[: _MAX_PLACES - 1], *([program] if program and "/" not in program and "." not in program else []))

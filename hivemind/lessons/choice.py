@@ -67,7 +67,9 @@ def choose(
         records = [record for record in book_of(hive, root).read() if record.is_visible]
         if records:
             projects = [project for project in work.projects if root in (None, project.root)]
-            paths = [path for project in projects for path in project.named_paths(text)]
+            named = [path for project in projects for path in project.named_paths(text)]
+            # a word that is also the name of a folder counts only in a text that names nothing else
+            paths = [path for path in named if "/" in path or "." in path or f"{path}/" in text] or named
             lessons += [record for record in records if _holds(record, text, paths, config)]
     lessons.sort(key=lambda record: (record.state == "foreign", -relevance(record), record.wrong - record.helped))
     return lessons[:MAX_SHOWN]
@@ -75,7 +77,9 @@ def choose(
 
 def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
     folders, programs = split_places(record.places)
-    is_close = any(is_near(folder, path) for folder in folders for path in paths)
+    is_close = any(
+        f"{path}/".startswith(f"{folder}/") or folder.startswith(f"{path}/") for folder in folders for path in paths
+    )
     is_named = any(posixpath.basename(folder).lower() in text.lower().split() for folder in folders if folder)
     runs_any = not programs or config.shell or config.runs_program or config.outside
     can_run = runs_any or any(program in config.commands or program in text.split() for program in programs)
@@ -86,11 +90,6 @@ def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...
     """Return the places that are files and folders, without slashes around them, and those that are programs."""
     paths = tuple(place.strip("/").removeprefix("./") for place in places if "/" in place or "." in place)
     return paths, tuple(place for place in places if "/" not in place and "." not in place)
-
-
-def is_near(folder: str, path: str) -> bool:
-    """Check whether a path that a task names is a lesson's place, in it, or contains it."""
-    return folder == path or path.startswith(f"{folder}/") or folder.startswith(f"{path}/")
 
 
 def lesson_line(record: LessonRecord) -> str:

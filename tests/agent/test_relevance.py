@@ -24,6 +24,7 @@ from tests.messages import lines_of
 
 GUIDE = "# Sails\n\nThe mainsail of the sloop Ondine is sewn with waxed thread of seven strands.\n"
 NOTE = "The mainsail of the sloop Ondine was sewn on a Tuesday in the loft of the old harbour."
+RECORD = '{"kind": "relevance", "version": 1, "weights": %s}'
 TASK = "Mend the mainsail of the sloop Ondine.\n"
 
 
@@ -119,14 +120,13 @@ def test_the_reasons_are_said_in_words_whether_it_is_on_or_off(crew: Crew) -> No
     assert "memory -" in uses["memory"]
     switch(crew, "on")
     [nearest, state] = preview(crew).use_lines()
-    assert nearest.startswith("not shown: memory:shared/hive/ondine_day, confidence 1.19, 16% likely to be used: memory -")
+    assert nearest.startswith(
+        "not shown: memory:shared/hive/ondine_day, confidence 1.19, 16% likely to be used: memory -"
+    )
     assert state == "Relevance is learned and applied (relevance: on); 9 tasks counted."
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["{", '{"kind": "relevance", "version": 1, "weights": {"memory": 99}}', '{"kind": "relevance", "version": 1, "weights": {"luck": 1}}'],
-)  # fmt: skip
+@pytest.mark.parametrize("damage", ["{", RECORD % '{"memory": 99}', RECORD % '{"luck": 1}', RECORD % '{"memory": NaN}'])
 def test_a_file_that_a_person_has_broken_is_named_and_stays_and_no_weight_counts(crew: Crew, damage: str) -> None:
     switch(crew, "on")
     work(crew)
@@ -191,6 +191,6 @@ def test_no_factor_takes_a_selection_over_its_budget(
 
 
 def test_an_unknown_weight_is_named(crew: Crew) -> None:
-    (crew.root / ".hive/relevance.json").write_text('{"kind": "relevance", "version": 1, "weights": {"luck": 1}}')
+    (crew.root / ".hive/relevance.json").write_text(RECORD % '{"luck": 1}')
     with pytest.raises(UserError, match="luck"):
         weights(crew)

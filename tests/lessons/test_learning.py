@@ -121,14 +121,18 @@ def test_a_lesson_is_replaced_when_its_command_fails_and_another_one_passes(proj
     assert project.live == ["Run `APP_ENV=ci sh check.sh` instead of `APP_ENV=test sh check.sh`, which fails."]
 
 
-def test_a_pair_that_comes_again_in_another_folder_holds_in_the_whole_repository(project: Project) -> None:
+def test_a_pair_whose_commands_name_no_path_holds_for_its_program_in_the_whole_repository(project: Project) -> None:
     project.repo.commit(Makefile='all:\n\ttest "$(ENV)"\n')
-    trapped = (run("make all"), run("make all ENV=ci"))
-    for name, path in (("t", "src/sail"), ("t2", "docs/notes.md")):
-        edit = ("write_file", {"path": path, "text": "new\n"})
-        project.work(edit, *trapped, text=f"Mend {path}.\n", name=name)
-        places = [record.places for record in project.lessons if record.state == "live"]
-        assert places == ([("src/", "make")] if name == "t" else [("make",)])
+    project.work(run("make all"), run("make all ENV=ci"))
+    assert [record.places for record in project.lessons] == [("make",)]
+    assert "make all ENV=ci" in project.opening("Mend docs/notes.md.\n")
+
+
+def test_a_word_that_is_also_a_folders_name_is_no_place_in_a_text_that_names_others(project: Project) -> None:
+    (project.crew.root / "knowledge/lessons/app.md").write_text("- Sew with waxed thread. (for `src/sail`)\n")
+    assert "waxed" in project.opening("Mend what is in src.\n")
+    assert "waxed" in project.opening("Mend docs/notes.md and src/.\n")
+    assert "waxed" not in project.opening("Mend docs/notes.md: it has no src.\n")
 
 
 def test_a_folder_that_a_command_names_without_a_slash_is_a_place(project: Project) -> None:
