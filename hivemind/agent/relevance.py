@@ -1,4 +1,4 @@
-"""Learned relevance: fourteen weights say which texts of an opening a task is likely to use.
+"""Learned relevance: fifteen weights say which texts of an opening a task is likely to use.
 
 At a task's end each text of its openings is a sample: it was used if the agent quoted or named it. The weights of a
 logistic regression move a step towards that. `.hive/relevance.json` has them (README.md, *Relevance*).
@@ -33,8 +33,8 @@ from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import TaskRun
 
 Feature = Literal[
-    "any text", "document", "note", "memory", "earlier result", "letter", "lesson", "its own", "path in the task",
-    "words of the task", "sure", "new", "used before", "unused before",
+    "any text", "document", "note", "memory", "earlier result", "letter", "lesson", "path in the task", "words of the task",
+    "sure", "new", "used before", "unused before", "folder used before", "folder unused before",
 ]  # fmt: skip
 MAX_WEIGHT, MAX_TEXTS, MAX_TASKS, _RATE = 3.0, 500, 100, 0.25
 _MONTH_S, _UNUSED = 30 * 86_400, 4
@@ -82,11 +82,12 @@ class Weights:
         learned = Weights(dict(self.weights), dict(self.texts), (*self.tasks, task)[-MAX_TASKS:])
         for text, is_used in samples:
             step = _RATE * (is_used - learned.chance(text.features))
-            for name, value in text.features.items():
-                weight = learned.weights.get(name, 0.0) + step * value
-                learned.weights[name] = round(max(-MAX_WEIGHT, min(MAX_WEIGHT, weight)), 4)
-            used, unused = learned.texts.pop(text.names[0], (0, 0))
-            learned.texts[text.names[0]] = (used + 1, 0) if is_used else (used, unused + 1)
+            for feature, value in text.features.items():
+                weight = learned.weights.get(feature, 0.0) + step * value
+                learned.weights[feature] = round(max(-MAX_WEIGHT, min(MAX_WEIGHT, weight)), 4)
+            for name in _with_folder(text.names[0]):
+                used, unused = learned.texts.pop(name, (0, 0))
+                learned.texts[name] = (used + 1, 0) if is_used else (used, unused + 1)
         for forgotten in [*learned.texts][:-MAX_TEXTS]:
             del learned.texts[forgotten]
         return learned
@@ -95,9 +96,9 @@ class Weights:
 class Relevance:
     """The learned relevance of texts to one focus of an agent."""
 
-    def __init__(self, hive: Parts, agent: str, focus: Focus) -> None:
-        self._agent, self._words = agent, words_of(focus.text)
+    def __init__(self, hive: Parts, focus: Focus) -> None:
         self._text, self._setting = focus.text, hive.config.relevance
+        self._words = {*words_of(focus.text)}
         self.problem = ""
         try:
             self._weights = Weights.load(hive.layout)
@@ -140,29 +141,33 @@ class Relevance:
         features = dict[Feature, float]({"any text": 1.0})
         if isinstance(block, MessageMemoryBlock):
             names = [block.id.removeprefix("message:")]
-            features |= {"letter": 1.0, "its own": float(block.from_agent == self._agent)}
+            features["letter"] = 1.0
         elif kind in ("memory", "lesson"):
             names = [location.partition(":")[2], *([topic] if kind == "memory" and re.search(r"[\d_-]", topic) else [])]
-            features |= {"memory": 1.0} if kind == "memory" else {"lesson": 1.0}
-            features["its own"] = float(f"/{self._agent}/" in location)
+            features["memory" if kind == "memory" else "lesson"] = 1.0
         else:
             features["earlier result" if path.startswith("tasks/") else "note" if " note " in path else "document"] = (
                 1.0
             )
         words = set(words_of(f"{topic} {' '.join(names)}"))
-        used, unused = self._weights.texts.get(names[0], (0, 0))
         date = metadata.get("remembered")
         age_s = (datetime.now(UTC) - datetime.fromisoformat(date)).total_seconds() if date else 0.0
         features |= {
             "path in the task": float(any("/" in name and name in self._text for name in names)),
-            "words of the task": len(words & {*self._words}) / max(1, len(words)),
+            "words of the task": len(words & self._words) / max(1, len(words)),
             "sure": min(1.0, max(metadata.get("answers", {}).values(), default=0.0)),
             "new": 1 / (1 + max(0.0, age_s) / _MONTH_S) if date else 0.0,
+        }
+        counts = (self._weights.texts.get(name, (0, 0)) for name in _with_folder(names[0]))
+        (used, unused), (folder_used, folder_unused) = counts
+        features |= {
             "used before": float(used > 0),
             "unused before": min(1.0, unused / _UNUSED),
+            "folder used before": float(folder_used > 0),
+            "folder unused before": min(1.0, folder_unused / _UNUSED),
         }
-        source = source_of(context_entry(block, ""))
-        return ShownText(tuple(names), source, {name: round(value, 3) for name, value in features.items() if value})
+        features = {name: round(value, 3) for name, value in features.items() if value}
+        return ShownText(tuple(names), source_of(context_entry(block, "")), features)
 
     def record(self, blocks: Iterable[MemoryBlock]) -> list[dict[str, Any]]:
         """Return the texts of an opening for its record, if they are to be learned from."""
@@ -185,13 +190,21 @@ def learn_use(hive: Parts, work: TaskRun) -> None:
     calls = [{**call["arguments"], "lessons_wrong": ()} for answer in answers for call in answer.get("calls", ())]
     written = "\n".join([*(str(answer.get("text", "")) for answer in answers), json.dumps(calls, ensure_ascii=False)])
     samples = {text.names[0]: (text, _is_used(text, opening, written)) for text, opening in texts}
+    save_samples(hive, f"{work.task.id}.{work.attempt}", samples.values())
+
+
+def save_samples(hive: Parts, task: str, samples: Iterable[tuple[ShownText, bool]]) -> None:
+    """Move the weights by the texts that a task was shown, each used or not. Raises UserError, OSError."""
     with Lock(hive.layout.locks / "relevance.lock"):
         weights = Weights.load(hive.layout)
-        learned = weights.learn(f"{work.task.id}.{work.attempt}", samples.values())
-        if learned is not weights:
-            fields = {"kind": "relevance", "version": 1, **asdict(learned)}
-            text = json.dumps(fields, ensure_ascii=False, indent=1)
+        if (learned := weights.learn(task, samples)) is not weights:
+            text = json.dumps({"kind": "relevance", "version": 1, **asdict(learned)}, ensure_ascii=False, indent=1)
             write(hive.layout.relevance, f"{text}\n".encode("utf-8", "surrogateescape"), durable=hive.config.durable)
+
+
+def _with_folder(name: str) -> tuple[str, str]:
+    """Return a name and its folder or namespace."""
+    return name, f"{name.rpartition('/')[0]}/"
 
 
 def _is_used(text: ShownText, opening: str, written: str) -> bool:

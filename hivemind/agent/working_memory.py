@@ -141,7 +141,7 @@ class WorkingMemory:
         """Select what an opening shows unasked: texts relevant to the task, and its letters. Texts for which `is_known` is
         true are left out."""
         self.has_news(focus)
-        relevance = Relevance(self._hive, self._name, focus)
+        relevance = Relevance(self._hive, focus)
         load, factor = self._loader.load_content, relevance.factor
         relevant, nearest = candidates.relevant_blocks(self._hive, self._name, focus, questions, load, factor)
         letters = [block for block in self.blocks if focus.id and block.metadata.get("task") == focus.id]
