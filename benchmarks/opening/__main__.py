@@ -1,4 +1,4 @@
-"""`python -m benchmarks.opening MIRROR [tune] [held] [new] [--relevance] [--pool]`: openings, compared with judgements by hand."""
+"""`python -m benchmarks.opening MIRROR [tune] [held] [new] [--relevance] [--pool]`: openings, compared with judgements."""
 
 from __future__ import annotations
 

@@ -38,16 +38,14 @@ class Preview:
     def choices(self) -> list[dict[str, Any]]:
         """Return each candidate block with its score, the reason, and how likely it is to be used: selected blocks first, each
         group by falling score."""
-        inside, explain_use = {entry["id"] for entry in self.selected.entries}, self.selected.relevance.explain
-        choices = [
+        return [
             {
                 "block": choice.id, "type": choice.block.type.value, "priority": choice.block.priority.name.lower(),
-                "in": choice.id in inside, "score": choice.score, "parts": self.selected.explain(choice.block),
-                "tokens": choice.tokens, "because": choice.reason, "use": explain_use(choice.block),
+                "in": is_in, "score": choice.score, "parts": self.selected.explain(choice.block),
+                "tokens": choice.tokens, "because": choice.reason, "use": self.selected.relevance.explain(choice.block),
             }
-            for choice in self.selected.selection
+            for is_in, choice in self.selected.ranking
         ]  # fmt: skip
-        return sorted(choices, key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
 
     def use_lines(self) -> Iterator[str]:
         """Say how likely the use of each lesson is, and of what comes next to the gate, and what is learned."""

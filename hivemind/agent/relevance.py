@@ -25,7 +25,7 @@ from hivemind.fs import Lock, load_record, write
 from hivemind.layout import Layout
 from hivemind.lessons.admission import shares_words
 from hivemind.lessons.record import LessonRecord
-from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
+from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock
 from hivemind.memory.blocks import context_entry
 from hivemind.presence.parts import Parts
 from hivemind.search.words import words_of
@@ -37,6 +37,12 @@ Feature = Literal[
     "sure", "new", "used before", "unused before", "folder used before", "folder unused before",
 ]  # fmt: skip
 MAX_WEIGHT, MAX_TEXTS, MAX_TASKS, _RATE = 3.0, 500, 100, 0.25
+_KINDS: Mapping[str, Feature] = {"memory": "memory", "lesson": "lesson", "message": "letter"}
+"""The kinds of texts by the store that their locations name, or letters their ids; other texts are of documents."""
+_HISTORY: tuple[tuple[Feature, Feature], ...] = (
+    ("used before", "unused before"),
+    ("folder used before", "folder unused before"),
+)
 _MONTH_S, _UNUSED = 30 * 86_400, 4
 _MATERIAL = re.compile(r"<material from=(\".*?\")>\n(.*?)\n</material>", re.DOTALL)
 _log = logging.getLogger(__name__)
@@ -134,38 +140,28 @@ class Relevance:
         return f"Relevance is {effect[self._setting]} (relevance: {self._setting}); {self.problem or tasks}."
 
     def shown_text(self, block: MemoryBlock) -> ShownText:
-        metadata, location = block.metadata, getattr(block, "location", "")
-        path, kind = str(metadata.get("path") or ""), location.partition(":")[0]
-        topic = getattr(block, "topic", "") or getattr(block, "subject", "")
-        names = [path.rpartition(" ")[2] if " note " in path else path.partition(" ")[0]]
-        features = dict[Feature, float]({"any text": 1.0})
-        if isinstance(block, MessageMemoryBlock):
-            names = [block.id.removeprefix("message:")]
-            features["letter"] = 1.0
-        elif kind in ("memory", "lesson"):
-            names = [location.partition(":")[2], *([topic] if kind == "memory" and re.search(r"[\d_-]", topic) else [])]
-            features["memory" if kind == "memory" else "lesson"] = 1.0
-        else:
-            features["earlier result" if path.startswith("tasks/") else "note" if " note " in path else "document"] = (
-                1.0
-            )
-        words = set(words_of(f"{topic} {' '.join(names)}"))
-        date = metadata.get("remembered")
+        metadata, topic = block.metadata, getattr(block, "topic", "") or getattr(block, "subject", "")
+        store, _, reference = getattr(block, "location", block.id).partition(":")
+        path, _, note = str(metadata.get("path") or "").partition(" note ")
+        kind, names = _KINDS.get(store, "document"), [reference]
+        if kind == "document":
+            kind = "note" if note else "earlier result" if path.startswith("tasks/") else "document"
+            names = [note or path]
+        elif kind == "memory" and re.search(r"[\d_-]", topic):  # a key that is no common word
+            names = [reference, topic]
+        words, date = set(words_of(f"{topic} {' '.join(names)}")), metadata.get("remembered")
         age_s = (datetime.now(UTC) - datetime.fromisoformat(date)).total_seconds() if date else 0.0
-        features |= {
+        features: dict[Feature, float] = {
+            "any text": 1.0,
+            kind: 1.0,
             "path in the task": float(any("/" in name and name in self._text for name in names)),
             "words of the task": len(words & self._words) / max(1, len(words)),
             "sure": min(1.0, max(metadata.get("answers", {}).values(), default=0.0)),
             "new": 1 / (1 + max(0.0, age_s) / _MONTH_S) if date else 0.0,
         }
-        counts = (self._weights.texts.get(name, (0, 0)) for name in _with_folder(names[0]))
-        (used, unused), (folder_used, folder_unused) = counts
-        features |= {
-            "used before": float(used > 0),
-            "unused before": min(1.0, unused / _UNUSED),
-            "folder used before": float(folder_used > 0),
-            "folder unused before": min(1.0, folder_unused / _UNUSED),
-        }
+        for name, (is_used, is_unused) in zip(_with_folder(names[0]), _HISTORY, strict=True):
+            used, unused = self._weights.texts.get(name, (0, 0))
+            features |= {is_used: float(used > 0), is_unused: min(1.0, unused / _UNUSED)}
         features = {name: round(value, 3) for name, value in features.items() if value}
         return ShownText(tuple(names), source_of(context_entry(block, "")), features)
 
@@ -189,8 +185,8 @@ def learn_use(hive: Parts, work: TaskRun) -> None:
     answers = [record for record in records if record.get("role") == "assistant"]
     calls = [{**call["arguments"], "lessons_wrong": ()} for answer in answers for call in answer.get("calls", ())]
     written = "\n".join([*(str(answer.get("text", "")) for answer in answers), json.dumps(calls, ensure_ascii=False)])
-    samples = {text.names[0]: (text, _is_used(text, opening, written)) for text, opening in texts}
-    save_samples(hive, f"{work.task.id}.{work.attempt}", samples.values())
+    if samples := {text.names[0]: (text, _is_used(text, opening, written)) for text, opening in texts}:
+        save_samples(hive, f"{work.task.id}.{work.attempt}", samples.values())
 
 
 def save_samples(hive: Parts, task: str, samples: Iterable[tuple[ShownText, bool]]) -> None:

@@ -34,6 +34,7 @@ from hivemind.memory import (
     WorkingMemoryManager,
 )
 from hivemind.memory.blocks import context_entry
+from hivemind.memory.selection import Choice
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
@@ -58,23 +59,30 @@ class SelectedMemory:
     nearest: Sequence[MemoryBlock] = ()
 
     @property
+    def ranking(self) -> list[tuple[bool, Choice]]:
+        """The choices, and whether they are entries: those first, each group by falling score."""
+        inside = {str(entry["id"]) for entry in self.entries}
+        choices = sorted(self.selection, key=lambda choice: (choice.id not in inside, -choice.score, choice.id))
+        return [(choice.id in inside, choice) for choice in choices]
+
+    @property
     def blocks(self) -> list[MemoryBlock]:
         """The blocks of the entries."""
-        inside = {str(entry["id"]) for entry in self.entries}
-        return [choice.block for choice in self.selection if choice.id in inside]
+        return [choice.block for is_in, choice in self.ranking if is_in]
 
     def reasons(self) -> list[dict[str, Any]]:
         """Return the selected blocks and the best rejected ones, each with score, tokens and reason."""
-        inside = {str(entry["id"]) for entry in self.entries}
         rows = [
             {
-                "id": choice.id, "score": round(choice.score, 4), "tokens": choice.tokens, "in": choice.id in inside,
+                "id": choice.id,
+                "score": round(choice.score, 4),
+                "tokens": choice.tokens,
+                "in": is_in,
                 "why": choice.reason,
             }
-            for choice in self.selection
-        ]  # fmt: skip
-        rows.sort(key=lambda row: (not row["in"], -float(str(row["score"])), str(row["id"])))
-        return rows[: len(inside) + _MAX_REJECTED]
+            for is_in, choice in self.ranking
+        ]
+        return rows[: len(self.entries) + _MAX_REJECTED]
 
 
 class WorkingMemory:

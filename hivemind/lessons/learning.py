@@ -14,7 +14,6 @@ from hivemind.lessons.choice import book_of, edited
 from hivemind.lessons.evidence import Pair, TaskFolders, Trail, read_trail, stands_in, tokens
 from hivemind.lessons.record import LessonRecord
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.project import Project
 from hivemind.taskrun.task_run import TaskRun
 
 ProvenCandidate = tuple[Candidate, Pair | None]
@@ -82,7 +81,9 @@ def _add(hive: Parts, work: TaskRun, root: Path | None, trail: Trail, candidates
                 record.change("retired", f"{reason}, in {work.task.id}")
         for candidate, pair in candidates:
             if pair is not None:
-                places = dict.fromkeys((*candidate.places, *places_of(pair, _named_paths(project, pair))))
+                text = f"{pair.failed.command} {pair.passed.command}"  # also the names of modules are paths
+                named_paths = project.named_paths(f"{text} {text.replace('.', '/')}") if project else []
+                places = dict.fromkeys((*candidate.places, *places_of(pair, named_paths)))
                 candidate = replace(candidate, places=tuple(places))
             previous = [record for record in records if record.is_settled]
             new_record, _ = admit(candidate, pair, trail, work.task.id, previous, instructions)
@@ -104,9 +105,3 @@ def _contradiction(record: LessonRecord, trail: Trail) -> str | None:
     if outcomes != {False} or replacement is None:
         return None
     return f"`{record.passed}` fails now, and `{replacement.command}` passes"
-
-
-def _named_paths(project: Project | None, pair: Pair) -> list[str]:
-    """Return the paths of the project that a pair's commands name, also as the names of modules."""
-    text = f"{pair.failed.command} {pair.passed.command}"
-    return [] if project is None else project.named_paths(f"{text} {text.replace('.', '/')}")

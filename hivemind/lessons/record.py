@@ -82,16 +82,12 @@ class LessonRecord:
     @property
     def is_visible(self) -> bool:
         """True if openings may have the lesson."""
-        return self.state in ("live", "foreign") and self.is_short
+        return self.state in ("live", "foreign") and len(self.text) <= MAX_CHARS
 
     @property
     def is_settled(self) -> bool:
         """True if the lesson is not learned again: it is this hive's own, or a person has decided on it."""
         return self.state in ("live", "waiting") or self.author == "person"
-
-    @property
-    def is_short(self) -> bool:
-        return len(self.text) <= MAX_CHARS
 
     def change(self, state: LessonState, reason: str) -> None:
         """Change the state, with the reason in the history."""

