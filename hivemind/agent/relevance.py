@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hivemind.agent.opening import source_of
-from hivemind.boundary import as_dataclass
+from hivemind.boundary import as_dataclass, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, load_record, write
@@ -150,7 +150,8 @@ class Relevance:
         elif kind == "memory" and re.search(r"[\d_-]", topic):  # a key that is no common word
             names = [reference, topic]
         words, date = set(words_of(f"{topic} {' '.join(names)}")), metadata.get("remembered")
-        age_s = (datetime.now(UTC) - datetime.fromisoformat(date)).total_seconds() if date else 0.0
+        with boundary("memory's date", block.id):
+            age_s = (datetime.now(UTC) - datetime.fromisoformat(date)).total_seconds() if date else 0.0
         features: dict[Feature, float] = {
             "any text": 1.0,
             kind: 1.0,
@@ -205,5 +206,6 @@ def _with_folder(name: str) -> tuple[str, str]:
 
 def _is_used(text: ShownText, opening: str, written: str) -> bool:
     is_named = any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", written) for name in text.names)
-    contents = (content for source, content in _MATERIAL.findall(opening) if json.loads(source).startswith(text.source))
+    source = json.dumps(text.source, ensure_ascii=False)[:-1]
+    contents = (content for other, content in _MATERIAL.findall(opening) if other.startswith(source))
     return is_named or any(shares_words(content, written) for content in contents)

@@ -125,14 +125,14 @@ def test_a_pair_whose_commands_name_no_path_holds_for_its_program_in_the_whole_r
     project.repo.commit(Makefile='all:\n\ttest "$(ENV)"\n')
     project.work(run("make all"), run("make all ENV=ci"))
     assert [record.places for record in project.lessons] == [("make",)]
-    assert "make all ENV=ci" in project.opening("Mend docs/notes.md.\n")
+    assert "make all ENV=ci" in project.opening("Mend check.sh.\n")
 
 
 def test_a_word_that_is_also_a_folders_name_is_no_place_in_a_text_that_names_others(project: Project) -> None:
     (project.crew.root / "knowledge/lessons/app.md").write_text("- Sew with waxed thread. (for `src/sail`)\n")
     assert "waxed" in project.opening("Mend what is in src.\n")
-    assert "waxed" in project.opening("Mend docs/notes.md and src/.\n")
-    assert "waxed" not in project.opening("Mend docs/notes.md: it has no src.\n")
+    assert "waxed" in project.opening("Mend check.sh and src/.\n")
+    assert "waxed" not in project.opening("Mend check.sh: it has no src.\n")
 
 
 def test_a_folder_that_a_command_names_without_a_slash_is_a_place(project: Project) -> None:
