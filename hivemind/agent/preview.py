@@ -49,12 +49,13 @@ class Preview:
 
     def use_lines(self) -> Iterator[str]:
         """Say how likely the use of each lesson is, and of what comes next to the gate, and what is learned."""
-        explain_use = self.selected.relevance.explain
+        relevance = self.selected.relevance
         for lesson in self.lessons:
-            yield f"lesson {lesson.id}: {explain_use(lesson_block(lesson))}"
+            yield ": ".join(filter(None, (f"lesson {lesson.id}", relevance.explain(lesson_block(lesson)))))
         for block in self.selected.nearest:
-            yield f"not shown: {block.id}, confidence {confidence_of(block).value:.2f}, {explain_use(block)}"
-        yield self.selected.relevance.state
+            name = f"not shown: {block.id}, confidence {confidence_of(block).value:.2f}"
+            yield ": ".join(filter(None, (name, relevance.explain(block))))
+        yield relevance.state
 
 
 def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:

@@ -125,19 +125,19 @@ class Relevance:
         return self.factor(lesson_block(lesson))
 
     def explain(self, block: MemoryBlock) -> str:
-        """Return the chance that a block's text is used, and what contributes to it most, in words."""
+        """Return the chance that a block's text is used, and what contributes to it most, in words; "" without weights."""
         features = self.shown_text(block).features
         parts = {name: value * self._weights.weights.get(name, 0.0) for name, value in features.items()}
         largest = sorted(filter(parts.get, parts), key=lambda name: -abs(parts[name]))
-        reasons = ", ".join(f"{name} {parts[name]:+.2f}" for name in largest[:5]) or "nothing is learned yet"
-        return f"{self._weights.chance(features):.0%} likely to be used: {reasons}"
+        reasons = ", ".join(f"{name} {parts[name]:+.2f}" for name in largest[:5])
+        return reasons and f"{self._weights.chance(features):.0%} likely to be used: {reasons}"
 
     @property
     def state(self) -> str:
         """The setting and what is learned, in a sentence."""
         effect = {"off": "not learned", "learn": "learned, and not applied", "on": "learned and applied"}
-        tasks = f"{len(self._weights.tasks)}{'+' * (len(self._weights.tasks) == MAX_TASKS)} tasks counted"
-        return f"Relevance is {effect[self._setting]} (relevance: {self._setting}); {self.problem or tasks}."
+        problem = f"; {self.problem}" if self.problem else ""
+        return f"Relevance is {effect[self._setting]} (relevance: {self._setting}){problem}."
 
     def shown_text(self, block: MemoryBlock) -> ShownText:
         metadata, topic = block.metadata, getattr(block, "topic", "") or getattr(block, "subject", "")

@@ -248,4 +248,5 @@ def _block_lines(blocks: list[dict[str, Any]]) -> Iterator[str]:
         parts = " × ".join(f"{name} {factor:.3g}" for name, factor in choice["parts"].items())
         yield line
         yield f"    {one_line(choice['because'])}; score: {parts}"
-        yield f"    {choice['use']}"
+        if choice["use"]:
+            yield f"    {choice['use']}"

@@ -46,7 +46,9 @@ _MATERIAL = re.compile(r"<material.*?</material>", re.DOTALL)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _EDITS = frozenset({"write_file", "edit_file", "apply_patch", "Write", "Edit", "MultiEdit", "NotebookEdit"})
 _PRINTERS, _FILTERS = ("cat", "head", "tail", "less"), ("sed", "grep", "rg")
-_LOOKING = frozenset({*_PRINTERS, *_FILTERS, "awk", "diff", "echo", "file", "find", "git", "ls", "stat", "test", "wc", "which"})
+_LOOKING = frozenset(
+    {*_PRINTERS, *_FILTERS, "awk", "diff", "echo", "file", "find", "git", "ls", "stat", "test", "wc", "which"}
+)
 """Programs that show something. They stand in only for each other."""
 _PATCHED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 _EDIT_KINDS = frozenset({"edit", "delete", "move"})

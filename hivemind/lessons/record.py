@@ -6,7 +6,6 @@ then distinguishes an item that a person deleted from an item that a killed proc
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -191,9 +190,9 @@ class LessonBook:
         for digest, lesson in in_file.items():
             record = by_digest.get(digest)
             if record is None:
-                missing_texts = [record.text for record in missing_records]
-                if close_texts := difflib.get_close_matches(lesson.text, missing_texts, 1):
-                    record = missing_records.pop(missing_texts.index(close_texts[0]))
+                previous = (record for record in missing_records if record.evidence == lesson.evidence != "")
+                if (record := next(previous, None)) is not None:
+                    missing_records.remove(record)
                     self._adopt(record, f"a person changed it; it was: {record.text}")
                 else:
                     record = LessonRecord(self.new_id(records), lesson.text)
