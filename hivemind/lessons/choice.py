@@ -70,7 +70,12 @@ def choose(
             named = [path for project in projects for path in project.named_paths(text)]
             # a word that is also the name of a folder counts only in a text that names nothing else
             paths = [path for path in named if "/" in path or "." in path or f"{path}/" in text] or named
-            lessons += [record for record in records if _holds(record, text, paths, config)]
+            instructions = "\n".join(file or "" for project in projects for file in project.instructions(text).values())
+            lessons += [
+                record
+                for record in records
+                if _holds(record, text, paths, config) and not (record.is_proposed and record.text in instructions)
+            ]
     lessons.sort(key=lambda record: (record.state == "foreign", -relevance(record), record.wrong - record.helped))
     return lessons[:MAX_SHOWN]
 

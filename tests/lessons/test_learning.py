@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
+from hivemind.lessons.choice import book_of
 from hivemind.lessons.evidence import TaskFolders
 from tests import program
 from tests.agent.test_worktree import Repo
@@ -80,6 +82,15 @@ def test_a_lesson_is_shown_where_it_holds_and_nowhere_else(project: Project) -> 
     assert "app-2: Use make." in shown
     assert "general-1: Write British English." in shown
     assert "Draw in ink" not in shown
+
+
+def test_a_lesson_that_has_landed_in_agents_md_is_shown_there_only(project: Project) -> None:
+    project.work(*TRAPPED)
+    assert project.opening("Mend check.sh.\n").count(SENTENCE) == 1
+    project.repo.commit(**{"AGENTS.md": f"- {SENTENCE}\n"})
+    with book_of(Hive.open(project.crew.root), project.repo.path).edit() as [record]:
+        record.is_proposed = True
+    assert project.opening("Mend check.sh.\n").count(SENTENCE) == 1
 
 
 def test_the_agent_says_which_lessons_helped_and_each_task_counts_once(project: Project) -> None:
