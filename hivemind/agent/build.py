@@ -10,10 +10,9 @@ from typing import Any
 from hivemind.agent.metering import MeteredMind
 from hivemind.agent.news import News
 from hivemind.agent.opening import KNOWN, LESSONS, letter, message_opening, shorten_to, task_opening
-from hivemind.agent.relevance import lesson_block
 from hivemind.agent.select import NewEpoch
 from hivemind.agent.window import ContextWindow
-from hivemind.lessons.choice import choose, count_shown
+from hivemind.lessons.choice import choose, count_shown, lesson_block
 from hivemind.mail import Message
 from hivemind.memory import MemoryBlock
 from hivemind.minds import ChatMessage
@@ -57,7 +56,7 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
         pictures = news.pictures.of_task(focus.work.task, window.opening_room)
         room = window.opening_room - len(pictures) * PICTURE_TOKENS
         relevance = epoch.selected.relevance
-        lessons = choose(session.hive, focus.work, session.config, relevance.lesson_factor)
+        lessons = choose(session.hive, focus.work, session.config, relevance.factor)
         text = task_opening(session.hive, focus.work, session.config, entries, room, outline, lessons)
         if f"## {LESSONS}\n" in text:
             count_shown(session.hive, focus.work, lessons)

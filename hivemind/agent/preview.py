@@ -9,11 +9,10 @@ from typing import Any
 from hivemind.agent.candidates import confidence_of
 from hivemind.agent.opening import material, task_opening
 from hivemind.agent.recall import subjects_of
-from hivemind.agent.relevance import lesson_block
 from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.frozen import frozen
-from hivemind.lessons.choice import choose
+from hivemind.lessons.choice import choose, lesson_block
 from hivemind.lessons.record import LessonRecord
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
@@ -76,7 +75,7 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
     selected = memory.select(focus, [] if run is None else subjects_of(focus), window.selection_room)
     lessons = list[LessonRecord]()
     if run is not None:
-        lessons = choose(hive, run, config, selected.relevance.lesson_factor)
+        lessons = choose(hive, run, config, selected.relevance.factor)
         text = task_opening(hive, run, config, selected.entries, room, lessons=lessons)
     else:
         text = "\n\n".join(material(str(entry["id"]), str(entry["content"])) for entry in selected.entries)

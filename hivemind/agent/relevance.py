@@ -24,8 +24,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import Lock, load_record, write
 from hivemind.layout import Layout
 from hivemind.lessons.admission import shares_words
-from hivemind.lessons.record import LessonRecord
-from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock
+from hivemind.memory import MemoryBlock
 from hivemind.memory.blocks import context_entry
 from hivemind.presence.parts import Parts
 from hivemind.search.words import words_of
@@ -70,12 +69,8 @@ class Weights:
     @classmethod
     def load(cls, layout: Layout) -> Weights:
         """Read the file; a missing one has no weights. Raises UserError."""
-        try:
-            record = load_record(layout.relevance, "relevance", 1) or {}
-            return as_dataclass(cls, record, "relevance record", layout.relevance)
-        except UserError as error:
-            remedy = "mend or delete it; until then no weight counts"
-            raise UserError(error.message, location=layout.relevance, remedy=remedy) from error
+        record = load_record(layout.relevance, "relevance", 1) or {}
+        return as_dataclass(cls, record, "relevance record", layout.relevance, remedy="mend or delete it")
 
     def chance(self, features: Mapping[Feature, float]) -> float:
         """Return the probability that a text with these features is used: a half without weights."""
@@ -104,25 +99,18 @@ class Relevance:
 
     def __init__(self, hive: Parts, focus: Focus) -> None:
         self._text, self._setting = focus.text, hive.config.relevance
+        self.is_on = self._setting == "on"
         self._words = {*words_of(focus.text)}
         self.problem = ""
         try:
             self._weights = Weights.load(hive.layout)
         except UserError as error:
-            self._weights, self.problem = Weights(), str(error)
-            if self.is_on:
-                _log.warning("%s", error)
-
-    @property
-    def is_on(self) -> bool:
-        return self._setting == "on"
+            self._weights, self.problem = Weights(), f"; no weight counts: {error}"
+            _log.warning("%s", error)
 
     def factor(self, block: MemoryBlock) -> float:
         """Return the factor of a block's score, 0.5 to 1.5; 1 without weights, or if relevance is off."""
         return 0.5 + self._weights.chance(self.shown_text(block).features) if self.is_on else 1.0
-
-    def lesson_factor(self, lesson: LessonRecord) -> float:
-        return self.factor(lesson_block(lesson))
 
     def explain(self, block: MemoryBlock) -> str:
         """Return the chance that a block's text is used, and what contributes to it most, in words; "" without weights."""
@@ -136,8 +124,7 @@ class Relevance:
     def state(self) -> str:
         """The setting and what is learned, in a sentence."""
         effect = {"off": "not learned", "learn": "learned, and not applied", "on": "learned and applied"}
-        problem = f"; {self.problem}" if self.problem else ""
-        return f"Relevance is {effect[self._setting]} (relevance: {self._setting}){problem}."
+        return f"Relevance is {effect[self._setting]} (relevance: {self._setting}){self.problem}."
 
     def shown_text(self, block: MemoryBlock) -> ShownText:
         metadata, topic = block.metadata, getattr(block, "topic", "") or getattr(block, "subject", "")
@@ -169,11 +156,6 @@ class Relevance:
     def record(self, blocks: Iterable[MemoryBlock]) -> list[dict[str, Any]]:
         """Return the texts of an opening for its record, if they are to be learned from."""
         return [] if self._setting == "off" else [asdict(self.shown_text(block)) for block in blocks]
-
-
-def lesson_block(lesson: LessonRecord) -> KnowledgeMemoryBlock:
-    """Return a lesson as a block of the memory."""
-    return KnowledgeMemoryBlock(topic=lesson.text, location=f"lesson:{lesson.id}")
 
 
 def learn_use(hive: Parts, work: TaskRun) -> None:

@@ -26,7 +26,6 @@ from hivemind.memory import (
     ContextBuilder,
     FileMemoryBlock,
     MemoryBlock,
-    MemoryJanitor,
     MemorySelector,
     MessageMemoryBlock,
     RelevanceScorer,
@@ -42,7 +41,6 @@ from hivemind.taskrun.review import is_citation_check
 
 Entry = Mapping[str, Any]
 _LEFT_OUT = "Quotes that were called wrong are left out."
-_TIDY_ABOVE = 200
 _MAX_REJECTED = 20
 _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
 
@@ -99,10 +97,6 @@ class WorkingMemory:
         self._loader = ContentLoader(hive.layout.root, roots=roots, sources=sources)
         self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, render=materials)
         self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, render=materials)
-        self._janitor = MemoryJanitor(
-            task_ended=lambda task: not (hive.layout.active / task).is_dir(),
-            file_exists=lambda location: os.path.exists(self._loader.path_of(location)),
-        )
 
     def _saved(self) -> WorkingMemoryManager:
         if not self._path.exists():
@@ -229,14 +223,11 @@ class WorkingMemory:
     def _is_over(self, task: object) -> bool:
         return isinstance(task, str) and is_name(task) and self._hive.tasks.listing.outcome(task) is not None
 
-    def tidy(self, *, ended_task: str | None = None) -> None:
-        """Remove the blocks of the task `ended_task`, and stale blocks if there are many blocks."""
-        if ended_task is not None:
-            for block in list(self.blocks):
-                if block.metadata.get("task_id") == ended_task or block.metadata.get("task") == ended_task:
-                    self.blocks.remove_memory(block.id)
-        if len(self.blocks) > _TIDY_ABOVE:
-            self._janitor.tidy(self.blocks)
+    def forget_task(self, task_id: str) -> None:
+        """Remove the letters of a task that has ended."""
+        for block in list(self.blocks):
+            if block.metadata.get("task") == task_id:
+                self.blocks.remove_memory(block.id)
 
     def save(self) -> None:
         """Save the blocks, if they have changed."""

@@ -11,6 +11,7 @@ from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.lessons.lesson_file import Lesson
 from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, LessonRecord
+from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.target import root_folder
 from hivemind.taskrun.task_run import TaskRun
@@ -56,7 +57,7 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
 
 
 def choose(
-    hive: Parts, work: TaskRun, config: AgentConfig, relevance: Callable[[LessonRecord], float] = lambda _: 1.0
+    hive: Parts, work: TaskRun, config: AgentConfig, factor: Callable[[MemoryBlock], float] = lambda _: 1.0
 ) -> list[LessonRecord]:
     """Return the lessons at a place of the task, at most five: the most relevant and helpful first, those of other hives last."""
     if hive.config.lessons == "off":
@@ -76,7 +77,9 @@ def choose(
                 for record in records
                 if _holds(record, text, paths, config) and not (record.is_proposed and record.text in instructions)
             ]
-    lessons.sort(key=lambda record: (record.state == "foreign", -relevance(record), record.wrong - record.helped))
+    lessons.sort(
+        key=lambda record: (record.state == "foreign", -factor(lesson_block(record)), record.wrong - record.helped)
+    )
     return lessons[:MAX_SHOWN]
 
 
@@ -95,6 +98,11 @@ def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...
     """Return the places that are files and folders, without slashes around them, and those that are programs."""
     paths = tuple(place.strip("/").removeprefix("./") for place in places if "/" in place or "." in place)
     return paths, tuple(place for place in places if "/" not in place and "." not in place)
+
+
+def lesson_block(record: LessonRecord) -> KnowledgeMemoryBlock:
+    """Return a lesson as a block of the memory."""
+    return KnowledgeMemoryBlock(topic=record.text, location=f"lesson:{record.id}")
 
 
 def lesson_line(record: LessonRecord) -> str:
@@ -118,8 +126,7 @@ def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonReco
 
 def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[LessonRecord]) -> None:
     """Count the lessons that a task was shown."""
-    if lessons:
-        change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
+    change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
 
 
 def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[str]) -> list[str]:
