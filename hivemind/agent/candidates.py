@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -142,18 +141,16 @@ def relevant_blocks(
     documents, _ = document_blocks(hive, focus, questions, results, without=copies, limit=_MAX_NEAR)
     rankings, others = list[list[KnowledgeMemoryBlock]](), list[KnowledgeMemoryBlock]()
     for blocks, least in ((documents, RELEVANT), (memory_blocks(hive, agent, questions), RELEVANT_MEMORY)):
-        blocks.sort(key=lambda block: -confidence_of(block).value)
-        factors = [factor(block) for block in blocks]
-        passes = [
-            share >= SUNK and confidence_of(block).value * max(1.0, share) >= least
-            for block, share in zip(blocks, factors, strict=True)
-        ]
-        rankings.append([*compress(blocks, passes)])
-        others += [block for block, is_in in zip(blocks, passes, strict=True) if not is_in]
+        rankings.append([])
+        for block in sorted(blocks, key=lambda block: -confidence_of(block).value):
+            confidence, share = confidence_of(block).value, factor(block)
+            is_relevant = share >= SUNK and confidence * max(1.0, share) >= least
+            (rankings[-1] if is_relevant else others).append(block)
     relevant = merge_hits(
         rankings, _MAX_RELEVANT, confidence=confidence_of, text=text_of,
         origin=lambda block: block.metadata.get("path") or block.id,
     )  # fmt: skip
+    others = [block for block in others if confidence_of(block).value]
     return relevant, sorted(others, key=lambda block: -confidence_of(block).value)[:_MAX_NEAREST]
 
 

@@ -52,13 +52,18 @@ def learn_from(
             ask = partial(runner.ask, QUESTION, session, window)
         elif isinstance(mind.mind, LanguageMind | CommandMind):
             ask = partial(ask_model, window)
-    try:
-        with session.pulse.busy(_ASK_S):
-            if config.relevance != "off":
-                learn_use(session.hive, work)
-            if config.lessons != "off":
-                learn(session.hive, work, ask)
-    except (HivemindError, OSError) as error:
-        _log.warning("%s: nothing more is learned from %s: %s", session.agent, work.task.id, error)
-    except Exception:  # the boundary of learning: the task has ended, and a fault in here must not delay the next one
-        _log.exception("%s: learning from %s broke", session.agent, work.task.id)
+    parts = {
+        partial(learn_use, session.hive, work): config.relevance,
+        partial(learn, session.hive, work, ask): config.lessons,
+    }
+    for learn_part, setting in parts.items():
+        try:
+            with session.pulse.busy(_ASK_S):
+                if setting != "off":
+                    learn_part()
+        except (HivemindError, OSError) as error:
+            _log.warning("%s: not all is learned from %s: %s", session.agent, work.task.id, error)
+        except (
+            Exception
+        ):  # the boundary of learning: the task has ended, and a fault in here must not delay the next one
+            _log.exception("%s: learning from %s broke", session.agent, work.task.id)

@@ -72,6 +72,14 @@ def test_a_model_that_does_not_answer_ends_the_task_all_the_same(project: Projec
     assert project.live == [SENTENCE]
 
 
+def test_a_broken_file_of_weights_does_not_keep_lessons_from_being_learned(project: Project) -> None:
+    project.configure("relevance: on\n")
+    (project.crew.root / "knowledge/lessons/app.md").write_text("- Use make.\n")
+    (project.crew.root / ".hive/relevance.json").write_text("{")
+    project.work(*TRAPPED, text="Mend check.sh.\n")
+    assert SENTENCE in project.live
+
+
 def test_a_lesson_is_shown_where_it_holds_and_nowhere_else(project: Project) -> None:
     project.crew.root.joinpath("knowledge/lessons/app.md").write_text(
         "- Sew with waxed thread. (for `src/`)\n- Use make.\n- Draw in ink. (for `docs/`)\n"
