@@ -14,7 +14,6 @@ from hivemind.agent.select import NewEpoch
 from hivemind.agent.window import ContextWindow
 from hivemind.lessons.choice import choose, count_shown, lesson_block
 from hivemind.mail import Message
-from hivemind.memory import MemoryBlock
 from hivemind.minds import ChatMessage
 from hivemind.minds.pictures import PICTURE_TOKENS
 from hivemind.presence.parts import Parts
@@ -41,8 +40,7 @@ def build(
 
 
 def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News, mind: MeteredMind) -> None:
-    focus, entries, blocks = session.focus, epoch.selected.entries, list[MemoryBlock]()
-    shown = list[dict[str, Any]]()
+    focus, entries, shown = session.focus, epoch.selected.entries, list[dict[str, Any]]()
     system = ChatMessage("system", window.system)
     if focus.work is not None:
         trail, before = focus.work.trail, list(window.talk.turn_messages())
@@ -60,10 +58,9 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
         text = task_opening(session.hive, focus.work, session.config, entries, room, outline, lessons)
         if f"## {LESSONS}\n" in text:
             count_shown(session.hive, focus.work, lessons)
-            blocks += map(lesson_block, lessons)
+            shown += relevance.record(map(lesson_block, lessons))
         if f"## {KNOWN}\n" in text:
-            blocks += epoch.selected.blocks
-        shown = relevance.record(blocks)
+            shown += relevance.record(epoch.selected.blocks)
         marks: dict[str, Any] = {"said": len(focus.work.task.said)}
     else:
         pictures = news.pictures.of_letter(session.message)

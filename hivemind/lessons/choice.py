@@ -72,11 +72,8 @@ def choose(
             # a word that is also the name of a folder counts only in a text that names nothing else
             paths = [path for path in named if "/" in path or "." in path or f"{path}/" in text] or named
             instructions = "\n".join(file or "" for project in projects for file in project.instructions(text).values())
-            lessons += [
-                record
-                for record in records
-                if _holds(record, text, paths, config) and not (record.is_proposed and record.text in instructions)
-            ]
+            near_records = [record for record in records if _holds(record, text, paths, config)]
+            lessons += [record for record in near_records if not (record.is_proposed and record.text in instructions)]
     lessons.sort(
         key=lambda record: (record.state == "foreign", -factor(lesson_block(record)), record.wrong - record.helped)
     )
@@ -84,20 +81,15 @@ def choose(
 
 
 def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
-    folders, programs = split_places(record.places)
+    places = [place.strip("/").removeprefix("./") for place in record.places if "/" in place or "." in place]
+    programs = [place for place in record.places if "/" not in place and "." not in place]
     is_close = any(
-        f"{path}/".startswith(f"{folder}/") or folder.startswith(f"{path}/") for folder in folders for path in paths
+        f"{path}/".startswith(f"{place}/") or place.startswith(f"{path}/") for place in places for path in paths
     )
-    is_named = any(posixpath.basename(folder).lower() in text.lower().split() for folder in folders if folder)
+    is_named = any(posixpath.basename(place).lower() in text.lower().split() for place in places if place)
     runs_any = not programs or config.shell or config.runs_program or config.outside
     can_run = runs_any or any(program in config.commands or program in text.split() for program in programs)
-    return (not folders or is_close or is_named) and can_run
-
-
-def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the places that are files and folders, without slashes around them, and those that are programs."""
-    paths = tuple(place.strip("/").removeprefix("./") for place in places if "/" in place or "." in place)
-    return paths, tuple(place for place in places if "/" not in place and "." not in place)
+    return (not places or is_close or is_named) and can_run
 
 
 def lesson_block(record: LessonRecord) -> KnowledgeMemoryBlock:
