@@ -47,8 +47,8 @@ def _as_list(value: Any) -> Any:
 
 
 def _as_word(value: Any) -> Any:
-    """Return `off` for the value that YAML reads from an unquoted `off`."""
-    return "off" if value is False else value
+    """Return `off` and `on` for the values that YAML reads from these words without quotes."""
+    return ("on" if value else "off") if isinstance(value, bool) else value
 
 
 _Words = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
@@ -391,6 +391,7 @@ class HiveConfig(StrictModel):
     telemetry: Annotated[TelemetryConfig, BeforeValidator(_or_default)] = TelemetryConfig.model_construct()
     zone: str = "UTC"
     lessons: Annotated[Literal["ask", "rules", "off"], BeforeValidator(_as_word)] = "ask"
+    relevance: Annotated[Literal["on", "learn", "off"], BeforeValidator(_as_word)] = "off"
     prices: dict[str, PriceConfig] = {}
     budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig.model_construct()
     agents: dict[str, Any] = {}

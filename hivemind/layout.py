@@ -98,6 +98,7 @@ class Layout:
     documents_db = _Path(".hive/documents.db")
     graphs_db = _Path(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
     link = _Path(".hive/link")  # the linked hives, and their tasks and mail in this hive
+    relevance = _Path(".hive/relevance.json")  # learned weights: which texts of openings are used
     lesson_records = _Path(".hive/lessons")  # ids, counts and history of the lessons, a file per root
     landing = _Path(".hive/landing")  # the worktrees, homes and results of checks, a folder per root
     web_db = _Path(".hive/web.db")  # ended tasks and their costs for the page: a cache

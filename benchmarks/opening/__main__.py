@@ -1,4 +1,4 @@
-"""`python -m benchmarks.opening MIRROR [tune] [held] [new] [--pool]`: what openings show, compared with judgements by hand."""
+"""`python -m benchmarks.opening MIRROR [tune] [held] [new] [--relevance] [--pool]`: openings, compared with judgements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hivemind.agent.opening import source_of
 from hivemind.agent.preview import Preview, preview_context
 from hivemind.tools.memory import namespaces_of
 
-_AGENT = "w"
+AGENT = "w"
 _NAMES = {
     "GIT_AUTHOR_NAME": "p",
     "GIT_AUTHOR_EMAIL": "p@localhost",
@@ -52,10 +52,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.opening", description=__doc__)
     parser.add_argument("mirror", type=Path, help="a folder with a git directory OWNER+NAME/repo for each repository")
     parser.add_argument("halves", nargs="*", metavar="HALF", help="tune, held, new (default: all)")
+    parser.add_argument("--relevance", action="store_true", help="compare with and without learned relevance instead")
     parser.add_argument("--pool", action="store_true", help="print each passage that is shown, for judging")
     arguments = parser.parse_args()
+    if arguments.relevance:
+        from benchmarks.opening.stream import compare
+
+        show("Learned relevance, the second half of each stream", compare(arguments.mirror))
+        return 0
     for half in arguments.halves or ("tune", "held", "new"):
-        openings = [opening for plan in plans(half) for opening in measure(plan, arguments.mirror)]
+        openings = [opening for plan in plans(half) for _, _, opening in measure(plan, arguments.mirror)]
         if arguments.pool:
             _print_pool(openings)
         show(f"{half}, gate {RELEVANT}", rows(openings))
@@ -66,19 +72,24 @@ def plans(half: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load(Path(__file__).with_name(f"{half}.yaml").read_text("utf-8")))
 
 
-def measure(plan: Mapping[str, Any], mirror: Path) -> Iterator[Opening]:
-    """Build a hive that has the plan's knowledge, and yield the opening of each of its tasks."""
+def measure(
+    plan: Mapping[str, Any], mirror: Path, settings: str = "", weights: bytes = b""
+) -> Iterator[tuple[Hive, Preview, Opening]]:
+    """Build a hive that has the plan's knowledge, further settings and weights of relevance, and yield the opening of each of
+    its tasks."""
     with tempfile.TemporaryDirectory(prefix="opening-") as folder:
         top = Path(folder)
         checkout = _check_out(plan, mirror, top / "project")
-        hive = _hive(plan, mirror, checkout, top / "hive")
+        hive = _hive(plan, mirror, checkout, top / "hive", settings)
+        if weights:
+            hive.layout.relevance.write_bytes(weights)
         for number, task in enumerate(plan["tasks"], 1):
             name = f"t{number:02}"
             (hive.layout.inbox / f"{name}.md").write_text(task["text"])
             needed_places = frozenset(task.get("needed", ()))
             relevant = needed_places | frozenset(task.get("relevant", ())) | frozenset(task.get("judged", ()))
-            preview = preview_context(hive, _AGENT, name)
-            yield _opening(hive, preview, task["text"], needed_places, relevant)
+            preview = preview_context(hive, AGENT, name)
+            yield hive, preview, _opening(hive, preview, task["text"], needed_places, relevant)
             (hive.layout.inbox / f"{name}.md").unlink()
 
 
@@ -137,16 +148,16 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], check=True, env=environment, capture_output=True, text=True).stdout
 
 
-def _hive(plan: Mapping[str, Any], mirror: Path, checkout: Path, root: Path) -> Hive:
+def _hive(plan: Mapping[str, Any], mirror: Path, checkout: Path, root: Path, settings: str) -> Hive:
     """Make a hive with the plan's documents, the project's copied ones, memories and results of earlier tasks."""
     hive = Hive.init(root)
     for path in hive.layout.agents.glob("*.yaml"):
         path.unlink()
     hive.layout.config.write_text(
-        f"durability: relaxed\nroots: [{{path: {checkout}, worktree: true, check: [make check]}}]\n"
+        f"durability: relaxed\nroots: [{{path: {checkout}, worktree: true, check: [make check]}}]\n{settings}"
     )
     (root / "none.jsonl").touch()
-    hive.layout.agent_config(_AGENT).write_text(
+    hive.layout.agent_config(AGENT).write_text(
         "mind: {scripted: none.jsonl}\ntoolset: coder\ncommands: [git, python]\n"
     )
     shutil.rmtree(hive.layout.knowledge / "manual", ignore_errors=True)  # the program's, not the hive's
@@ -168,7 +179,7 @@ def _hive(plan: Mapping[str, Any], mirror: Path, checkout: Path, root: Path) -> 
         worked = "## How it came about\n\n* Worked on by w: 9 turns, 81,204 tokens, 311 s.\n"
         (folder / "result.md").write_text(f"# {earlier['title']}\n\n{earlier['result']}\n\n{worked}")
     hive = Hive.open(root)
-    _, shared_namespace = namespaces_of(hive, _AGENT)
+    _, shared_namespace = namespaces_of(hive, AGENT)
     for key, text in plan["memories"].items():
         hive.memory.put(shared_namespace, key, text)
     hive.knowledge.sync()

@@ -33,7 +33,7 @@ from hivemind.agent.upkeep import Upkeep
 from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UserError
 from hivemind.fs import flush_postponed, make_folder, postponing
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.sockets import wait_for_input
@@ -48,6 +48,7 @@ from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
 from hivemind.taskrun.conversation import Conversation, open_thread
 from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tools import Session, allowed_tools
@@ -304,6 +305,15 @@ class Agent:
                 if not has_moved:
                     flush_postponed()
                     self._wait_for_work()
+
+    def learn_late(self, task_id: str) -> None:
+        """Learn from the task in which the agent's last process died, if it had ended the task."""
+        with contextlib.suppress(UserError):
+            if (work := TaskRun.of_ended(self.hive, task_id, self.name)) is not None:
+                focus = Focus("rest", work=work)
+                window = None if self.metered_mind.works_by_rule(focus) else self.window(focus)
+                session = self.session(focus, window)
+                learn_from(Turn(self.name, focus), session, window, self.metered_mind, self._runner)
 
     def stop(self) -> None:
         """Stop after the current action. May be called from a signal handler."""

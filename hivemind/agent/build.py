@@ -9,10 +9,10 @@ from typing import Any
 
 from hivemind.agent.metering import MeteredMind
 from hivemind.agent.news import News
-from hivemind.agent.opening import LESSONS, letter, message_opening, shorten_to, task_opening
+from hivemind.agent.opening import KNOWN, LESSONS, letter, message_opening, shorten_to, task_opening
 from hivemind.agent.select import NewEpoch
 from hivemind.agent.window import ContextWindow
-from hivemind.lessons.choice import choose, count_shown
+from hivemind.lessons.choice import choose, count_shown, lesson_block
 from hivemind.mail import Message
 from hivemind.minds import ChatMessage
 from hivemind.minds.pictures import PICTURE_TOKENS
@@ -40,7 +40,7 @@ def build(
 
 
 def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News, mind: MeteredMind) -> None:
-    focus, entries = session.focus, epoch.selected.entries
+    focus, entries, shown = session.focus, epoch.selected.entries, list[dict[str, Any]]()
     system = ChatMessage("system", window.system)
     if focus.work is not None:
         trail, before = focus.work.trail, list(window.talk.turn_messages())
@@ -53,10 +53,14 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
 
         pictures = news.pictures.of_task(focus.work.task, window.opening_room)
         room = window.opening_room - len(pictures) * PICTURE_TOKENS
-        lessons = choose(session.hive, focus.work, session.config)
+        relevance = epoch.selected.relevance
+        lessons = choose(session.hive, focus.work, session.config, relevance.factor)
         text = task_opening(session.hive, focus.work, session.config, entries, room, outline, lessons)
         if f"## {LESSONS}\n" in text:
             count_shown(session.hive, focus.work, lessons)
+            shown += relevance.record(map(lesson_block, lessons))
+        if f"## {KNOWN}\n" in text:
+            shown += relevance.record(epoch.selected.blocks)
         marks: dict[str, Any] = {"said": len(focus.work.task.said)}
     else:
         pictures = news.pictures.of_letter(session.message)
@@ -65,7 +69,7 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
         marks = {"letter": session.message.id}
     window.talk.begin(
         epoch.cause, [system, ChatMessage("user", text, parts=tuple(pictures), news=marks)],
-        shape=window.shape, mind=session.config.mind, selected=epoch.selected.reasons(),
+        shape=window.shape, mind=session.config.mind, selected=epoch.selected.reasons(), shown=shown,
     )  # fmt: skip
 
 

@@ -28,7 +28,9 @@ ABOUT = 0.5
 """A text is about a question if it contains at least this share of the question's words."""
 RELEVANT, RELEVANT_MEMORY = 0.9, 1.0
 """The least confidence of a passage and of a memory that an opening shows unasked. Chosen by benchmarks/opening."""
-_MAX_NEAR, _MAX_RELEVANT = 24, 6
+SUNK = 0.75
+"""The least factor, learned from use, of a text that an opening shows unasked."""
+_MAX_NEAR, _MAX_RELEVANT, _MAX_NEAREST = 24, 6, 5
 PASSAGE = "passage"
 """The prefix of the location of a passage, which names a node and the quoted characters: `passage:n7:0-120`."""
 PER_QUESTION = 6
@@ -120,27 +122,36 @@ def content_sources(hive: Parts) -> dict[str, Source]:
 
 
 def relevant_blocks(
-    hive: Parts, agent: str, focus: Focus, questions: Sequence[str], text_of: Callable[[MemoryBlock], str]
-) -> list[KnowledgeMemoryBlock]:
+    hive: Parts,
+    agent: str,
+    focus: Focus,
+    questions: Sequence[str],
+    text_of: Callable[[MemoryBlock], str],
+    factor: Callable[[MemoryBlock], float],
+) -> tuple[list[KnowledgeMemoryBlock], list[KnowledgeMemoryBlock]]:
     """Return what the hive knows of a task: passages, notes and memories that pass the gate, the surest first, each text
-    once. Results of earlier tasks that landed in the files of the task count as documents.
+    once; and those next to the gate. Results of earlier tasks that landed in the files of the task count as documents.
+
+    A `factor` above 1 lets in what is less sure, one below `SUNK` keeps out.
 
     Copies of files of the project are not searched: the agent has those files, and they would stand before the rest.
     """
     projects = [] if focus.work is None else focus.work.projects
     results, copies = earlier_results(hive, projects, focus.text), _copies(hive, projects)
     documents, _ = document_blocks(hive, focus, questions, results, without=copies, limit=_MAX_NEAR)
-    rankings = [
-        sorted(
-            (block for block in blocks if _confidence(block).value >= least),
-            key=lambda block: -_confidence(block).value,
-        )
-        for blocks, least in ((documents, RELEVANT), (memory_blocks(hive, agent, questions), RELEVANT_MEMORY))
-    ]
-    return merge_hits(
-        rankings, _MAX_RELEVANT, confidence=_confidence, text=text_of,
+    rankings, others = list[list[KnowledgeMemoryBlock]](), list[KnowledgeMemoryBlock]()
+    for blocks, least in ((documents, RELEVANT), (memory_blocks(hive, agent, questions), RELEVANT_MEMORY)):
+        rankings.append([])
+        for block in sorted(blocks, key=lambda block: -confidence_of(block).value):
+            confidence, share = confidence_of(block).value, factor(block)
+            is_relevant = share >= SUNK and confidence * max(1.0, share) >= least
+            (rankings[-1] if is_relevant else others).append(block)
+    relevant = merge_hits(
+        rankings, _MAX_RELEVANT, confidence=confidence_of, text=text_of,
         origin=lambda block: block.metadata.get("path") or block.id,
     )  # fmt: skip
+    others = [block for block in others if confidence_of(block).value]
+    return relevant, sorted(others, key=lambda block: -confidence_of(block).value)[:_MAX_NEAREST]
 
 
 def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
@@ -154,7 +165,7 @@ def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
     ]
 
 
-def _confidence(block: KnowledgeMemoryBlock) -> Confidence:
+def confidence_of(block: MemoryBlock) -> Confidence:
     return Confidence(max(block.metadata.get("answers", {}).values(), default=0.0), "")
 
 

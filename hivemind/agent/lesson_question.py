@@ -1,4 +1,4 @@
-"""The question at the end of a task: the conversation is asked once what would have saved it a turn."""
+"""What is learned at the end of a task: which texts it used, and lessons; its conversation is asked once for those."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from functools import partial
 
 from hivemind.agent.metering import MeteredMind
 from hivemind.agent.program import ProgramRunner
+from hivemind.agent.relevance import learn_use
 from hivemind.agent.window import ContextWindow
 from hivemind.errors import HivemindError
 from hivemind.lessons.admission import QUESTION
 from hivemind.lessons.learning import learn
-from hivemind.minds import ChatMessage, Turn
+from hivemind.minds import ChatMessage, ToolResult, Turn
 from hivemind.minds.command import CommandMind
 from hivemind.minds.language import LanguageMind
 from hivemind.tools import Session
@@ -30,11 +31,13 @@ def learn_from(
     answer costs one short request on the cached conversation, noted with the cause `lesson` and booked on the day's budgets:
     the task's account is closed.
     """
-    work, setting = session.focus.work, session.hive.config.lessons
-    if work is None or not work.is_ended or setting == "off":
+    work, config = session.focus.work, session.hive.config
+    if work is None or not work.is_ended or config.lessons == config.relevance == "off":
         return
 
     def ask_model(window: ContextWindow) -> str:
+        for call in window.talk.pending_calls:  # the process died before it could note that they ended the task
+            window.talk.result(ToolResult(call, "The task is over."))
         question = ChatMessage("user", QUESTION, news={"cause": "lesson"})
         question_turn = Turn(turn.agent, turn.focus, messages=[*window.talk.messages, question])
         model = mind.mind_for(None, window.talk)
@@ -44,15 +47,23 @@ def learn_from(
         return model.think(question_turn, window.schemas).text
 
     ask = None
-    if window is not None and setting == "ask":
+    if window is not None and config.lessons == "ask":
         if mind.program is not None:
             ask = partial(runner.ask, QUESTION, session, window)
         elif isinstance(mind.mind, LanguageMind | CommandMind):
             ask = partial(ask_model, window)
-    try:
-        with session.pulse.busy(_ASK_S):
-            learn(session.hive, work, ask)
-    except (HivemindError, OSError) as error:
-        _log.warning("%s: no lesson from %s: %s", session.agent, work.task.id, error)
-    except Exception:  # the boundary of learning: the task has ended, and a fault in here must not delay the next one
-        _log.exception("%s: learning from %s broke", session.agent, work.task.id)
+    parts = {
+        partial(learn_use, session.hive, work): config.relevance,
+        partial(learn, session.hive, work, ask): config.lessons,
+    }
+    for learn_part, setting in parts.items():
+        try:
+            with session.pulse.busy(_ASK_S):
+                if setting != "off":
+                    learn_part()
+        except (HivemindError, OSError) as error:
+            _log.warning("%s: not all is learned from %s: %s", session.agent, work.task.id, error)
+        except (
+            Exception
+        ):  # the boundary of learning: the task has ended, and a fault in here must not delay the next one
+            _log.exception("%s: learning from %s broke", session.agent, work.task.id)

@@ -37,7 +37,7 @@ _INSTRUCTIONS, _SKILLS, _FILES = 2_000, 600, 280
 """The tokens that the project's instructions, the list of skills and the outline of the project may have."""
 _CHARS_A_TOKEN = 4
 
-LESSONS = "Lessons"
+LESSONS, KNOWN = "Lessons", "What the hive knows of this"
 _LESSONS_HEAD = """What earlier work here has taught, each with its id. When you end the task, name those that you acted \
 by (lessons_used) and those that turned out wrong (lessons_wrong)."""
 
@@ -129,7 +129,7 @@ def task_opening(
         LESSONS: _lessons(lessons),
         "Skills": _skills(hive, run, own_files, count),
         "The project's files": files,
-        "What the hive knows of this": materials(entries),
+        KNOWN: materials(entries),
     }
     for title, section_text in sections.items():
         section = _section(title, section_text)
@@ -150,7 +150,7 @@ def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequenc
         "Answer it with reply_mail; if it needs no answer, say so in a few words.",
     ]
     if entries:
-        parts.append(_section("What the hive knows of this", materials(entries)))
+        parts.append(_section(KNOWN, materials(entries)))
     return visible("\n\n".join(parts))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hivemind.agent.candidates import confidence_of
 from hivemind.agent.opening import material, task_opening
 from hivemind.agent.recall import subjects_of
 from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.frozen import frozen
-from hivemind.lessons.choice import choose
+from hivemind.lessons.choice import choose, lesson_block
+from hivemind.lessons.record import LessonRecord
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.conversation import Conversation
@@ -23,26 +25,36 @@ from hivemind.tools import allowed_tools
 
 @frozen
 class Preview:
-    """An opening with its selection. `target` is None if the agent has no task."""
+    """An opening with its selection and its lessons. `target` is None if the agent has no task."""
 
     messages: Sequence[ChatMessage]
     selected: SelectedMemory
     target: dict[str, str] | None
     tokens: int
     budget: int
+    lessons: Sequence[LessonRecord] = ()
 
     def choices(self) -> list[dict[str, Any]]:
-        """Return each candidate block with its score and the reason: selected blocks first, each group by falling score."""
-        inside = {entry["id"] for entry in self.selected.entries}
-        choices = [
+        """Return each candidate block with its score, the reason, and how likely it is to be used: selected blocks first, each
+        group by falling score."""
+        return [
             {
                 "block": choice.id, "type": choice.block.type.value, "priority": choice.block.priority.name.lower(),
-                "in": choice.id in inside, "score": choice.score, "parts": self.selected.explain(choice.block),
-                "tokens": choice.tokens, "because": choice.reason,
+                "in": is_in, "score": choice.score, "parts": self.selected.explain(choice.block),
+                "tokens": choice.tokens, "because": choice.reason, "use": self.selected.relevance.explain(choice.block),
             }
-            for choice in self.selected.selection
+            for is_in, choice in self.selected.ranking
         ]  # fmt: skip
-        return sorted(choices, key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
+
+    def use_lines(self) -> Iterator[str]:
+        """Say how likely the use of each lesson is, and of what comes next to the gate, and what is learned."""
+        relevance = self.selected.relevance
+        for lesson in self.lessons:
+            yield ": ".join(filter(None, (f"lesson {lesson.id}", relevance.explain(lesson_block(lesson)))))
+        for block in self.selected.nearest:
+            name = f"not shown: {block.id}, confidence {confidence_of(block).value:.2f}"
+            yield ": ".join(filter(None, (name, relevance.explain(block))))
+        yield relevance.state
 
 
 def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:
@@ -61,13 +73,15 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
     window = ContextWindow(hive, name, allowed_tools(config), memory, hive.count_tokens, talk, task)
     room = window.opening_room
     selected = memory.select(focus, [] if run is None else subjects_of(focus), window.selection_room)
+    lessons = list[LessonRecord]()
     if run is not None:
-        text = task_opening(hive, run, config, selected.entries, room, lessons=choose(hive, run, config))
+        lessons = choose(hive, run, config, selected.relevance.factor)
+        text = task_opening(hive, run, config, selected.entries, room, lessons=lessons)
     else:
         text = "\n\n".join(material(str(entry["id"]), str(entry["content"])) for entry in selected.entries)
     messages = [ChatMessage("system", window.system), *([ChatMessage("user", text)] if text else [])]
     tokens = window.fixed_tokens + hive.count_tokens(text)
-    return Preview(messages, selected, None if run is None else focus.target, tokens, window.max_tokens)
+    return Preview(messages, selected, None if run is None else focus.target, tokens, window.max_tokens, lessons)
 
 
 def _next_task(hive: Parts, name: str) -> str | None:

@@ -57,7 +57,8 @@ def tidy(
     if turn.problem is None and turn.parking is None and not turn.results and work is not None and not goes_on:
         turn.problem = "its mind sees no work to do"
     scheduler.end_turn(turn)
-    memory.tidy(ended_task=session.focus.id if work is not None and work.is_ended else None)
+    if work is not None and work.is_ended:
+        memory.forget_task(session.focus.id)
 
 
 def _record(turn: Turn, session: Session, log: AgentLog) -> None:

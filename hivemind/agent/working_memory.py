@@ -13,6 +13,7 @@ from typing import Any
 
 from hivemind.agent import candidates
 from hivemind.agent.opening import materials
+from hivemind.agent.relevance import Relevance
 from hivemind.boundary import Unreadable
 from hivemind.documents import describe_gap
 from hivemind.frozen import frozen
@@ -25,7 +26,6 @@ from hivemind.memory import (
     ContextBuilder,
     FileMemoryBlock,
     MemoryBlock,
-    MemoryJanitor,
     MemorySelector,
     MessageMemoryBlock,
     RelevanceScorer,
@@ -33,6 +33,7 @@ from hivemind.memory import (
     WorkingMemoryManager,
 )
 from hivemind.memory.blocks import context_entry
+from hivemind.memory.selection import Choice
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
@@ -40,31 +41,46 @@ from hivemind.taskrun.review import is_citation_check
 
 Entry = Mapping[str, Any]
 _LEFT_OUT = "Quotes that were called wrong are left out."
-_TIDY_ABOVE = 200
 _MAX_REJECTED = 20
 _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
 
 
 @frozen
 class SelectedMemory:
-    """A selection for a question: its entries (id, content, metadata), and the reasons why blocks are in or not."""
+    """A selection for a question: its entries (id, content, metadata), the reasons why blocks are in or not, and the blocks
+    `nearest` to the gate of relevance that did not pass it."""
 
     entries: Sequence[Entry]
     selection: Selection
     explain: Callable[[MemoryBlock], dict[str, float]]
+    relevance: Relevance
+    nearest: Sequence[MemoryBlock] = ()
+
+    @property
+    def ranking(self) -> list[tuple[bool, Choice]]:
+        """The choices, and whether they are entries: those first, each group by falling score."""
+        inside = {str(entry["id"]) for entry in self.entries}
+        choices = sorted(self.selection, key=lambda choice: (choice.id not in inside, -choice.score, choice.id))
+        return [(choice.id in inside, choice) for choice in choices]
+
+    @property
+    def blocks(self) -> list[MemoryBlock]:
+        """The blocks of the entries."""
+        return [choice.block for is_in, choice in self.ranking if is_in]
 
     def reasons(self) -> list[dict[str, Any]]:
         """Return the selected blocks and the best rejected ones, each with score, tokens and reason."""
-        inside = {str(entry["id"]) for entry in self.entries}
         rows = [
             {
-                "id": choice.id, "score": round(choice.score, 4), "tokens": choice.tokens, "in": choice.id in inside,
+                "id": choice.id,
+                "score": round(choice.score, 4),
+                "tokens": choice.tokens,
+                "in": is_in,
                 "why": choice.reason,
             }
-            for choice in self.selection
-        ]  # fmt: skip
-        rows.sort(key=lambda row: (not row["in"], -float(str(row["score"])), str(row["id"])))
-        return rows[: len(inside) + _MAX_REJECTED]
+            for is_in, choice in self.ranking
+        ]
+        return rows[: len(self.entries) + _MAX_REJECTED]
 
 
 class WorkingMemory:
@@ -81,10 +97,6 @@ class WorkingMemory:
         self._loader = ContentLoader(hive.layout.root, roots=roots, sources=sources)
         self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, render=materials)
         self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, render=materials)
-        self._janitor = MemoryJanitor(
-            task_ended=lambda task: not (hive.layout.active / task).is_dir(),
-            file_exists=lambda location: os.path.exists(self._loader.path_of(location)),
-        )
 
     def _saved(self) -> WorkingMemoryManager:
         if not self._path.exists():
@@ -140,10 +152,13 @@ class WorkingMemory:
         """Select what an opening shows unasked: texts relevant to the task, and its letters. Texts for which `is_known` is
         true are left out."""
         self.has_news(focus)
-        relevant = candidates.relevant_blocks(self._hive, self._name, focus, questions, self._loader.load_content)
+        relevance = Relevance(self._hive, focus)
+        load, factor = self._loader.load_content, relevance.factor
+        relevant, nearest = candidates.relevant_blocks(self._hive, self._name, focus, questions, load, factor)
         letters = [block for block in self.blocks if focus.id and block.metadata.get("task") == focus.id]
-        blocks = [*relevant, *letters]
-        return self._select_from(blocks, questions, tokens, is_known)
+        self.scorer.model = relevance.factor if relevance.is_on else None
+        entries, selection = self._select_from([*relevant, *letters], questions, tokens, is_known)
+        return SelectedMemory(entries, selection, self.scorer.explain, relevance, nearest)
 
     def has_news(self, focus: Focus) -> bool:
         """Return True if documents or memories may have changed since the last call or selection for the focus."""
@@ -161,11 +176,12 @@ class WorkingMemory:
         documents, _ = candidates.document_blocks(self._hive, focus, [question])
         memories = candidates.memory_blocks(self._hive, self._name, [question])
         blocks = [*documents, *memories, *nodes, *self._about(question)]
-        return self._select_from(blocks, [question], tokens, is_known).entries
+        self.scorer.model = None  # the mind has asked
+        return self._select_from(blocks, [question], tokens, is_known)[0]
 
     def _select_from(
         self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
-    ) -> SelectedMemory:
+    ) -> tuple[Sequence[Entry], Selection]:
         """Score and select blocks and load their contents, until no content is known (`is_known`). Of two blocks with
         one id the later counts."""
         remaining = {block.id: block for block in blocks}
@@ -177,7 +193,7 @@ class WorkingMemory:
                 str(entry["id"]) for entry in entries if entry["id"] in remaining and is_known(str(entry["content"]))
             ]
             if not known_ids:
-                return SelectedMemory(entries, selection, self.scorer.explain)
+                return entries, selection
             for known_id in known_ids:
                 del remaining[known_id]
 
@@ -216,14 +232,11 @@ class WorkingMemory:
     def _is_over(self, task: object) -> bool:
         return isinstance(task, str) and is_name(task) and self._hive.tasks.listing.outcome(task) is not None
 
-    def tidy(self, *, ended_task: str | None = None) -> None:
-        """Remove the blocks of the task `ended_task`, and stale blocks if there are many blocks."""
-        if ended_task is not None:
-            for block in list(self.blocks):
-                if block.metadata.get("task_id") == ended_task or block.metadata.get("task") == ended_task:
-                    self.blocks.remove_memory(block.id)
-        if len(self.blocks) > _TIDY_ABOVE:
-            self._janitor.tidy(self.blocks)
+    def forget_task(self, task_id: str) -> None:
+        """Remove the letters of a task that has ended."""
+        for block in list(self.blocks):
+            if block.metadata.get("task") == task_id:
+                self.blocks.remove_memory(block.id)
 
     def save(self) -> None:
         """Save the blocks, if they have changed."""

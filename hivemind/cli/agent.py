@@ -204,7 +204,7 @@ def context(
     """Show the opening with which an agent would begin a conversation now.
 
     With --why: every candidate block with its score, the factors of the score, its tokens, and the reason why it is
-    included or not.
+    included or not; and how likely its use is, with the weights that say so.
 
     arguments:
       AGENT  the agent
@@ -232,8 +232,10 @@ def context(
             [message.as_record() for message in preview.messages], [*messages, _selection_summary(preview)]
         )
     blocks = preview.choices()
+    use_lines = [*preview.use_lines()]
     fields = {"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": blocks}
-    return CommandOutput(fields, [*_block_lines(blocks), _selection_summary(preview)])
+    lines = [*_block_lines(blocks), *map(one_line, use_lines), _selection_summary(preview)]
+    return CommandOutput({**fields, "use": use_lines}, lines)
 
 
 def _selection_summary(preview: Preview) -> str:
@@ -254,3 +256,5 @@ def _block_lines(blocks: list[dict[str, Any]]) -> Iterator[str]:
         parts = " × ".join(f"{name} {factor:.3g}" for name, factor in choice["parts"].items())
         yield line
         yield f"    {one_line(choice['because'])}; score: {parts}"
+        if choice["use"]:
+            yield f"    {choice['use']}"

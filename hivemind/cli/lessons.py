@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from hivemind.layout import Layout
     from hivemind.lessons.record import LessonRecord
 
+_VERBS = ("show", "adopt", "forget", "propose")
 _COLUMNS = ("id", "state", "by", "shown", "used", "wrong", "lesson")
+_NOTES = {
+    "waiting": "Waiting lessons are shown to nobody (hivemind lessons adopt ID, or forget ID):",
+    "foreign": "Foreign lessons are of linked hives. Agents see them, as material, until you adopt or forget them:",
+}
 
 
 @command("lessons", find_layout)
@@ -42,7 +47,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
       hivemind lessons forget my-repository-3
     """
     verb, *names = words or [""]
-    if verb in ("show", "adopt", "forget", "propose") and not names:
+    if verb in _VERBS and not names:
         raise UserError(f"lessons {verb} names nothing", remedy="hivemind lessons lists them")
     if verb == "propose":
         from hivemind.landing.proposals import propose
@@ -77,14 +82,9 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
         for record in records
     ]  # fmt: skip
     lines = [*table_lines(rows, _COLUMNS, empty="There are no lessons yet.")]
-    if any(record.state == "waiting" for record in records):
-        lines += ["", "Waiting lessons are shown to nobody (hivemind lessons adopt ID, or forget ID):"]
-        lines += [f"  {record.id}: {one_line(record.reason)}" for record in records if record.state == "waiting"]
-    if any(record.state == "foreign" for record in records):
-        lines += [
-            "",
-            "Foreign lessons are of linked hives. Agents see them, as material, until you adopt or forget them.",
-        ]
+    for state, note in _NOTES.items():
+        if matches := [record for record in records if record.state == state]:
+            lines += ["", note, *(f"  {record.id}: {one_line(record.reason)}" for record in matches)]
     return CommandOutput([asdict(record) for record in records], lines)
 
 

@@ -34,14 +34,12 @@ def propose(hive: Parts, name: str) -> str:
     tip = target.tip
     text = read_file(target.repository, tip, FILE).decode("utf-8", "surrogateescape")
     with edited(hive, book_of(hive, roots[name])) as records:
-        added = [record for record in records if record.state == "live" and not record.is_proposed and record.is_short]
+        live = [record for record in records if record.state == "live" and record.is_visible]
+        added = [record for record in live if not record.is_proposed]
         removed = [record for record in records if record.state == "retired" and record.is_proposed]
         if not added and not removed:
-            raise UserError(
-                "no lesson is new or retired since the last proposal",
-                location=name,
-                remedy="hivemind lessons lists what there is",
-            )
+            message = "no lesson is new or retired since the last proposal"
+            raise UserError(message, location=name, remedy="hivemind lessons lists what there is")
         if _HEADING not in text:
             text = f"{text.rstrip()}\n\n{_HEADING}\n".lstrip()
         new_text = with_changes(

@@ -125,14 +125,14 @@ def refusal_of(text: str, places: Iterable[str], trail: Trail, instructions: str
         return "it reads like an order, not like a fact about the project"
     if commands and all(command in instructions for command in commands):
         return "the project's instructions say it"
-    if any(_shares_words(prose, material) for material in (*trail.materials, instructions)):
+    if any(shares_words(prose, material) for material in (*trail.materials, instructions)):
         return "it is somebody's text"
     if any("`" in place or not place.isprintable() or not place.strip() or mask(place) != place for place in places):
         return "a place is neither a path nor a program"
     return None
 
 
-def _shares_words(text: str, material: str) -> bool:
+def shares_words(text: str, material: str) -> bool:
     words, other_words = (re.findall(r"\w+", part.lower()) for part in (text, material))
     joined_words = f" {' '.join(other_words)} "
     runs = (words[at : at + _OVERLAP] for at in range(max(0, len(words) - _OVERLAP) + 1))
@@ -148,10 +148,8 @@ def is_same(text: str, previous_text: str) -> bool:
     return len(words & other_words) >= 0.8 * max(1, len(words | other_words))
 
 
-def places_of(pair: Pair, named_paths: Iterable[str], edited_paths: Iterable[str]) -> tuple[str, ...]:
-    """Return where a pair holds: the paths that its commands name, else the one folder that the task changed; and the program."""
-    folders = {path.partition("/")[0] if "/" in path else "" for path in edited_paths}
-    named = [path if "/" in path or "." in path else f"{path}/" for path in named_paths]
-    paths = named or [f"{folder}/" for folder in folders if len(folders) == 1 and folder]
+def places_of(pair: Pair, named_paths: Iterable[str]) -> tuple[str, ...]:
+    """Return where a pair holds: the paths that its commands name, and its program."""
+    paths = [path if "/" in path or "." in path else f"{path}/" for path in named_paths]
     program = program_of(pair.passed.command)
     return (*paths[: _MAX_PLACES - 1], *([program] if program and "/" not in program and "." not in program else []))

@@ -11,6 +11,7 @@ from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.lessons.lesson_file import Lesson
 from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, LessonRecord
+from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.target import root_folder
 from hivemind.taskrun.task_run import TaskRun
@@ -55,8 +56,10 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
             hive.journal.append(f"lesson.{kind}", **fields, **({"task_id": record.task} if is_new else {}))
 
 
-def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord]:
-    """Return the lessons at a place of the task, at most five: the most helpful first, those of other hives last."""
+def choose(
+    hive: Parts, work: TaskRun, config: AgentConfig, factor: Callable[[MemoryBlock], float] = lambda _: 1.0
+) -> list[LessonRecord]:
+    """Return the lessons at a place of the task, at most five: the most relevant and helpful first, those of other hives last."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title
@@ -65,29 +68,33 @@ def choose(hive: Parts, work: TaskRun, config: AgentConfig) -> list[LessonRecord
         records = [record for record in book_of(hive, root).read() if record.is_visible]
         if records:
             projects = [project for project in work.projects if root in (None, project.root)]
-            paths = [path for project in projects for path in project.named_paths(text)]
-            lessons += [record for record in records if _holds(record, text, paths, config)]
-    return sorted(lessons, key=lambda record: (record.state == "foreign", record.wrong - record.helped))[:MAX_SHOWN]
+            named = [path for project in projects for path in project.named_paths(text)]
+            # a word that is also the name of a folder counts only in a text that names nothing else
+            paths = [path for path in named if "/" in path or "." in path or f"{path}/" in text] or named
+            instructions = "\n".join(file or "" for project in projects for file in project.instructions(text).values())
+            near_records = [record for record in records if _holds(record, text, paths, config)]
+            lessons += [record for record in near_records if not (record.is_proposed and record.text in instructions)]
+    lessons.sort(
+        key=lambda record: (record.state == "foreign", -factor(lesson_block(record)), record.wrong - record.helped)
+    )
+    return lessons[:MAX_SHOWN]
 
 
 def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
-    folders, programs = split_places(record.places)
-    is_close = any(is_near(folder, path) for folder in folders for path in paths)
-    is_named = any(posixpath.basename(folder).lower() in text.lower().split() for folder in folders if folder)
+    places = [place.strip("/").removeprefix("./") for place in record.places if "/" in place or "." in place]
+    programs = [place for place in record.places if "/" not in place and "." not in place]
+    is_close = any(
+        f"{path}/".startswith(f"{place}/") or place.startswith(f"{path}/") for place in places for path in paths
+    )
+    is_named = any(posixpath.basename(place).lower() in text.lower().split() for place in places if place)
     runs_any = not programs or config.shell or config.runs_program or config.outside
     can_run = runs_any or any(program in config.commands or program in text.split() for program in programs)
-    return (not folders or is_close or is_named) and can_run
+    return (not places or is_close or is_named) and can_run
 
 
-def split_places(places: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the places that are files and folders, without slashes around them, and those that are programs."""
-    paths = tuple(place.strip("/").removeprefix("./") for place in places if "/" in place or "." in place)
-    return paths, tuple(place for place in places if "/" not in place and "." not in place)
-
-
-def is_near(folder: str, path: str) -> bool:
-    """Check whether a path that a task names is a lesson's place, in it, or contains it."""
-    return folder == path or path.startswith(f"{folder}/") or folder.startswith(f"{path}/")
+def lesson_block(record: LessonRecord) -> KnowledgeMemoryBlock:
+    """Return a lesson as a block of the memory."""
+    return KnowledgeMemoryBlock(topic=record.text, location=f"lesson:{record.id}")
 
 
 def lesson_line(record: LessonRecord) -> str:
@@ -111,8 +118,7 @@ def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonReco
 
 def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[LessonRecord]) -> None:
     """Count the lessons that a task was shown."""
-    if lessons:
-        change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
+    change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
 
 
 def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[str]) -> list[str]:

@@ -46,6 +46,10 @@ _MATERIAL = re.compile(r"<material.*?</material>", re.DOTALL)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _EDITS = frozenset({"write_file", "edit_file", "apply_patch", "Write", "Edit", "MultiEdit", "NotebookEdit"})
 _PRINTERS, _FILTERS = ("cat", "head", "tail", "less"), ("sed", "grep", "rg")
+_LOOKING = frozenset(
+    {*_PRINTERS, *_FILTERS, "awk", "diff", "echo", "file", "find", "git", "ls", "stat", "test", "wc", "which"}
+)
+"""Programs that show something. They stand in only for each other."""
 _PATCHED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 _EDIT_KINDS = frozenset({"edit", "delete", "move"})
 
@@ -215,6 +219,8 @@ def stands_in(passed: str, failed: str) -> bool:
     do less."""
     core, failed_core = _core(passed), _core(failed)
     if not core or not failed_core or not _has_own_status(passed) or "sleep" in core:
+        return False
+    if core[0] in _LOOKING and failed_core[0] not in _LOOKING:
         return False
     if core[0] == "cd" and [posixpath.join(core[1], word) for word in core[2:]] == failed_core:
         return True

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from hivemind.layout import HUMAN, LANDING
-from hivemind.lessons.admission import Candidate, admit, candidate_of, has_proof, places_of, read_candidates
-from hivemind.lessons.choice import book_of, edited, is_near, split_places
+from hivemind.lessons.admission import Candidate, admit, candidate_of, places_of, read_candidates
+from hivemind.lessons.choice import book_of, edited
 from hivemind.lessons.evidence import Pair, TaskFolders, Trail, read_trail, stands_in, tokens
 from hivemind.lessons.record import LessonRecord
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.project import Project
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.tasks.folder import ended_folder, open_log
 
 ProvenCandidate = tuple[Candidate, Pair | None]
 
@@ -30,10 +28,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     if not (returns or work.has_failed_call):
         return
-    folder = work.task.path if work.task.path.is_dir() else ended_folder(hive.layout, work.task.id)
-    if folder is None:
-        return
-    records = [*open_log(folder).records()]
+    records = work.records()
     paths = {worktree.root: worktree.path for worktree in work.worktrees.recorded}
     roots = [root for root in hive.config.worktree_roots(hive.layout) if root in paths]
     folders = TaskFolders(hive.layout.root, {root: paths[root] for root in roots})
@@ -80,15 +75,16 @@ def _add(hive: Parts, work: TaskRun, root: Path | None, trail: Trail, candidates
     project = next((project for project in work.projects if project.root == root), None)
     texts = project.instructions(work.task.full_text).values() if project else ()
     instructions = "\n".join(filter(None, texts))
-    edits = [path for action in trail.actions if action.root == root for path in action.edited_paths]
     with edited(hive, book, work.agent) as records:
         for record in records:
             if reason := _contradiction(record, trail):
                 record.change("retired", f"{reason}, in {work.task.id}")
         for candidate, pair in candidates:
             if pair is not None:
-                places = dict.fromkeys((*candidate.places, *places_of(pair, _named_paths(project, pair), edits)))
-                candidate = replace(candidate, places=_widened(records, pair, tuple(places), work.task.id))
+                text = f"{pair.failed.command} {pair.passed.command}"  # also the names of modules are paths
+                named_paths = project.named_paths(f"{text} {text.replace('.', '/')}") if project else []
+                places = dict.fromkeys((*candidate.places, *places_of(pair, named_paths)))
+                candidate = replace(candidate, places=tuple(places))
             previous = [record for record in records if record.is_settled]
             new_record, _ = admit(candidate, pair, trail, work.task.id, previous, instructions)
             if new_record is not None:
@@ -109,23 +105,3 @@ def _contradiction(record: LessonRecord, trail: Trail) -> str | None:
     if outcomes != {False} or replacement is None:
         return None
     return f"`{record.passed}` fails now, and `{replacement.command}` passes"
-
-
-def _widened(records: Iterable[LessonRecord], pair: Pair, places: tuple[str, ...], task: str) -> tuple[str, ...]:
-    """Return the places of a pair: if it came in another folder in an earlier task, only its program. The lesson of then is
-    retired."""
-    folders, programs = split_places(places)
-    for record in records:
-        known_folders, _ = split_places(record.places)
-        is_own = record.state == "live" and record.author == "work" and record.task != task
-        is_near_by = any(is_near(folder, known_folder) for folder in folders for known_folder in known_folders)
-        if is_own and has_proof(record, pair) and folders and known_folders and not is_near_by:
-            record.change("retired", "it came again in another folder, and now holds in both")
-            return programs
-    return places
-
-
-def _named_paths(project: Project | None, pair: Pair) -> list[str]:
-    """Return the paths of the project that a pair's commands name, also as the names of modules."""
-    text = f"{pair.failed.command} {pair.passed.command}"
-    return [] if project is None else project.named_paths(f"{text} {text.replace('.', '/')}")

@@ -6,16 +6,14 @@ then distinguishes an item that a person deleted from an item that a killed proc
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from hivemind.boundary import Unreadable, as_dataclass
-from hivemind.errors import UserError
+from hivemind.boundary import Unreadable, as_dataclass, read_input
 from hivemind.fs import DamagedRecord, Lock, crash_point, load_record, make_folder, save_record, set_aside, write
 from hivemind.layout import Layout, template_folder
 from hivemind.lessons.lesson_file import MAX_CHARS, Lesson, lessons_in, with_changes
@@ -24,7 +22,6 @@ GENERAL = "general"
 """The name of the file for tasks without a repository."""
 MAX_UNUSED, MAX_LIVE, MAX_CLAIMS, MAX_RETIRED, _MAX_TASKS = 50, 40, 2, 200, 50
 _MAX_BYTES = 1 << 20
-_SAME = 0.6  # the least similarity of an item before and after a person changed it
 _KIND, _VERSION = "lessons", 1
 _log = logging.getLogger(__name__)
 LessonState = Literal["live", "foreign", "waiting", "retired"]
@@ -84,16 +81,12 @@ class LessonRecord:
     @property
     def is_visible(self) -> bool:
         """True if openings may have the lesson."""
-        return self.state in ("live", "foreign") and self.is_short
+        return self.state in ("live", "foreign") and len(self.text) <= MAX_CHARS
 
     @property
     def is_settled(self) -> bool:
         """True if the lesson is not learned again: it is this hive's own, or a person has decided on it."""
         return self.state in ("live", "waiting") or self.author == "person"
-
-    @property
-    def is_short(self) -> bool:
-        return len(self.text) <= MAX_CHARS
 
     def change(self, state: LessonState, reason: str) -> None:
         """Change the state, with the reason in the history."""
@@ -168,14 +161,9 @@ class LessonBook:
         return f"{self.name}-{1 + max(numbers, default=0)}"
 
     def _text(self) -> str:
-        try:
-            with open(self.path, "rb") as file:
-                raw = file.read(_MAX_BYTES + 1)
-        except FileNotFoundError:
-            return ""
-        if len(raw) > _MAX_BYTES:
-            raise UserError(f"is larger than {_MAX_BYTES >> 20} MiB", location=self.path, remedy="shorten it")
-        return raw.decode("utf-8", "surrogateescape")
+        with suppress(FileNotFoundError):
+            return read_input(self.path, _MAX_BYTES).decode("utf-8", "surrogateescape")
+        return ""
 
     def saved(self) -> list[LessonRecord]:
         """Return the lessons as the runtime last saved them."""
@@ -202,14 +190,14 @@ class LessonBook:
         for digest, lesson in in_file.items():
             record = by_digest.get(digest)
             if record is None:
-                record = _closest(lesson, missing_records)
-                if record is None:
+                previous = (record for record in missing_records if record.evidence == lesson.evidence != "")
+                if (record := next(previous, None)) is not None:
+                    missing_records.remove(record)
+                    self._adopt(record, f"a person changed it; it was: {record.text}")
+                else:
                     record = LessonRecord(self.new_id(records), lesson.text)
                     records.append(record)
                     self._adopt(record, "a person wrote it")
-                else:
-                    missing_records.remove(record)
-                    self._adopt(record, f"a person changed it; it was: {record.text}")
                 record.text, record.places, record.evidence = lesson.text, lesson.places, lesson.evidence
             elif record.state in ("retired", "foreign") and not record.is_in_file:
                 self._adopt(record, "a person put it back" if record.state == "retired" else "a person copied it")
@@ -225,10 +213,3 @@ class LessonBook:
     def _adopt(self, record: LessonRecord, reason: str) -> None:
         record.author = "person"
         record.change(*(("live", reason) if self._trusts_file else ("waiting", f"{reason}, it seems")))
-
-
-def _closest(lesson: Lesson, records: Sequence[LessonRecord]) -> LessonRecord | None:
-    """Return the record that a person may have changed into the lesson, or None."""
-    shares = [(difflib.SequenceMatcher(None, record.text, lesson.text).ratio(), record) for record in records]
-    share, record = max(shares, key=lambda pair: pair[0], default=(0.0, None))
-    return record if share >= _SAME else None

@@ -95,6 +95,8 @@ class AgentProcess:
             self._agent = agent
             if not self._stop_signal.is_set():
                 agent.scheduler.active_tasks.resume(self._interrupted_task)
+                if self._interrupted_task is not None:
+                    agent.learn_late(self._interrupted_task)
                 self._interrupted_task = None
                 agent.run()
         finally:

@@ -18,7 +18,7 @@ from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import postponing
 from hivemind.fs.paths import names_in
-from hivemind.layout import HUMAN
+from hivemind.layout import HUMAN, LANDING
 from hivemind.mail import Message
 from hivemind.masking import mask, mask_values
 from hivemind.minds import Thought, ToolCall, ToolResult
@@ -231,6 +231,21 @@ class TaskRun:
     def _set_wait(self, wait: TaskWait | None) -> None:
         self.keep("wait_for", None if wait is None else asdict(wait))
         self.wait = wait
+
+    @classmethod
+    def of_ended(cls, hive: Parts, task_id: str, agent: str) -> TaskRun | None:
+        """Return the run of a task that an earlier process of the agent has ended, or None. Raises UserError."""
+        run = cls(hive, hive.tasks.get(task_id), agent)
+        run.is_landing = run.task.owner == LANDING
+        run.task = replace(run.task, path=hive.layout.active / task_id)
+        calls = [message.calls for message in run.conversation.messages if message.calls]
+        has_end = bool(calls) and any(call.tool in ("finish_task", "fail_task") for call in calls[-1])
+        return run if run.is_ended and has_end else None
+
+    def records(self) -> list[dict[str, Any]]:
+        """Read the lines of the conversation anew, from wherever the task's folder is by now."""
+        folder = self.task.path if self.task.path.is_dir() else ended_folder(self._hive.layout, self.task.id)
+        return [] if folder is None else [*open_log(folder).records()]
 
     @property
     def is_ended(self) -> bool:

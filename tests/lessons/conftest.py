@@ -39,6 +39,13 @@ class Project:
 
     def work(self, *calls: tuple[str, dict[str, object]], text: str = "Mend src/sail.\n", name: str = "t") -> None:
         """Drop a task and do it with these calls, and `finish_task` if they do not end it."""
+        self.play(*calls, text=text, name=name)
+        agent = self.crew.start()
+        until_idle(agent)
+        self.crew.end(agent)
+
+    def play(self, *calls: tuple[str, dict[str, object]], text: str = "Mend src/sail.\n", name: str = "t") -> None:
+        """Drop a task for which the model makes these calls."""
         script = [*calls, *([] if calls and calls[-1][0] in ("finish_task", "fail_task") else [("finish_task", {})])]
         calls_left = iter(script)
 
@@ -51,9 +58,6 @@ class Project:
 
         self.server.think = think
         self.crew.drop(text, f"{name}.md")
-        agent = self.crew.start()
-        until_idle(agent)
-        self.crew.end(agent)
 
     def lessons_at(self, root: Path | None) -> list[LessonRecord]:
         return book_of(Hive.open(self.crew.root), root).read()

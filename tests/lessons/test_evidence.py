@@ -53,6 +53,8 @@ def test_a_command_that_passes_in_the_place_of_one_that_failed_is_a_pair(failed:
         [run("pytest", 1), run("pytest | tail -1")],
         [run("pytest", 1), run("X=1 pytest; true")],
         [run("pytest", 1), run("echo done")],
+        [run("sh check.sh", 1), run("cat check.sh")],
+        [run("python3 lint.py src", 1), run("grep -rn src lint.py")],
         [run("./check.sh src", 1), run("check.sh ./src")],
         [run("make", 1, "another build is running"), run("LOG=1 make")],
         [run("make", 1), run("sleep 1 && make")],

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
+from hivemind.lessons.choice import book_of
 from hivemind.lessons.evidence import TaskFolders
+from tests import program
 from tests.agent.test_worktree import Repo
 from tests.lessons.conftest import Project, run
 from tests.messages import lines_of
@@ -68,6 +72,14 @@ def test_a_model_that_does_not_answer_ends_the_task_all_the_same(project: Projec
     assert project.live == [SENTENCE]
 
 
+def test_a_broken_file_of_weights_does_not_keep_lessons_from_being_learned(project: Project) -> None:
+    project.configure("relevance: on\n")
+    (project.crew.root / "knowledge/lessons/app.md").write_text("- Use make.\n")
+    (project.crew.root / ".hive/relevance.json").write_text("{")
+    project.work(*TRAPPED, text="Mend check.sh.\n")
+    assert SENTENCE in project.live
+
+
 def test_a_lesson_is_shown_where_it_holds_and_nowhere_else(project: Project) -> None:
     project.crew.root.joinpath("knowledge/lessons/app.md").write_text(
         "- Sew with waxed thread. (for `src/`)\n- Use make.\n- Draw in ink. (for `docs/`)\n"
@@ -78,6 +90,15 @@ def test_a_lesson_is_shown_where_it_holds_and_nowhere_else(project: Project) -> 
     assert "app-2: Use make." in shown
     assert "general-1: Write British English." in shown
     assert "Draw in ink" not in shown
+
+
+def test_a_lesson_that_has_landed_in_agents_md_is_shown_there_only(project: Project) -> None:
+    project.work(*TRAPPED)
+    assert project.opening("Mend check.sh.\n").count(SENTENCE) == 1
+    project.repo.commit(**{"AGENTS.md": f"- {SENTENCE}\n"})
+    with book_of(Hive.open(project.crew.root), project.repo.path).edit() as [record]:
+        record.is_proposed = True
+    assert project.opening("Mend check.sh.\n").count(SENTENCE) == 1
 
 
 def test_the_agent_says_which_lessons_helped_and_each_task_counts_once(project: Project) -> None:
@@ -119,14 +140,18 @@ def test_a_lesson_is_replaced_when_its_command_fails_and_another_one_passes(proj
     assert project.live == ["Run `APP_ENV=ci sh check.sh` instead of `APP_ENV=test sh check.sh`, which fails."]
 
 
-def test_a_pair_that_comes_again_in_another_folder_holds_in_the_whole_repository(project: Project) -> None:
+def test_a_pair_whose_commands_name_no_path_holds_for_its_program_in_the_whole_repository(project: Project) -> None:
     project.repo.commit(Makefile='all:\n\ttest "$(ENV)"\n')
-    trapped = (run("make all"), run("make all ENV=ci"))
-    for name, path in (("t", "src/sail"), ("t2", "docs/notes.md")):
-        edit = ("write_file", {"path": path, "text": "new\n"})
-        project.work(edit, *trapped, text=f"Mend {path}.\n", name=name)
-        places = [record.places for record in project.lessons if record.state == "live"]
-        assert places == ([("src/", "make")] if name == "t" else [("make",)])
+    project.work(run("make all"), run("make all ENV=ci"))
+    assert [record.places for record in project.lessons] == [("make",)]
+    assert "make all ENV=ci" in project.opening("Mend check.sh.\n")
+
+
+def test_a_word_that_is_also_a_folders_name_is_no_place_in_a_text_that_names_others(project: Project) -> None:
+    (project.crew.root / "knowledge/lessons/app.md").write_text("- Sew with waxed thread. (for `src/sail`)\n")
+    assert "waxed" in project.opening("Mend what is in src.\n")
+    assert "waxed" in project.opening("Mend check.sh and src/.\n")
+    assert "waxed" not in project.opening("Mend check.sh: it has no src.\n")
 
 
 def test_a_folder_that_a_command_names_without_a_slash_is_a_place(project: Project) -> None:
@@ -189,3 +214,21 @@ def test_a_lesson_of_a_mind_lies_where_its_proof_is_or_else_its_place(project: P
     assert (record.text, record.places[0]) == ("With `sh test.sh --local` nothing is fetched.", "test.sh")
     assert record.state == ("live" if "--local" in passed else "waiting")
     assert project.live == [SENTENCE]
+
+
+@pytest.mark.parametrize(("point", "land"), [("tasks.close.moved", "off"), ("landing.queued", "ask")])
+def test_an_agent_that_dies_between_the_end_of_a_task_and_the_question_asks_at_its_next_start(
+    project: Project, point: str, land: str
+) -> None:
+    project.configure(land=land)
+    edit = ("write_file", {"path": "src/sail", "content": "mended\n"})
+    died = project.crew.root.parent / "died"
+    project.play(run("sh check.sh"), run("APP_ENV=test sh check.sh"), edit)
+    lesson = {"lesson": "Set `APP_ENV=test` for check.sh: without it nothing is checked.", "places": ["check.sh"],
+              "failed": "sh check.sh", "passed": "APP_ENV=test sh check.sh"}  # fmt: skip
+    project.answer = json.dumps([lesson])
+    environment = {**os.environ, "HIVEMIND_CRASH_AT": point, "HIVEMIND_CRASH_ONCE": str(died)}
+    program.run(["--hive", project.crew.root, "up", "--until-idle"], env=environment)
+    assert died.exists()
+    assert len(project.questions) == 1
+    assert project.live == [lesson["lesson"]]
