@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
-from filelock import FileLock
 
 from hivemind import fs
 from hivemind.errors import UserError
@@ -50,7 +49,7 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)
-    with FileLock(layout.locks / "init.lock"):  # of two at once, the second finds a hive
+    with fs.Lock(layout.locks / "init.lock"):  # of two at once, the second finds a hive
         if layout.config.exists():
             raise UserError("there is a hive already", location=layout.config, remedy="hivemind up starts it")
         names = [*FILES, *(AGENTS if replacements is None else ())]
