@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _adapters: dict[Any, TypeAdapter[Any]] = {}
+_type_hints: Any = cache(get_type_hints)
 
 _MACHINE_ERRORS = frozenset(
     {
@@ -116,13 +117,8 @@ def _decode(hint: Any, value: Any) -> Any:
         return {_decode(arguments[0], key): _decode(arguments[1], item) for key, item in value.items()}
     if not is_dataclass(hint):
         raise TypeError(hint)
-    hints = _type_hints(cast("Any", kind))
+    hints = _type_hints(kind, include_extras=True)
     return kind(**{name: _decode(hints[name], item) for name, item in value.items()})
-
-
-@cache
-def _type_hints(dataclass_type: Any) -> dict[str, Any]:
-    return get_type_hints(dataclass_type, include_extras=True)
 
 
 def json_fields(value: object) -> dict[str, Any]:

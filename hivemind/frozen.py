@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform, overload
 
+_DEFERRED_NAMES = ("__init__", "__dataclass_fields__", "__dataclass_params__", "__match_args__")
 T = TypeVar("T")
 
 
@@ -26,14 +27,12 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
 
     def make(cls: type[T]) -> type[T]:
         cls.__doc__ = cls.__doc__ or cls.__name__  # else `dataclass` makes a text of the signature
-        names = [
-            name for name, kind in vars(cls).get("__annotations__", {}).items() if not str(kind).startswith("ClassVar")
-        ]
+        annotations = vars(cls).get("__annotations__", {})
+        names = [name for name, kind in annotations.items() if not kind.startswith("ClassVar")]
         inherited_names = {name for base in cls.__mro__[1:] for name in getattr(base, "__slots__", ())}
-        namespace = {
-            name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")
-        }
-        namespace["__slots__"] = tuple(name for name in names if name not in inherited_names)
+        replaced_names = (*names, "__dict__", "__weakref__")
+        namespace = {name: value for name, value in vars(cls).items() if name not in replaced_names}
+        namespace["__slots__"] = [name for name in names if name not in inherited_names]
 
         def compared_values(value: Any) -> Any:
             nonlocal compared_values
@@ -45,68 +44,33 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
             shown_names = [attribute.name for attribute in fields(self) if attribute.repr]
             return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown_names)})"
 
-        def equal(self: T, other: T) -> bool:
-            return (
-                bool(compared_values(self) == compared_values(other)) if type(other) is type(self) else NotImplemented
-            )
+        def equal(self: T, other: object) -> Any:
+            return compared_values(self) == compared_values(other) if type(other) is type(self) else NotImplemented
 
         def hash_values(self: T) -> int:
             return hash(compared_values(self))
 
         methods = {"__repr__": represent, "__eq__": equal, "__hash__": hash_values}
-        as_dataclass = {
-            "__dataclass_fields__": _Fields(cls, kw_only),
-            "__dataclass_params__": vars(_Fields)["__dataclass_params__"],
-        }
+        deferred = {name: _Deferred(cls, kw_only) for name in _DEFERRED_NAMES}
         metaclass: Any = type(cls)
-        frozen_class = metaclass(
-            cls.__name__, cls.__bases__, methods | namespace | as_dataclass | {"__init__": _Init()}
-        )
+        frozen_class = metaclass(cls.__name__, cls.__bases__, methods | namespace | deferred)
         frozen_class.__qualname__ = cls.__qualname__
         return cast("type[T]", frozen_class)
 
     return make if cls is None else make(cls)
 
 
-@dataclass
-class _Fields:
-    """The fields of a class, made by `dataclass` of its `declaration` when they are first looked up."""
+class _Deferred:
+    """An attribute that `dataclass` makes, with the others, when one of them is first looked up."""
 
-    declaration: type
-    kw_only: bool
+    def __init__(self, declaration: type, kw_only: bool) -> None:
+        self._declaration, self._kw_only = declaration, kw_only
 
-    def __get__(self, instance: object, owner: type) -> dict[str, Any]:
-        if "__dataclass_fields__" not in vars(self.declaration):
-            dataclass(init=False, repr=False, eq=False, kw_only=self.kw_only)(self.declaration)
-        return cast("dict[str, Any]", vars(self.declaration)["__dataclass_fields__"])
-
-
-class _Init:
-    """The function `__init__` of a class, compiled when it is first looked up."""
-
-    def __set_name__(self, owner: Any, _: str) -> None:
-        self._owner = owner
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
 
     def __get__(self, instance: object, _: type | None = None) -> Any:
-        owner = self._owner
-        namespace: dict[str, Any] = {"MISSING": MISSING}
-        parameters, lines = ["self"], []
-        for attribute in sorted(fields(owner), key=attrgetter("kw_only")):
-            name = parameter = value = attribute.name
-            if attribute.kw_only and "*" not in parameters:
-                parameters.append("*")
-            if attribute.default_factory is not MISSING:
-                namespace[f"{name}_"] = attribute.default_factory
-                parameter, value = f"{name}=MISSING", f"{name}_() if {name} is MISSING else {name}"
-            elif attribute.default is not MISSING:
-                namespace[f"{name}_"] = attribute.default
-                parameter = f"{name}={name}_"
-            parameters.append(parameter)
-            lines.append(f"self.{name} = {value}")
-        if hasattr(owner, "__post_init__"):
-            lines.append("self.__post_init__()")
-        exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), namespace)  # noqa: S102 - as dataclasses do
-        init = namespace["__init__"]
-        init.__qualname__ = f"{owner.__qualname__}.__init__"
-        owner.__init__ = init
-        return init if instance is None else init.__get__(instance)
+        dataclass(repr=False, eq=False, kw_only=self._kw_only)(self._declaration)
+        for name in _DEFERRED_NAMES:
+            setattr(self._owner, name, vars(self._declaration)[name])
+        return getattr(self._owner if instance is None else instance, self._name)

@@ -30,8 +30,6 @@ from hivemind.tasks.form import TaskForm
 from hivemind.telemetry.process import collector_of, has_sdk, run_telemetry
 from hivemind.tools import TOOLS
 
-# Agents need these modules when they first read knowledge. If the parent imports them, the agents share their memory.
-_PRELOADED_MODULES = ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it")
 _log = logging.getLogger(__name__)
 _QUIET_S = 0.2
 _TICK_S = 0.25
@@ -137,7 +135,7 @@ def _load_shared_parts(hive: Parts) -> None:
     hive.count_tokens.warm()
     _ = hive.mail, hive.tasks, replace(AgentStatus(""))
     TaskForm.model_rebuild()
-    for module in _PRELOADED_MODULES:
+    for module in ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it"):  # for the first question
         importlib.import_module(module)
     minds = {str(config.mind): config.mind for config in hive.agents.values()}
     for mind in minds.values():
