@@ -47,7 +47,13 @@ def _python(root: Path, *arguments: str) -> tuple[float, float]:
 
 
 def _starts(rounds: int) -> Iterator[Row]:
+    """Measure commands in a hive in which a task has ended."""
     layout = _new()
+    tasks = Hive.open(layout.root).tasks
+    tasks.add("Look at the pump.")
+    task = tasks.claim("w")
+    assert task is not None
+    tasks.finish(task, "It drips.")
     plain: list[tuple[float, float]] = []
     took: dict[Sequence[str], list[tuple[float, float]]] = {command: [] for command, _ in _COMMANDS}
     for _ in range(rounds):  # interleaved: a machine that slows down slows all of them

@@ -11,7 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import is_dataclass
+from datetime import datetime
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from hivemind.errors import HivemindError, UserError
 
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _adapters: dict[Any, TypeAdapter[Any]] = {}
+_type_hints: Any = cache(get_type_hints)
 
 _MACHINE_ERRORS = frozenset(
     {
@@ -71,6 +78,8 @@ def as_dataclass(
     kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None
 ) -> _T:
     """Validate a JSON object as a dataclass (a list for a tuple) and return the instance. Raises Unreadable."""
+    with suppress(TypeError, ValueError, LookupError, NameError, AttributeError):
+        return cast("_T", _decode(kind, fields))
     with boundary(description, location, remedy=remedy):
         try:
             instance: _T = _adapter(kind).validate_python(fields)
@@ -82,6 +91,34 @@ def as_dataclass(
             first = error.errors(include_url=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         return instance
+
+
+def _decode(hint: Any, value: Any) -> Any:
+    """Return a value with exactly the types of `hint`, as this program writes them, without importing pydantic, which takes
+    longer than a short command. Raise for any other value: pydantic decides about it."""
+    arguments: tuple[Any, ...] = get_args(hint)
+    kind: Any = get_origin(hint) or hint
+    if hint is Any or (hint in (str, int, float, bool) and type(value) is hint):
+        return value
+    if kind is Literal and type(value) is str and value in arguments:
+        return value
+    if kind in (Union, UnionType):
+        (argument,) = (argument for argument in arguments if argument is not NoneType)
+        return None if value is None and NoneType in arguments else _decode(argument, value)
+    if kind is Annotated and [marker.name for marker in arguments[1:]] == ["AfterValidator"]:
+        return arguments[1].arguments[0](_decode(arguments[0], value))
+    if hint is datetime and value[10] == "T":
+        return datetime.fromisoformat(value)
+    if kind is tuple and type(value) is list and arguments[1:] == (...,):
+        return tuple(_decode(arguments[0], item) for item in value)
+    if kind is list and type(value) is list:
+        return [_decode(arguments[0], item) for item in value]
+    if kind in (dict, Mapping) and type(value) is dict:
+        return {_decode(arguments[0], key): _decode(arguments[1], item) for key, item in value.items()}
+    if not is_dataclass(hint):
+        raise TypeError(hint)
+    hints = _type_hints(kind, include_extras=True)
+    return kind(**{name: _decode(hints[name], item) for name, item in value.items()})
 
 
 def json_fields(value: object) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform, overload
 
+_DEFERRED_NAMES = ("__init__", "__dataclass_fields__", "__dataclass_params__", "__match_args__")
 T = TypeVar("T")
 
 
@@ -20,48 +20,57 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
     """Make a class a dataclass with slots that is compared and hashed by its values. The type checker forbids changes
     of its fields.
 
-    `@dataclass(frozen=True)` compiles six functions for each class, which took a quarter of the time of `hivemind
-    status`, and calls a function for each field of a new object. This decorator compiles one function, which sets the
-    fields directly, and only for the first object: a command makes objects of few of the classes that it imports.
+    `@dataclass(frozen=True)` takes half a millisecond for a class, and calls a function for each field of a new object. A
+    command makes objects of few of the classes that it imports, so this decorator only makes the slots, and compiles
+    `__init__`, which sets the fields directly, for the first object.
     """
 
     def make(cls: type[T]) -> type[T]:
         cls.__doc__ = cls.__doc__ or cls.__name__  # else `dataclass` makes a text of the signature
-        dataclass_type: Any = dataclass(slots=True, init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-        dataclass_type.__init__ = _Init(dataclass_type)
-        shown_names = [attribute.name for attribute in fields(dataclass_type) if attribute.repr]
-        compared_names = [attribute.name for attribute in fields(dataclass_type) if attribute.compare]
-        compared_values = attrgetter(*compared_names) if compared_names else type
+        annotations = vars(cls).get("__annotations__", {})
+        names = [name for name, kind in annotations.items() if not kind.startswith("ClassVar")]
+        inherited_names = {name for base in cls.__mro__[1:] for name in getattr(base, "__slots__", ())}
+        replaced_names = (*names, "__dict__", "__weakref__")
+        namespace = {name: value for name, value in vars(cls).items() if name not in replaced_names}
+        namespace["__slots__"] = [name for name in names if name not in inherited_names]
 
-        def represent(self: T) -> str:
+        def compared_values(value: Any) -> Any:
+            nonlocal compared_values
+            compared_names = [attribute.name for attribute in fields(value) if attribute.compare]
+            compared_values = cast("Any", attrgetter(*compared_names) if compared_names else type)
+            return compared_values(value)
+
+        def represent(self: Any) -> str:
+            shown_names = [attribute.name for attribute in fields(self) if attribute.repr]
             return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown_names)})"
 
-        def equal(self: T, other: object) -> bool:
+        def equal(self: T, other: object) -> Any:
             return compared_values(self) == compared_values(other) if type(other) is type(self) else NotImplemented
 
         def hash_values(self: T) -> int:
             return hash(compared_values(self))
 
-        for name, method in (("__repr__", represent), ("__eq__", equal), ("__hash__", hash_values)):
-            if name not in cls.__dict__:
-                setattr(dataclass_type, name, method)
-        return cast("type[T]", dataclass_type)
+        methods = {"__repr__": represent, "__eq__": equal, "__hash__": hash_values}
+        deferred = {name: _Deferred(cls, kw_only) for name in _DEFERRED_NAMES}
+        metaclass: Any = type(cls)
+        frozen_class = metaclass(cls.__name__, cls.__bases__, methods | namespace | deferred)
+        frozen_class.__qualname__ = cls.__qualname__
+        return cast("type[T]", frozen_class)
 
     return make if cls is None else make(cls)
 
 
-class _Init:
-    """The function `__init__` of a class, compiled when it is first looked up."""
+class _Deferred:
+    """An attribute that `dataclass` makes, with the others, when one of them is first looked up."""
 
-    def __init__(self, dataclass_type: Any) -> None:
-        self._dataclass_type = dataclass_type
+    def __init__(self, declaration: type, kw_only: bool) -> None:
+        self._declaration, self._kw_only = declaration, kw_only
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
 
     def __get__(self, instance: object, _: type | None = None) -> Any:
-        owner = self._dataclass_type
-        namespace = {"__post_init__": owner.__post_init__} if hasattr(owner, "__post_init__") else {}
-        declarations = [(attribute.name, attribute.type, copy(attribute)) for attribute in fields(owner)]
-        template = make_dataclass(owner.__name__, declarations, namespace=namespace, repr=False, eq=False)
-        init = vars(template)["__init__"]
-        init.__qualname__ = f"{owner.__qualname__}.__init__"
-        owner.__init__ = init
-        return init if instance is None else init.__get__(instance)
+        dataclass(repr=False, eq=False, kw_only=self._kw_only)(self._declaration)
+        for name in _DEFERRED_NAMES:
+            setattr(self._owner, name, vars(self._declaration)[name])
+        return getattr(self._owner if instance is None else instance, self._name)

@@ -79,6 +79,8 @@ class Hive:
         except DamagedRecord as error:  # it repeats hive.yaml, so it can be rewritten
             _log.warning("%s; kept as %s", error, set_aside(layout.workspace_record).name)
             check_workspace(*identity, durable=hive.config.durable)
+        if not layout.checked_settings.exists():
+            hive.read_agents()  # records the checked settings
         return hive
 
     @classmethod

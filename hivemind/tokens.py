@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hivemind.errors import HivemindError
@@ -19,6 +20,7 @@ MIN_CONTEXT = 1000
 _MAX_PIECE = 65_536
 _log = logger(__name__)
 
+_SEPARATOR = b"\xff\xfe\xfd\xfc"  # between two words of a vocabulary, and in none
 # The split patterns and special tokens are those published with tiktoken.
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
@@ -36,8 +38,8 @@ _O200K = "|".join(
     )
 )
 _SHIPPED = {
-    "cl100k_base": (_CL100K, "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),
-    "o200k_base": (_O200K, "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),
+    "cl100k_base": (_CL100K, "aa0b16998f8e1c3ecc7583aa1a9f387f566b54c63b7fc36272aabea39fc74282"),
+    "o200k_base": (_O200K, "6a05fb1ef8ce46a3ce7f8968433bcae7a1796cfa51ba416f0c40c9651ac2f946"),
 }
 
 
@@ -51,19 +53,16 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
     if name not in _SHIPPED:
         _log.warning("tokens: encoding %r does not ship with hivemind; counting characters / 4 instead", name)
         return None
-    import binascii  # late: importing hivemind loads no vocabulary
-    import gzip
-    from importlib import resources
+    import gzip  # late: importing hivemind loads no vocabulary
 
     import tiktoken
 
     pattern, digest = _SHIPPED[name]
-    compressed = (resources.files("hivemind") / "vocabulary" / f"{name}.tiktoken.gz").read_bytes()
+    compressed = (Path(__file__).parent / "vocabulary" / f"{name}.gz").read_bytes()
     vocabulary = gzip.decompress(compressed)
     if hashlib.sha256(vocabulary).hexdigest() != digest:
         raise HivemindError(f"the vocabulary {name} of this installation is damaged; reinstall hivemind")
-    words = map(binascii.a2b_base64, vocabulary.split()[::2])  # each is followed by its rank, which equals its position
-    ranks = {word: rank for rank, word in enumerate(words)}
+    ranks = {word: rank for rank, word in enumerate(vocabulary.split(_SEPARATOR))}
     encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     ranks.clear()  # tiktoken has its own copy; this one would cost every process 15 MB
     return encoding

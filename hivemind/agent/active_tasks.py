@@ -55,7 +55,7 @@ class ActiveTasks:
         for task_id in sorted(journaled_ids - {task.id for task in active_tasks}):
             for outcome in ENDED:
                 if (self._hive.layout.tasks / outcome / task_id).is_dir():
-                    self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
+                    self._hive.steps.end_task(task_id, outcome, agent_id=self._name)
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
         """Claim the next task in the inbox, or the task `task_id`. Return None if no task could be claimed and opened.
@@ -114,7 +114,7 @@ class ActiveTasks:
         try:
             self._hive.steps.check_end(task.id, agent_id=self._name)
             self._hive.tasks.fail(task, reason)
-            self._hive.steps.end_task(task.id, "failed", agent_id=self._name, has_left_active=True, reason=reason)
+            self._hive.steps.end_task(task.id, "failed", agent_id=self._name, reason=reason)
         except TaskMoved:
             return
         except (HivemindError, OSError) as error:

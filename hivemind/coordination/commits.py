@@ -9,7 +9,7 @@ from hivemind.coordination.journal import Event, EventDraft, Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
 from hivemind.coordination.state import JournalState
 from hivemind.coordination.step import check_task
-from hivemind.coordination.steps import check_lease
+from hivemind.coordination.steps import check_lease, without_none
 
 
 class Commits:
@@ -71,13 +71,11 @@ class Commits:
         leases. Raises StepLeaseHeld, StaleGeneration.
         """
         agent = None if agent_id is None else check_agent(agent_id)
-        optional_fields = {
-            name: value for name, value in (("agent_id", agent), ("commit_id", commit_id)) if value is not None
-        }
+        fields |= without_none(agent_id=agent, commit_id=commit_id)
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
             for step_id, generation in (steps or {}).items():
                 check_lease(state, step_id, agent, generation)
-            return [(f"branch.{action}", {"task_id": self.task, "branch": name, **optional_fields, **fields})]
+            return [(f"branch.{action}", {"task_id": self.task, "branch": name, **fields})]
 
         return self._journal.transact(decide)[0]

@@ -31,18 +31,14 @@ def check_pattern(pattern: object) -> str:
     text = pattern if isinstance(pattern, str) else ""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not parts or len(text) > _MAX_LENGTH or text.startswith("/") or ".." in parts or "\0" in text:
-        raise CoordinationError(
-            f"{pattern!r} is not a path pattern within the hive",
-            code="INVALID_PATTERN",
-            remedy="use a path from the hive's root, like knowledge/notes.md or knowledge/**",
-        )
-    if "{" in _CLASS.sub("", text):
-        raise CoordinationError(
-            f"{pattern!r} contains braces, which are not supported",
-            code="INVALID_PATTERN",
-            remedy="use one pattern for each name, like src/a.py and src/b.py; [{] matches a brace",
-        )
-    return "/".join(parts) + ("/**" if text.endswith("/") else "")
+        problem = "is not a path pattern within the hive"
+        remedy = "use a path from the hive's root, like knowledge/notes.md or knowledge/**"
+    elif "{" in _CLASS.sub("", text):
+        problem = "contains braces, which are not supported"
+        remedy = "use one pattern for each name, like src/a.py and src/b.py; [{] matches a brace"
+    else:
+        return "/".join(parts) + ("/**" if text.endswith("/") else "")
+    raise CoordinationError(f"{pattern!r} {problem}", code="INVALID_PATTERN", remedy=remedy)
 
 
 def escape(path: str) -> str:
@@ -149,14 +145,10 @@ class Reservations:
         checked_patterns = tuple(sorted({check_pattern(pattern) for pattern in pattern_list}))
 
         def find_own(state: JournalState) -> Reservation | None:
+            key = (agent, checked_patterns, shared)
+            reservations = _sorted_reservations(state)
             return next(
-                (
-                    reservation
-                    for reservation in _sorted_reservations(state)
-                    if (reservation.agent_id, reservation.patterns, reservation.shared)
-                    == (agent, checked_patterns, shared)
-                ),
-                None,
+                (entry for entry in reservations if (entry.agent_id, entry.patterns, entry.shared) == key), None
             )
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
@@ -187,11 +179,8 @@ class Reservations:
         released_ids: list[int] = []
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
-            released_ids.extend(
-                reservation.id
-                for reservation in _sorted_reservations(state)
-                if reservation.agent_id == agent and is_selected(reservation)
-            )
+            own_reservations = [entry for entry in _sorted_reservations(state) if entry.agent_id == agent]
+            released_ids.extend(entry.id for entry in own_reservations if is_selected(entry))
             return [("paths.released", {"agent_id": agent, "reservations": released_ids})] if released_ids else []
 
         self._journal.transact(decide)

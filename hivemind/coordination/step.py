@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from types import MappingProxyType, NoneType
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable, as_dataclass, boundary
 from hivemind.coordination.errors import CoordinationError
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
@@ -23,6 +23,8 @@ _URL = pattern(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 @frozen
 class Receipt:
     """A command that was run (`CMD`: its text) or a reference (`LINK`: a URL or a path within the hive)."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
     kind: Literal["CMD", "LINK"]
     text: str
@@ -62,40 +64,18 @@ class Receipt:
 Evidence = Receipt | Mapping[str, Any]
 
 
-_RECEIPT_TYPES: dict[str, tuple[type, ...]] = {
-    "kind": (str,), "text": (str,), "exit_status": (int, NoneType), "output_digest": (str, NoneType),
-    "digest": (str, NoneType), "ci": (bool,),
-}  # fmt: skip
-
-
-def _receipt_fault(fields: Mapping[str, Any]) -> str | None:
-    for name in sorted({"kind", "text", *map(str, fields)}):
-        if name not in _RECEIPT_TYPES:
-            return f"has an unknown field {name!r}"
-        if type(fields.get(name)) not in _RECEIPT_TYPES[name]:
-            return f"has an invalid {name} {fields.get(name)!r}"
-    return (
-        None
-        if fields["kind"].upper() in ("CMD", "LINK")
-        else f"has the kind {fields['kind']!r}, it must be CMD or LINK"
-    )
-
-
 def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
     """Return `evidence`, one receipt or several, as Receipts. Raises CoordinationError (`INVALID_RECEIPT`)."""
     candidates = (evidence,) if isinstance(evidence, Receipt | Mapping) else tuple(evidence)
     receipts = []
-    for candidate in candidates:
-        if isinstance(candidate, Receipt):
-            candidate = candidate.as_dict()
-        fault = _receipt_fault(candidate) if isinstance(candidate, Mapping) else "is not a mapping"
-        if fault:
-            raise CoordinationError(
-                f"a receipt {fault}",
-                code="INVALID_RECEIPT",
-                remedy="{kind: CMD, text, exit_status, output_digest, ci} or {kind: LINK, text, digest}",
-            )
-        receipts.append(Receipt(**{**candidate, "kind": str(candidate["kind"]).upper()}))
+    try:
+        for candidate in candidates:
+            with boundary("receipt"):
+                fields = dict(candidate.as_dict() if isinstance(candidate, Receipt) else candidate)
+                receipts.append(as_dataclass(Receipt, {**fields, "kind": fields["kind"].upper()}, "receipt"))
+    except Unreadable as error:
+        remedy = "{kind: CMD, text, exit_status, output_digest, ci} or {kind: LINK, text, digest}"
+        raise CoordinationError(error.message, code="INVALID_RECEIPT", remedy=remedy) from None
     return tuple(receipts)
 
 

@@ -54,12 +54,6 @@ def check_lease(state: JournalState, step_id: str, agent_id: str | None, generat
         raise StaleGeneration(step_id, agent_id, generation, lease)
 
 
-def _check_leases(state: JournalState, task: str, agent_id: str | None) -> None:
-    """Raise StepLeaseHeld if another agent holds a step of the task."""
-    for step in state.steps_of(task):
-        check_lease(state, step.id, agent_id, None)
-
-
 _Steps = list[Step]
 _NOT_DONE: tuple[StepStatus, ...] = ("open", "blocked")
 
@@ -143,11 +137,8 @@ class Steps:
                 {"step_id": f"{task}.s{number + offset}", "position": position + offset, **fields}
                 for offset, fields in enumerate(checked_definitions, 1)
             ]
-            payload = {
-                "task_id": task,
-                **_agent_field(agent_id),
-                **(new_steps[0] if len(new_steps) == 1 else {"steps": new_steps}),
-            }
+            fields = new_steps[0] if len(new_steps) == 1 else {"steps": new_steps}
+            payload = {"task_id": task, **_agent_field(agent_id), **fields}
             if leased_to is None:
                 return [("step.added", payload)]
             return [("step.added", payload), claim_event(state, new_steps[0]["step_id"], leased_to, MAX_TTL_SEQ)]
@@ -191,7 +182,7 @@ class Steps:
     ) -> Step:
         """Change the step's definition. New criteria or tests clear their confirmation."""
         changes = check_definition(
-            _without_none(title=title, success_criteria=success_criteria, tests=tests, proof=proof)
+            without_none(title=title, success_criteria=success_criteria, tests=tests, proof=proof)
         )
         return self._write_event("step.defined", step_id, lease_proof, lambda _: changes, _NOT_DONE)
 
@@ -217,7 +208,7 @@ class Steps:
         receipts = [receipt.as_dict() for receipt in receipts_of(evidence)]
         if not receipts:
             raise invalid_argument("no receipt to keep")
-        payload = {"evidence": receipts, **_checkpoint_field(checkpoint), **_without_none(commit_id=commit_id)}
+        payload = {"evidence": receipts, **_checkpoint_field(checkpoint), **without_none(commit_id=commit_id)}
         return self._write_event("evidence.captured", step_id, lease_proof, lambda _: payload)
 
     def verify(
@@ -251,17 +242,12 @@ class Steps:
         Raises CheckpointsNotConfirmed, and ProofRequired in proof mode `require` without a valid receipt. Other gaps
         become the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of the two kinds).
         """
-        receipts, requested, newly_confirmed = (
-            receipts_of(evidence),
-            check_checkpoints(checkpoints),
-            check_checkpoints(confirm),
-        )
+        receipts, requested = receipts_of(evidence), check_checkpoints(checkpoints)
+        newly_confirmed = check_checkpoints(confirm)
         lease_proof = LeaseProof(agent_id=agent_id, generation=generation, expected_revision=expected_revision)
 
         def decide(step: Step) -> dict[str, Any]:
-            if missing := tuple(
-                checkpoint for checkpoint in step.missing_checkpoints(requested) if checkpoint not in newly_confirmed
-            ):
+            if missing := tuple(name for name in step.missing_checkpoints(requested) if name not in newly_confirmed):
                 arguments = {"step": step_id, "checkpoints": list(missing)}
                 verify_call = call(
                     "verify_step", arguments, "steps.verify", step_id, checkpoints=missing, **_agent_field(agent_id)
@@ -282,19 +268,19 @@ class Steps:
     def reopen(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
         """Open a closed step again. Its confirmations are cleared, its receipts stay."""
         return self._write_event(
-            "step.reopened", step_id, lease_proof, lambda _: _without_none(reason=reason or None), ("done",)
+            "step.reopened", step_id, lease_proof, lambda _: without_none(reason=reason or None), ("done",)
         )
 
     def block(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
         """Mark the step as blocked. Its holder keeps the lease."""
         return self._write_event(
-            "step.blocked", step_id, lease_proof, lambda _: _without_none(reason=reason or None), _NOT_DONE
+            "step.blocked", step_id, lease_proof, lambda _: without_none(reason=reason or None), _NOT_DONE
         )
 
     def unblock(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
         """Mark a blocked step as open."""
         return self._write_event(
-            "step.unblocked", step_id, lease_proof, lambda _: _without_none(reason=reason or None), ("blocked",)
+            "step.unblocked", step_id, lease_proof, lambda _: without_none(reason=reason or None), ("blocked",)
         )
 
     def delete(self, step_id: str, **lease_proof: Unpack[LeaseProof]) -> None:
@@ -302,47 +288,27 @@ class Steps:
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
             step = check_step(state, step_id, lease_proof)
-            return [
-                (
-                    "step.deleted",
-                    {"step_id": step.id, "task_id": step.task, **_agent_field(lease_proof.get("agent_id"))},
-                )
-            ]
+            agent_field = _agent_field(lease_proof.get("agent_id"))
+            return [("step.deleted", {"step_id": step.id, "task_id": step.task, **agent_field})]
 
         self._journal.transact(decide)
 
     def end_task(
-        self,
-        task_id: str,
-        outcome: Outcome = "done",
-        *,
-        agent_id: str | None = None,
-        step_id: str | None = None,
-        generation: int | None = None,
-        has_left_active: bool = False,
-        **payload: Any,
+        self, task_id: str, outcome: Outcome = "done", *, agent_id: str | None = None, **payload: Any
     ) -> Event:
-        """Write `task.<outcome>` for a whole task, if no other agent holds one of its steps.
-
-        `step_id` and `generation` name the lease under which the caller works. With `has_left_active` the task's folder
-        has already left active/, and the event is written even if another agent holds a step. Raises StepLeaseHeld,
-        StaleGeneration.
-        """
-        task, agent = check_task(task_id), _check_optional_agent(agent_id)
-
-        def decide(state: JournalState) -> Sequence[EventDraft]:
-            if not has_left_active:
-                _check_leases(state, task, agent)
-            if step_id is not None:
-                check_lease(state, step_id, agent, generation)
-            return [(f"task.{outcome}", {"task_id": task, **_agent_field(agent_id), **payload})]
-
-        return self._journal.transact(decide)[0]
+        """Write `task.<outcome>` for a task whose folder has left active/."""
+        fields = {"task_id": check_task(task_id), **_agent_field(agent_id), **payload}
+        return self._journal.transact(lambda _: [(f"task.{outcome}", fields)])[0]
 
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
-        """Raise StepLeaseHeld if another agent holds a step of the task: `end_task` would be refused."""
+        """Raise StepLeaseHeld if another agent holds a step of the task, which may then not end."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
-        self._journal.view(lambda state: _check_leases(state, task, agent))
+
+        def check(state: JournalState) -> None:
+            for step in state.steps_of(task):
+                check_lease(state, step.id, agent, None)
+
+        self._journal.view(check)
 
     @contextmanager
     def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
@@ -392,13 +358,13 @@ def _check_optional_agent(agent_id: str | None) -> str | None:
 
 
 def _agent_field(agent_id: str | None) -> dict[str, str]:
-    return _without_none(agent_id=_check_optional_agent(agent_id))
+    return without_none(agent_id=_check_optional_agent(agent_id))
 
 
 def _checkpoint_field(checkpoint: str | None) -> dict[str, str]:
     return {} if checkpoint is None else {"checkpoint": check_checkpoints(checkpoint)[0]}
 
 
-def _without_none(**fields: Any) -> dict[str, Any]:
+def without_none(**fields: Any) -> dict[str, Any]:
     """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -37,7 +37,7 @@ Flag = Annotated[Literal[0, 1] | bool, AfterValidator(int)]
 class TomlNode(BaseModel):
     """A `[[node]]` table: the content, depth and order of a node. Without an order, the node comes after its siblings."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     depth: Annotated[int, Field(ge=0)] = 0
     order: Annotated[float, Field(ge=-MAX_ORDER, le=MAX_ORDER)] | None = None

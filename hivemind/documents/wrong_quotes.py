@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import yaml
-from filelock import FileLock
 
 from hivemind import fs
 from hivemind.boundary import as_dataclass, boundary
@@ -72,6 +71,8 @@ def read_wrong_quotes(layout: Layout) -> list[WrongQuote]:
 
 def add_wrong_quotes(layout: Layout, quotes: Sequence[WrongQuote], *, durable: bool) -> None:
     """Add quotes to the list. Raises Unreadable if a person has damaged it."""
+    from filelock import FileLock  # late: most processes add none
+
     with FileLock(layout.locks / "wrong-quotes.lock"):
         entries = [asdict(quote) for quote in dict.fromkeys([*read_wrong_quotes(layout), *quotes])]
         text = _HEADER + yaml.safe_dump(entries, allow_unicode=True, sort_keys=False, width=120)

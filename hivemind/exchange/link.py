@@ -243,7 +243,7 @@ def _lose_task(hive: Parts, task: Task) -> str:
         f" if the step did not run: hivemind task retry {task.id}"
     )
     hive.tasks.fail(task, reason)
-    hive.steps.end_task(task.id, "failed", agent_id=EXCHANGE, has_left_active=True)
+    hive.steps.end_task(task.id, "failed", agent_id=EXCHANGE)
     return f"another hive may do {task.id}, or has done it ({place}): it has failed here, as a step of it must run once"
 
 

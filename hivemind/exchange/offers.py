@@ -255,7 +255,7 @@ class Offers:
         self._offered_tasks.pop(str(task.claim), None)
         with suppress(TaskMoved):
             (self._hive.tasks.finish if is_done else self._hive.tasks.fail)(task, text)
-            self._hive.steps.end_task(task.id, "done" if is_done else "failed", agent_id=EXCHANGE, has_left_active=True)
+            self._hive.steps.end_task(task.id, "done" if is_done else "failed", agent_id=EXCHANGE)
             if self._hive.tasks.claims.recheck_count:
                 ring_all(self._hive)
 

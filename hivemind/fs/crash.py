@@ -31,10 +31,9 @@ def crash_point(point: str) -> None:
 
 def _is_first_death() -> bool:
     """Return False if HIVEMIND_CRASH_ONCE names a file, and another process has created it before dying."""
-    if not _once_path:
-        return True
     try:
-        os.close(os.open(_once_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        if _once_path:
+            os.close(os.open(_once_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
         return False
     return True

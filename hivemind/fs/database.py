@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import logging
 import os
 import sqlite3
 import threading
@@ -28,6 +27,7 @@ from hivemind.fs.crash import crash_point
 from hivemind.fs.locks import Lock
 from hivemind.fs.postponed import flush_postponed
 from hivemind.fs.records import set_aside
+from hivemind.logger import logger
 
 
 class Connection(sqlite3.Connection):
@@ -64,7 +64,7 @@ class SqlWithArrays(Sql, Protocol):
 
 _Sql = TypeVar("_Sql", covariant=True)
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Transactions(Protocol[_Sql]):

@@ -80,7 +80,10 @@ def read_records(
             next_seq = records[-1]["seq"] + 1
         yield records, end
         if problem is not None:
-            if not is_last_file or _has_records_after(file, end, may_have_holes=may_have_holes):
+            later_lines = _whole_lines(file, end, may_have_holes=may_have_holes)  # with records, this is no torn end
+            if not is_last_file or any(
+                records_of(line) for _, chunk in later_lines for line in chunk.split(b"\n")[:-1]
+            ):
                 raise _damaged(path, end, problem)
             return
 
@@ -172,12 +175,6 @@ def consecutive_lines(lines: Iterable[bytes], next_seq: int, max_seq: int) -> It
         if candidates[index][0] >= next_seq:
             yield candidates[index]
             next_seq = candidates[index][0] + candidates[index][1]
-
-
-def _has_records_after(file: int, offset: int, *, may_have_holes: bool) -> bool:
-    """Check for a record at or after `offset`. If there is one, the line at `offset` was changed and is not a torn end."""
-    lines = _whole_lines(file, offset, may_have_holes=may_have_holes)
-    return any(records_of(line) for _, chunk in lines for line in chunk.split(b"\n")[:-1])
 
 
 def last_record_end(file: int, size: int, *, may_have_holes: bool = True) -> tuple[int, bytes]:

@@ -465,7 +465,8 @@ class Log:
             if self.numbered:
                 end = self.position.end
                 torn = os.pread(fresh_file, size - end, end)
-                if _lacks_only_newline(torn, self.seq + 1 if end else None):
+                records = records_of(torn)
+                if records and (not end or records[0].get("seq") == self.seq + 1):  # it lacks only its newline
                     end, torn = size + 1, b""
             else:
                 end, torn = last_record_end(fresh_file, size, may_have_holes=self._may_have_holes)
@@ -802,12 +803,6 @@ def _status(path: str) -> os.stat_result | None:
 
 def _identity(status: os.stat_result) -> _Identity:
     return status.st_dev, status.st_ino
-
-
-def _lacks_only_newline(tail: bytes, next_seq: int | None) -> bool:
-    """Check that the torn end is a header, or a correctly numbered line, without its newline."""
-    records = records_of(tail)
-    return bool(records) and next_seq in (None, records[0].get("seq"))
 
 
 def _digest(file: int, end: int) -> str:

@@ -279,7 +279,7 @@ class Contests:
 
     def _fail(self, queued: QueuedTask, reason: str, contest: Contest | None = None) -> None:
         self._hive.tasks.fail(queued.task, mask("\n".join([reason, "", *(self._table(contest) if contest else ())])))
-        self._hive.steps.end_task(queued.id, "failed", agent_id=LANDING, has_left_active=True)
+        self._hive.steps.end_task(queued.id, "failed", agent_id=LANDING)
 
     # what people and reviewers see
 

@@ -56,7 +56,7 @@ def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
         text = "\n".join([text.rstrip(), "", "## Candidates", "", *contest.report, ""])
     folder = hive.tasks.finish(queued.task, text)
     (folder / DRAFT).unlink(missing_ok=True)
-    hive.steps.end_task(queued.id, "done", agent_id=queued.entry.agent, has_left_active=True)
+    hive.steps.end_task(queued.id, "done", agent_id=queued.entry.agent)
     if hive.tasks.claims.recheck_count:  # a task in the inbox may wait for this one
         ring_all(hive)
 

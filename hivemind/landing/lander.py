@@ -546,7 +546,7 @@ class Lander:
         for task_id in self._hive.journal.view(open_seqs):
             if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
                 agent = self._hive.tasks.get(task_id).owner
-                self._hive.steps.end_task(task_id, outcome, agent_id=agent, has_left_active=True)
+                self._hive.steps.end_task(task_id, outcome, agent_id=agent)
 
     def _resume_move(self, queued: QueuedTask) -> None:
         """Go on with the move of a task that a killed lander had begun."""

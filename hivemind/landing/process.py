@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.sockets import wait_for_input
-from hivemind.landing.lander import Lander
 from hivemind.landing.queue import open_seqs
-from hivemind.landing.reverts import claim_tasks, resume_claims
 from hivemind.layout import LANDING
 from hivemind.presence.identity import check_hive_exists
 from hivemind.presence.parts import Parts
 from hivemind.presence.service import run_service
 from hivemind.presence.status import StatusFile
+
+if TYPE_CHECKING:
+    from hivemind.landing.lander import Lander
 
 _BEAT_S = 1.0
 
@@ -29,6 +31,9 @@ def run_landing(
     hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False
 ) -> int:
     """Run the lander of a hive until SIGTERM, the end of `lifeline`, or until `is_done`. Return the exit status."""
+
+    from hivemind.landing.lander import Lander  # late: few hives have landings
+    from hivemind.landing.reverts import claim_tasks, resume_claims
 
     def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
         lander = Lander(hive)

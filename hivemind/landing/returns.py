@@ -111,7 +111,7 @@ class Returns:
         history = f"was returned {entry.tries} times, and still does not land" if entry.tries else "does not land"
         if entry.candidate_of is not None:
             self._hive.tasks.fail(queued.task, f"{history.capitalize()}.\n\n{text}")
-            self._hive.steps.end_task(queued.id, "failed", agent_id=entry.agent, has_left_active=True)
+            self._hive.steps.end_task(queued.id, "failed", agent_id=entry.agent)
             return
         self._ask(queued, history, text)
 

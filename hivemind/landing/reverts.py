@@ -105,7 +105,7 @@ def _enter(hive: Parts, task: Task) -> None:
         entry = LandingEntry(LANDING, task.role, now, len(task.said), (), "waits", "its candidates begin")
     if entry is None:
         hive.tasks.fail(task, "only the lander makes tasks for itself: leave `assignee: landing` out")
-        hive.steps.end_task(task.id, "failed", agent_id=LANDING, has_left_active=True)
+        hive.steps.end_task(task.id, "failed", agent_id=LANDING)
         return
     event = "landing.waits" if entry.reverts and entry.state == "waits" else "landing.queued"
     payload = {"branch": branch.branch, "commit": branch.tip} if (branch := next(iter(entry.branches), None)) else {}

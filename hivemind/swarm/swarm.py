@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from hivemind.embedding import preload as warm_vectors
@@ -17,6 +18,7 @@ from hivemind.layout import EXCHANGE, LANDING, METRICS, TELEMETRY, Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import abandon_locks
 from hivemind.presence.parts import Parts
+from hivemind.presence.status import AgentStatus
 from hivemind.private import keep_keys_private
 from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.idle import survey
@@ -28,8 +30,6 @@ from hivemind.tasks.form import TaskForm
 from hivemind.telemetry.process import collector_of, has_sdk, run_telemetry
 from hivemind.tools import TOOLS
 
-# Agents need these modules when they first read knowledge. If the parent imports them, the agents share their memory.
-_PRELOADED_MODULES = ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it")
 _log = logging.getLogger(__name__)
 _QUIET_S = 0.2
 _TICK_S = 0.25
@@ -116,15 +116,26 @@ def run_swarm(
 
 
 def _warm_up(hive: Parts, files: AgentFiles) -> None:
-    """Do what the agents' parent does before it forks them: load modules and vocabulary, read agents/ and the journal.
+    """Do what the agents' parent does before it forks them: read agents/ and the journal, load modules and vocabulary.
 
-    No file stays open. A second call only reads the new part of the journal.
+    An only agent shares them with nobody, and loads what it uses. No file stays open. A second call only reads the new
+    part of the journal.
     """
     start_logging()
     files.read_changes()
+    try:
+        _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
+    except (HivemindError, OSError) as error:  # every agent will fail with it too, and is restarted later
+        _log.warning("%s", error)
+    if len(hive.agents) > 1:
+        _load_shared_parts(hive)
+
+
+def _load_shared_parts(hive: Parts) -> None:
     hive.count_tokens.warm()
+    _ = hive.mail, hive.tasks, replace(AgentStatus(""))
     TaskForm.model_rebuild()
-    for module in _PRELOADED_MODULES:
+    for module in ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it"):  # for the first question
         importlib.import_module(module)
     minds = {str(config.mind): config.mind for config in hive.agents.values()}
     for mind in minds.values():
@@ -133,12 +144,9 @@ def _warm_up(hive: Parts, files: AgentFiles) -> None:
     # Agents without a model need no schemas.
     for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():
         tool.schema()
-    try:
+    with suppress(HivemindError):
         if hive.embedder is not None:
             warm_vectors()
-        _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
-    except (HivemindError, OSError) as error:  # every agent will fail with it too, and is restarted later
-        _log.warning("%s", error)
 
 
 class _SwarmRun:

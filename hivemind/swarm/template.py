@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
-from filelock import FileLock
 
 from hivemind import fs
 from hivemind.errors import UserError
@@ -47,6 +46,8 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
     Raises UserError if hive.yaml exists or the workspace is not a valid name, and OSError.
     """
     line = None if workspace is None else yaml.safe_dump({"workspace": check_name(workspace, "workspace")}).strip()
+    from filelock import FileLock  # late: only for a new hive
+
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)

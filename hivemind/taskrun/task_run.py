@@ -498,7 +498,7 @@ class TaskRun:
             self.is_landing = True
             return self._folder
         self._folder = self._hive.tasks.finish(self.task, text)
-        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, has_left_active=True)
+        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent)
         if self._hive.tasks.claims.recheck_count:  # a task in the inbox may wait for this one
             ring_all(self._hive)
         return self._folder
@@ -552,7 +552,7 @@ class TaskRun:
         self._check_end()
         self._save_graph()
         self._folder = self._hive.tasks.fail(self.task, "\n".join([reason, *self._branch_lines()]))
-        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, has_left_active=True, reason=reason)
+        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, reason=reason)
         return self._folder
 
     def _branch_lines(self) -> list[str]:

@@ -6,11 +6,10 @@ import errno
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hivemind import fs
 from hivemind.boundary import Unreadable, boundary
@@ -194,6 +193,9 @@ def task_of(
     parsed_task: ParsedTask, path: Path, state: TaskState, record: TaskRecord, task_id: str | None = None
 ) -> Task:
     form, claim, handed = parsed_task.form, record.claim, record.handed
+    owner = None if claim is None else claim.agent
+    if owner == LANDING and state is not TaskState.ACTIVE and LANDING in record.kept:  # it belongs to who did the work
+        owner = str(record.kept[LANDING]["agent"])
     return Task(
         id=task_id or path.name, title=parsed_task.title, text=parsed_task.text, path=path, state=state,
         maker=record.maker or HUMAN, parent=record.parent, project=form.project, priority=form.priority,
@@ -203,7 +205,7 @@ def task_of(
         proof=form.proof, view=form.view, max_tokens=form.max_tokens, fresh=form.fresh, finish=form.finish,
         review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
-        owner=None if claim is None else _worker(claim.agent, state, record.kept), claim=claim.key if claim else None,
+        owner=owner, claim=claim.key if claim else None,
         claimed=claim.claimed if claim else None, parked=record.parked, said=record.said, kept=record.kept,
         traceparent=None if record.trace is None else record.trace.traceparent,
     )  # fmt: skip
@@ -237,12 +239,6 @@ def revert_of(folder: Path) -> str | None:
             if revert and revert.kept[LANDING]["reverts"] in filter(None, commits):
                 return revert_id
     raise AssertionError
-
-
-def _worker(agent: str, state: TaskState, kept: Mapping[str, Any]) -> str:
-    """Return the agent that has or had a task. A task that has landed belongs to the agent that did its work."""
-    landed = agent == LANDING and state is not TaskState.ACTIVE
-    return str(kept[LANDING]["agent"]) if landed and LANDING in kept else agent
 
 
 def move_task(layout: Layout, folder: Path, place: Path, record: TaskRecord | None = None) -> Path:

@@ -37,7 +37,10 @@ from hivemind.trace_context import TRACEPARENT
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
 DEFAULT_PRIORITY = 3
 MAX_CANDIDATES = 8
-ID_ALONE = pattern(r"id: (?!(?:yes|no|on|off|true|false|null)\n)([a-z][a-z0-9-]{0,63})\n")
+SHORT_FORM = pattern(
+    r"(?:(?:id|assignee|role): (?!(?:yes|no|on|off|true|false|null)\n)[a-z][a-z0-9-]{0,63}\n"
+    rf"|priority: (?:{'|'.join(PRIORITIES)}|[1-9]?[0-9])\n)+"
+)
 """The front matter that `hivemind task add` writes, read and written without YAML and pydantic: importing them takes longer
 than a short command."""
 _UNCLOSED = pattern(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")
@@ -206,9 +209,16 @@ def _read(text: str, name: str) -> ParsedTask:
         if _UNCLOSED.match(text):
             raise TaskProblem("the front matter never ends", location=f"{name}:1", remedy="close it with a line ---")
         return _parsed_task(_PLAIN, body, None, name)
-    if id_alone := ID_ALONE.fullmatch(head):
-        front_matter = ParsedText({"id": id_alone[1]}, dict.fromkeys([(), ("id",), ("id", "<key>")], 2), name)
-        return _parsed_task(TaskForm.model_construct(id=id_alone[1]), body, front_matter, name)
+    pairs: list[Any] = [line.split(": ") for line in head.splitlines()] if SHORT_FORM.fullmatch(head) else []
+    fields: dict[str, Any] = {key: int(value) if value.isdigit() else value for key, value in pairs}
+    if pairs and len(fields) == len(pairs):  # without a repeated key
+        lines: dict[Any, int] = {(): 2}
+        for number, key in enumerate(fields, 2):
+            lines |= {(key,): number, (key, "<key>"): number}
+        short_form = TaskForm.model_construct(
+            **{**fields, "priority": _priority(fields.get("priority", DEFAULT_PRIORITY))}
+        )
+        return _parsed_task(short_form, body, ParsedText(fields, lines, name), name)
     front_matter = parse(head, name, 2)
     return _parsed_task(validate(TaskForm, front_matter), body, front_matter, name)
 

@@ -30,7 +30,7 @@ from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
 from hivemind.tasks.drop import ENDINGS, ignored_why, is_task_name
 from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
-from hivemind.tasks.form import ID_ALONE, read_text
+from hivemind.tasks.form import SHORT_FORM, read_text
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.step import as_written
@@ -127,7 +127,7 @@ def compose(fields: Mapping[str, Any], body: str) -> bytes:
     front_matter = {key: value for key, value in fields.items() if value is not None}
     if not front_matter and not body.startswith("---"):
         return body.encode()
-    if [*front_matter] == ["id"] and ID_ALONE.fullmatch(head := f"id: {front_matter['id']}\n"):
+    if SHORT_FORM.fullmatch(head := "".join(f"{key}: {value}\n" for key, value in front_matter.items())):
         return f"---\n{head}---\n{body}".encode()
     import yaml  # late: not for a list of tasks
 

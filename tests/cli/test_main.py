@@ -72,8 +72,13 @@ def test_asking_for_help_imports_nothing_heavy() -> None:
     "words", [["status"], ["task", "list"], ["task", "add", "Look"], ["mail", "list"]], ids=" ".join
 )
 def test_a_short_command_imports_only_what_it_uses(hive: Path, words: list[str]) -> None:
-    assert Hive.open(hive).agents  # records the checked settings
-    main(["task", "add", "Look for the lock"])
+    tasks = Hive.open(hive).tasks  # records the checked settings
+    main(["task", "add", "Look for the lock", "--priority", "low", "--role", "finder"])
+    for action in (tasks.finish, tasks.fail):
+        tasks.add("Find the key")
+        task = tasks.claim("researcher")
+        assert task is not None
+        action(task, "in the drawer")
     program = (
         "import sys; from hivemind.cli import main\n"
         f"assert main({words!r}) == 0\n"

@@ -139,7 +139,7 @@ def test_the_end_of_a_task_is_on_disk_before_a_new_task_takes_its_id(tmp_path: P
 
     with postponing():
         shutil.rmtree(tasks.finish(claim("leak"), "Found."))
-        steps.end_task("leak", "done", agent_id="scout", has_left_active=True)
+        steps.end_task("leak", "done", agent_id="scout")
         end = os.path.getsize(journal.path)
         claim("other")
         assert flushed_size(journal) < end

@@ -68,7 +68,7 @@ class LinkedHive:
     def finish(self, task: Task, result: str) -> None:
         """End a task as its agent does: the journal tells of it."""
         self.hive.tasks.finish(task, result)
-        self.hive.steps.end_task(task.id, "done", agent_id="coder", has_left_active=True)
+        self.hive.steps.end_task(task.id, "done", agent_id="coder")
 
     def add(self, text: str, where: str) -> str:
         return self.hive.tasks.add(text, where=where)

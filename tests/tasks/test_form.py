@@ -35,6 +35,21 @@ def test_an_id_alone_is_written_and_read_as_yaml_does(name: str):
     assert task.front_matter == same.front_matter
 
 
+@pytest.mark.parametrize("priority", [0, 7, 99, 100, -1, "low", "critical", "urgent"])
+def test_the_options_of_task_add_are_written_and_read_as_yaml_does(priority: int | str):
+    fields = {"priority": priority, "role": "finder", "assignee": "scout", "id": "look"}
+    as_yaml = f"---\n{yaml.safe_dump(fields, sort_keys=False)}---\nLook"
+    assert compose(fields, "Look").decode() == as_yaml
+    if priority in (100, -1, "urgent"):
+        with pytest.raises(TaskProblem, match="priority"):
+            read(as_yaml)
+        return
+    task, same = read(as_yaml), read(as_yaml.replace("role: ", "role:  "))
+    assert ([*task.form], task.text, task.front_matter) == ([*same.form], same.text, same.front_matter)
+    with pytest.raises(TaskProblem, match="occurs twice"):
+        read(as_yaml.replace("id: look", "role: finder"))
+
+
 def test_a_text_without_front_matter_has_its_first_line_as_title():
     written = read("\n\n# Find the leak\n\nIt drips.\n")
     assert (written.title, written.form.priority) == ("Find the leak", 3)

@@ -42,7 +42,7 @@ class ModelConfig(BaseModel):
     pydantic-ai (`temperature`, `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is an alias of `thinking`.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     provider: Literal["anthropic", "openai", "google", "ollama", "openai-compatible"]
     model: str = Field(min_length=1)

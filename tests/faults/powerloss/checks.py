@@ -147,6 +147,11 @@ def _tasks(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
         wrong = _right(facts, durable, "task", name, states[0] if states else None)
         if wrong:
             yield wrong
+    for name in facts.keys("task text"):
+        texts = [addition.text for addition in hive.tasks.get(name).said]
+        wrong = _right(facts, durable, "task text", name, texts[-1] if texts else None)
+        if wrong:
+            yield wrong
     if durable and (lost := [name for name in places if name not in facts.keys("task")]):
         yield f"tasks that nobody gave: {lost}"
     for state, name in (("done", "result.md"), ("failed", "error.md")):
