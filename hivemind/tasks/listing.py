@@ -270,13 +270,13 @@ class Listing:
 
     def _being_claimed(self) -> Iterator[TaskSummary]:
         drops = {drop: path for path, drop in unfinished_claims(self.layout)}
-        for drop, path in drops.items():
+        for drop, claimed_path in drops.items():
             with suppress(FileNotFoundError):
-                since, task_id = (
-                    datetime.fromtimestamp(path.lstat().st_ctime, UTC),
-                    id_of(drop, not drop.endswith(ENDINGS[1:])),
-                )
-                yield TaskSummary(task_id, drop, TaskState.INBOX, path, HUMAN, since, waiting=f"it {_CLAIMED}")
+                task_id, file_stat = id_of(drop, not drop.endswith(ENDINGS[1:])), claimed_path.lstat()
+                unread = Drop(drop, file_stat, None)
+                path = self.layout.inbox / drop
+                if summary := self._summary(task_id, path, TaskState.INBOX, file_stat, unread, f"it {_CLAIMED}"):
+                    yield summary
 
     def _summary(
         self,
