@@ -190,9 +190,9 @@ class Mail:
         """Check that the sender of a message is an agent, the operator, the postmaster or in a linked hive."""
         return self._addressing.is_known(sender)
 
-    def copy_to_operator(self, message: Message) -> None:
-        """Deliver a message of another mailbox, unchanged and unread, to the operator as well, once. Raises OSError."""
-        self._sender.deliver_file(message.path, message.key, HUMAN)
+    def copy_to(self, box: str, message: Message) -> None:
+        """Deliver a message of another mailbox, unchanged and unread, to `box` as well, once. Raises OSError."""
+        self._sender.deliver_file(message.path, message.key, box)
 
     def bounce(self, message: Message, reason: str | None = None) -> str:
         """Tell a message's sender, once, why nobody answers, by default because the sender is unknown. Return the reason.
