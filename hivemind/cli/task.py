@@ -28,6 +28,7 @@ from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line,
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import ANY, EXCHANGE, LANDING
+from hivemind.outcome import ENDED, OUTCOME_FILES
 from hivemind.trace_context import TraceContext
 
 if TYPE_CHECKING:
@@ -308,7 +309,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "waiting": hive.tasks.listing.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
         "said": [asdict(addition) for addition in task.said],
-        "notes": [*task.notes, *(stale_sources(hive, task) if task.state.value == "done" else ())],
+        "notes": [*task.notes, *(stale_sources(hive, task) if task.state.value == "done" else ()), *_missing_end(task)],
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
         "used": _usage(hive, task.id),
@@ -316,6 +317,13 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "agent": agent if agent != LANDING else None,
         "landing": landing_state(task),
     }
+
+
+def _missing_end(task: Task) -> Iterator[str]:
+    from hivemind.tasks import read_outcome
+
+    if task.state in ENDED and read_outcome(task.path) is None:
+        yield f"there is no {OUTCOME_FILES[task.state]}: somebody moved the task here, or deleted the file"
 
 
 def _usage(hive: Hive, task_id: str) -> dict[str, Any] | None:

@@ -170,6 +170,17 @@ def test_a_finished_task_shows_its_result_and_a_failed_one_why(run: Command, hiv
     assert [one["id"] for one in run("task", "list", "--state", "failed", "--json").json] == ["bad"]
 
 
+def test_an_ended_task_without_its_result_says_so_and_so_does_doctor(run: Command, hive: Path) -> None:
+    for name in ("done", "failed"):
+        (hive / "tasks" / name / f"t-{name}").mkdir(parents=True)
+        (hive / "tasks" / name / f"t-{name}" / "task.md").write_text("Rig it.\n")
+    shown, doctor = run("task", "show", "t-done", "t-failed").out, run("doctor").out
+    assert "there is no result.md" in shown
+    assert "there is no error.md" in shown
+    assert "tasks/done/t-done: has no result.md" in doctor
+    assert "tasks/failed/t-failed: has no error.md" in doctor
+
+
 def test_a_failed_task_is_retried_and_a_waiting_one_cancelled(run: Command, hive: Path) -> None:
     run("task", "add", "x", "--id", "one")
     assert run("task", "cancel", "one").status == 0
