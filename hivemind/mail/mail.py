@@ -282,8 +282,10 @@ class Mail:
 
         `folder` is `inbox`, `sent`, `archive`, `dead`, or one month: `archive/2026-11`, `sent/2026-11`. `archive` and
         `sent` include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still
-        being written are left out.
+        being written are left out. Raises UserError if there is neither such an agent nor such a mailbox.
         """
+        if not os.path.isdir(self.mailboxes.get(check_name(box, "mailbox")).path):
+            self._addressing.resolve_known(box)
         months = self.mailboxes.get(check_name(box, "mailbox")).months(folder)
         summaries: builtins.list[MessageSummary] = []
         for subfolder in (folder, *months):
