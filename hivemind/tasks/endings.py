@@ -91,10 +91,16 @@ class Endings:
 
     def _cancel(self, task_id: str, error: str) -> Path:
         if (self._layout.active / task_id).is_dir():
-            return self._active.fail_active(self._layout.active / task_id, error)
+            with suppress(FileNotFoundError):  # it has ended meanwhile
+                return self._active.fail_active(self._layout.active / task_id, error)
         if ended_folder(self._layout, task_id) is not None:
             raise UserError("is over already", location=task_id, remedy=f"hivemind archive {task_id} puts it away")
-        return self._claims.reject_waiting(task_id, error)
+        try:
+            return self._claims.reject_waiting(task_id, error)
+        except UserError:
+            if not (self._layout.active / task_id).is_dir():
+                raise
+        return self._cancel(task_id, error)  # it was claimed meanwhile
 
     def _cancel_subtasks(self, record: TaskRecord | None, reason: str) -> None:
         """Cancel the open subtasks on record. Any other subtask ends when it is claimed, or when its agent checks the

@@ -90,12 +90,16 @@ def is_open(layout: Layout, task_id: str) -> bool:
 
 def is_being_claimed(layout: Layout, task_id: str) -> bool:
     """Check for an unfinished claim that may be for the task, which is then neither in the inbox nor in active/."""
-    return any(
-        task_id in (id_of(drop, True), id_of(drop, False))
-        for agent in names_in(layout.claimed)
-        for name in names_in(layout.claimed / agent)
-        if (drop := _drop_name(layout.claimed / agent / name) if name.startswith(".") else name) is not None
-    )
+    return any(task_id in (id_of(drop, True), id_of(drop, False)) for _, drop in unfinished_claims(layout))
+
+
+def unfinished_claims(layout: Layout) -> Iterator[tuple[Path, str]]:
+    """List the drops that are being made into tasks: where each is, and its name in the inbox."""
+    for agent in names_in(layout.claimed):
+        for name in names_in(layout.claimed / agent):
+            path = layout.claimed / agent / name
+            if (drop := _drop_name(path) if name.startswith(".") else name) is not None:
+                yield path, drop
 
 
 def _drop_name(build: Path) -> str | None:

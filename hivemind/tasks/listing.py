@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hivemind.errors import UserError
 from hivemind.fs import is_timestamp_reliable, open_watcher
@@ -23,7 +23,7 @@ from hivemind.layout import ANY, HUMAN, LANDING, archived_folders
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
 from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
-from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, ignored_why, is_task_name, read_regular
+from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, id_of, ignored_why, is_task_name, read_regular
 from hivemind.tasks.folder import (
     ATTEMPTS,
     ended_at,
@@ -35,14 +35,22 @@ from hivemind.tasks.folder import (
     read_task,
     revert_of,
     task_of,
+    unfinished_claims,
     why_failed,
 )
 from hivemind.tasks.form import ParsedTask
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.settings import Settings
-from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
+from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary
 
 _NET_S = 1.0  # `wait` looks this often without a reported change
+_MOTION_S, _LOOK_S = 2.0, 0.01
+_CLAIMED = "is just being claimed"
+_Seen = TypeVar("_Seen")
+
+
+class TaskInMotion(UserError):
+    """A task is being written or claimed, or is moved at this moment."""
 
 
 class Listing:
@@ -63,8 +71,25 @@ class Listing:
 
     def get(self, task_id: str) -> Task:
         """Return the task with that id, in any state. Raises UserError if there is none, TaskProblem if it is
-        unreadable."""
+        unreadable.
+
+        A task that is being written or claimed is waited for, up to two seconds.
+        """
         task_id = check_name(task_id, "task id")
+        return self._at_rest(lambda: self._look_for(task_id))
+
+    def _at_rest(self, look: Callable[[], _Seen]) -> _Seen:
+        """Return what `look` returns, once the task that it looks for is at rest."""
+        until = time.monotonic() + _MOTION_S
+        while True:
+            try:
+                return look()
+            except TaskInMotion:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(_LOOK_S)
+
+    def _look_for(self, task_id: str) -> Task:
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
             try:
                 return self._read(self.layout.tasks / state / task_id, state)
@@ -72,13 +97,17 @@ class Listing:
                 continue
         if (place := ended_folder(self.layout, task_id)) is not None:
             return self._read(place, TaskState(place.parent.name))
-        drop, queued, _ = self._find(task_id)
-        path = self.layout.inbox / drop.name
-        if queued.folder:
-            try:
+        try:
+            drop, queued, _ = self._find(task_id)
+            path = self.layout.inbox / drop.name
+            if queued.folder:
                 return self._read(path, TaskState.INBOX)
-            except FileNotFoundError:  # it was claimed meanwhile
-                return self.get(task_id)
+        except FileNotFoundError:
+            raise TaskInMotion("is being moved", location=task_id) from None
+        except UserError:
+            if folder_of(self.layout, task_id) is None:
+                raise
+            raise TaskInMotion("is being moved", location=task_id) from None
         return task_of(self._parse_drop(drop), path, TaskState.INBOX, TaskRecord(), queued.id)
 
     def unreadable_summary(self, task_id: str) -> TaskSummary | None:
@@ -126,7 +155,7 @@ class Listing:
 
     def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
         """Return a task in the inbox, and why it cannot be claimed (None: it can). Raises UserError if it is not there."""
-        _, queued, verdict = self._find(task_id)
+        _, queued, verdict = self._at_rest(lambda: self._find(task_id))
         return queued, self._obstacle(queued, verdict)
 
     def _find(self, task_id: str) -> tuple[Drop, QueuedDrop, DependencyStatus]:
@@ -140,10 +169,11 @@ class Listing:
             if drop.queued is not None and drop.queued.id == task_id:
                 return drop, drop.queued, self._dependencies(drops).verdict(drop.queued)
         if drop := next((drop for drop in drops if drop.queued is None and drop.id == task_id), None):
-            raise UserError(drop.waits, location=task_id, remedy="look again in a moment")
+            problem = TaskInMotion if drop.waits == BEING_WRITTEN else UserError
+            raise problem(drop.waits, location=task_id, remedy="look again in a moment")
         if is_being_claimed(self.layout, task_id):
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
-            raise UserError("is just being claimed", location=task_id, remedy=mend)
+            raise TaskInMotion(_CLAIMED, location=task_id, remedy=mend)
         raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
 
     def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
@@ -152,7 +182,7 @@ class Listing:
         `timeout` is in seconds or None, `watch` as in hive.yaml. The wait includes the time in which the task waits for
         a person. Raises UserError if the task does not exist, or if it is not over in time.
         """
-        if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
+        if self.outcome(task_id) is None:
             self._wait(task_id, timeout, watch)
         return self.get(task_id)
 
@@ -160,12 +190,16 @@ class Listing:
         until = math.inf if timeout is None else time.monotonic() + timeout
         folder_changed = threading.Event()
         with open_watcher(watch, [self.layout.done, self.layout.failed], [], lambda _: folder_changed.set()):
+            has_changed = False
             while self.outcome(task_id) is None:
+                if not has_changed:
+                    with suppress(TaskInMotion):
+                        self.get(task_id)  # raises if it was deleted
                 remaining = until - time.monotonic()
                 if remaining <= 0:
                     mend = "hivemind task list says why"
                     raise UserError(f"is not over after {timeout:g} s", location=task_id, remedy=mend)
-                folder_changed.wait(min(_NET_S, remaining))
+                has_changed = folder_changed.wait(min(_NET_S, remaining))
                 folder_changed.clear()
 
     def _read(self, folder: Path, state: TaskState) -> Task:
@@ -187,7 +221,9 @@ class Listing:
         beyond it are not read.
         """
         places = TaskState if state is None else (TaskState(state),)
-        return [summary for place in places for summary in self._list(place, limit)]
+        tasks = [summary for place in places for summary in self._list(place, limit)]
+        claimed_ids = {task.id for task in tasks if task.state is not TaskState.INBOX}
+        return [task for task in tasks if task.waiting != f"it {_CLAIMED}" or task.id not in claimed_ids]
 
     def list_waiting(self) -> builtins.list[TaskSummary]:
         """Return the waiting tasks in the order of claiming, with their names as titles. No text is read."""
@@ -202,7 +238,7 @@ class Listing:
 
     def _list(self, state: TaskState, limit: int | None) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:
-            return self._waiting_summaries(limit)
+            return chain(self._waiting_summaries(limit), self._being_claimed())
         return self._list_folder(self.layout.tasks / state, state, limit)
 
     def _list_folder(self, folder: Path, state: TaskState, limit: int | None = None) -> Iterator[TaskSummary]:
@@ -231,6 +267,16 @@ class Listing:
             summary = self._summary(drop.id, path, TaskState.INBOX, drop.file_stat, drop, obstacle, texts=texts)
             if summary is not None:
                 yield summary
+
+    def _being_claimed(self) -> Iterator[TaskSummary]:
+        drops = {drop: path for path, drop in unfinished_claims(self.layout)}
+        for drop, path in drops.items():
+            with suppress(FileNotFoundError):
+                since, task_id = (
+                    datetime.fromtimestamp(path.lstat().st_ctime, UTC),
+                    id_of(drop, not drop.endswith(ENDINGS[1:])),
+                )
+                yield TaskSummary(task_id, drop, TaskState.INBOX, path, HUMAN, since, waiting=f"it {_CLAIMED}")
 
     def _summary(
         self,

@@ -11,7 +11,7 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.layout import Layout
-from hivemind.tasks import Task, TaskProblem, Tasks
+from hivemind.tasks import Task, TaskProblem, Tasks, listing
 from tests.fs.small_disk import fill, small_disk
 
 from .conftest import drop, killed_at, opened, texts
@@ -44,11 +44,15 @@ def claim(layout: Layout, agent: str = "scout") -> Task:
 
 
 @pytest.mark.parametrize("point", CLAIM_POINTS)
-def test_a_claim_that_was_killed_is_finished_by_the_same_agent(layout: Layout, point: str):
+def test_a_claim_that_was_killed_is_finished_by_the_same_agent(
+    layout: Layout, point: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(listing, "_MOTION_S", 0.0)  # nobody moves it on
     drop(layout, "Leak.md", MARKER)
     killed_at(point, lambda: claim(layout))
     assert opened(layout).claim("clerk") is None, "a second owner"
     if not (layout.active / "leak").exists():
+        assert [(task.id, task.waiting) for task in opened(layout).list()] == [("leak", "it is just being claimed")]
         with pytest.raises(UserError, match=r"leak: is just being claimed; .* hivemind doctor says what to do"):
             opened(layout).cancel("leak")
     (task,) = opened(layout).mine("scout", incarnation=2)

@@ -6,8 +6,11 @@ import json
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -195,6 +198,48 @@ def test_an_active_task_is_cancelled_under_its_agents_hands(layout: Layout, task
     assert moved.value.kept == layout.failed / "leak" / "attempts" / "late-scout"
     with pytest.raises(UserError, match="over already"):
         tasks.cancel("leak")
+
+
+def test_a_task_is_read_waited_for_and_cancelled_while_it_is_being_claimed(layout: Layout, tasks: Tasks):
+    """A claim has three renames, and between them the task is neither in the inbox nor in active/."""
+
+    is_over = Event()
+
+    def work() -> None:
+        own = opened(layout)
+        while not is_over.wait(0.001):
+            if (claimed := own.claim("scout")) is not None:
+                with suppress(TaskMoved):  # cancelled meanwhile
+                    own.finish(claimed, "done")
+
+    worker = Thread(target=work)
+    worker.start()
+    for number in range(20):
+        looked_for, awaited, cancelled = (tasks.add("x", id=f"{name}{number}") for name in ("a", "b", "c"))
+        assert looked_for in {task.id for task in tasks.list()}
+        assert tasks.get(looked_for).id == looked_for
+        assert tasks.wait(awaited, 60).state is TaskState.DONE
+        with suppress(UserError):  # it is over already
+            tasks.cancel(cancelled)
+        assert tasks.wait(cancelled, 60).state in (TaskState.DONE, TaskState.FAILED)
+    is_over.set()
+    worker.join()
+
+
+def test_a_task_that_is_moved_back_can_be_read_and_cancelled_at_once(tasks: Tasks):
+    tasks.add("x", id="a")
+    for read in (tasks.get, tasks.cancel):
+        tasks.cancel("a")
+        tasks.retry("a")
+        read("a")
+
+
+def test_a_wait_ends_when_its_task_is_deleted(layout: Layout, tasks: Tasks, task: Task):
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(tasks.wait, "leak")
+        shutil.rmtree(task.path)
+        with pytest.raises(UserError, match="there is no such task"):
+            waiting.result(60)
 
 
 # making
