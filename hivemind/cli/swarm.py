@@ -103,7 +103,7 @@ def _init_for_git(repository: Path, hive_path: str | None, mind: str | None, wor
         "Must it pass before work lands?"
     )
     files = files_for_git(layout, repository, programs, project, is_confirmed=is_confirmed)
-    hive = Hive.init(layout.root, files, workspace)
+    hive = Hive.init(layout.root, replacements=files, workspace=workspace)
     minds = {
         name: agent.mind["agent"] if mind is None and isinstance(agent.mind, dict) else mind
         for name, agent in hive.agents.items()

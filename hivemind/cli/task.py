@@ -203,6 +203,8 @@ def tasks(
         ]
         visible_columns = [name for name in _COLUMNS if name not in _OPTIONAL_COLUMNS or any(row[name] for row in rows)]
         yield from table_lines(rows, visible_columns, empty=f"No tasks{f' in {state}' if state else ''}.")
+        if any(task.state not in ENDED for task in summaries):
+            yield from _swarm_notes(hive)
         if limit is not None and not archived:
             yield from _omission_lines(hive, summaries, limit)
         ignored_count = sum(ignored_file.name.lower() != "readme.md" for ignored_file in ignored_files)
@@ -210,6 +212,13 @@ def tasks(
             yield f"ignored names in tasks/: {ignored_count}; hivemind task list --ignored shows why"
 
     return CommandOutput(records, lines())
+
+
+def _swarm_notes(hive: Hive) -> Iterator[str]:
+    from hivemind.presence.watching import supervisor_lock
+
+    if supervisor_lock(hive.layout.locks).holder() is None:
+        yield "no swarm is up: hivemind up starts it"
 
 
 def _omission_lines(hive: Hive, summaries: Iterable[TaskSummary], limit: int) -> Iterator[str]:
@@ -273,6 +282,9 @@ def wait(hive: Hive, ids: list[str], *, timeout: Positive | None = None) -> Comm
     examples:
       hivemind task wait what-is-a-lease && hivemind task show what-is-a-lease
     """
+    if any(hive.tasks.listing.outcome(task_id) is None for task_id in ids):
+        for note in _swarm_notes(hive):
+            warn(note)
     tasks = [hive.tasks.wait(task_id, timeout, watch=hive.config.watch) for task_id in ids]
     lines = (f"{task.id} is {task.state}: {hive.layout.relative(task.path)}" for task in tasks)
     return CommandOutput([*map(_common_fields, tasks)], lines, int(any(task.state == "failed" for task in tasks)))

@@ -14,9 +14,10 @@ import yaml
 from filelock import FileLock
 
 from hivemind import fs
+from hivemind.config import HiveConfig
 from hivemind.errors import UserError
+from hivemind.frontmatter import parse, validate
 from hivemind.layout import Layout, template_folder
-from hivemind.names import check_name
 
 AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml")
 FILES = (
@@ -46,7 +47,8 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
 
     Raises UserError if hive.yaml exists or the workspace is not a valid name, and OSError.
     """
-    line = None if workspace is None else yaml.safe_dump({"workspace": check_name(workspace, "workspace")}).strip()
+    line = "" if workspace is None else yaml.safe_dump({"workspace": workspace.strip().lower()}, allow_unicode=True).strip()
+    validate(HiveConfig, parse(line, layout.config))
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)
@@ -59,8 +61,8 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
         files |= {name: text.encode() for name, text in (replacements or {}).items()}
         config = files.pop("hive.yaml").decode("utf-8", "replace")
-        if line is not None:
-            config = re.sub(r"^workspace: \S+", line, config, count=1, flags=re.MULTILINE)
+        if line:
+            config = re.sub(r"^workspace: \S+", lambda _: line, config, count=1, flags=re.MULTILINE)
         for name, content in files.items():
             _create(layout.root / name, content)
         _create(layout.config, config.encode())

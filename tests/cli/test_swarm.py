@@ -280,7 +280,7 @@ def test_a_terminal_is_shown_the_first_of_very_many_tasks_and_a_pipe_all(process
     terminal = Terminal("task", "list")
     assert terminal.end() == 0
     assert terminal.written.splitlines()[-1] == b"60 are in inbox, the first 50 are shown: --limit 60 shows all"
-    assert len(process("task", "list").out.splitlines()) == 61
+    assert len(process("task", "list").out.splitlines()) == 62
 
 
 def test_in_a_pipe_nothing_is_shown_but_the_end(hive: Path) -> None:
