@@ -207,7 +207,7 @@ class Listing:
 
     def _parse_drop(self, drop: Drop) -> ParsedTask:
         raw, file_stat = drop.head, drop.file_stat
-        if len(raw) < file_stat.st_size:  # long, or not a regular file
+        if len(raw) < file_stat.st_size or not stat.S_ISREG(file_stat.st_mode):
             path = f"{self._inbox_path}/{drop.name}"
             raw, file_stat = read_regular(path, drop.name, self._settings.reader.max_bytes)
         return self._settings.reader.read(raw, drop.name, file_stat)
