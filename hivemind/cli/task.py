@@ -241,17 +241,16 @@ def _agent_of(task: TaskSummary) -> str | None:
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Return the reason why the task failed or why nobody works on it; None without a reason."""
+    """Return why the task failed or why nobody works on it, and that its deadline is over; None without a reason."""
     from hivemind.tasks import landing_state
 
-    landing = landing_state(task)
-    return (
-        landing
-        or task.error
-        or task.problem
-        or task.waiting
-        or (f"parked: {task.parked.reason}" if task.parked else None)
+    parked = f"parked: {task.parked.reason}" if task.parked else None
+    is_late = task.state not in ENDED and task.deadline is not None and task.deadline < datetime.now(UTC)
+    reasons = (
+        landing_state(task) or task.error or task.problem or task.waiting or parked,
+        "its deadline is over" if is_late else None,
     )
+    return "; ".join(filter(None, reasons)) or None
 
 
 @command("task show", open_read_only)

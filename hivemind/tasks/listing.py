@@ -307,6 +307,7 @@ class Listing:
         return TaskSummary(
             task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
             task.assignee, task.role, task.owner, obstacle, task.parked, error=error, hive=task.kept.get("hive"),
+            deadline=task.deadline,
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:

@@ -33,6 +33,10 @@ def test_a_deadline_that_is_over_is_said(run: Command, hive: Path) -> None:
     ended = run("task", "add", "First", "--deadline", "2020-01-01")
     assert (ended.status, ended.out) == (0, "first\n")
     assert "first: its deadline is over (2020-01-01)" in ended.err
+    run("task", "add", "Second", "--deadline", "2999-01-01")
+    listed = run("task", "list")
+    assert [line.endswith("its deadline is over") for line in listed.out.splitlines()[1:3]] == [True, False]
+    assert [one["deadline"][:4] for one in run("task", "list", "--json").json] == ["2020", "2999"]
 
 
 def test_waiting_for_tasks_ends_by_how_they_end(run: Command, hive: Path) -> None:
