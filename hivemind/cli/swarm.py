@@ -456,6 +456,8 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
     yield f"Hive       {overview.hive} (workspace {overview.workspace})"
     if overview.supervisor is not None:
         yield f"Swarm      process {overview.supervisor.get('pid', '?')}, up since {overview.supervisor.get('since', '?')}"
+        if overview.has_new_settings:
+            yield "Settings   hive.yaml has changed since then: hivemind down, then hivemind up, applies it"
     else:
         hint = (
             ": hivemind up starts it"
