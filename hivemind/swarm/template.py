@@ -47,7 +47,8 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
 
     Raises UserError if hive.yaml exists or the workspace is not a valid name, and OSError.
     """
-    line = "" if workspace is None else yaml.safe_dump({"workspace": workspace.strip().lower()}, allow_unicode=True).strip()
+    settings = {} if workspace is None else {"workspace": workspace.strip().lower()}
+    line = yaml.safe_dump(settings, allow_unicode=True).strip()
     validate(HiveConfig, parse(line, layout.config))
     source = template_folder()
     for folder in layout.folders():
@@ -61,7 +62,7 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
         files |= {name: text.encode() for name, text in (replacements or {}).items()}
         config = files.pop("hive.yaml").decode("utf-8", "replace")
-        if line:
+        if settings:
             config = re.sub(r"^workspace: \S+", lambda _: line, config, count=1, flags=re.MULTILINE)
         for name, content in files.items():
             _create(layout.root / name, content)

@@ -33,7 +33,7 @@ def test_a_listing_of_a_mailbox_that_is_not_there_is_empty(mail: Mail) -> None:
         mail.list("carol", "spam")
     with pytest.raises(UserError):
         mail.list("../etc")
-    with pytest.raises(UserError, match="carlo: no agent has that name .did you mean carol"):
+    with pytest.raises(UserError, match=r"carlo: no agent has that name .did you mean carol"):
         mail.list("carlo")
 
 
