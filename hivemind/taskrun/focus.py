@@ -86,13 +86,12 @@ def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
     """Return the focus of the next turn on a task.
 
     A task without steps is planned first; an implicit step counts only for a mind that reads the conversation (`reads`). Then
-    the first open step is next. Without one, the end of the task is next, and `blocked` is a step that prevents the end.
+    the first step that is not done is next, or after them the end of the task. `blocked` is that step if it is blocked.
     """
     steps = work.steps()
     if not steps or (not reads and all(step.is_implicit for step in steps)):
         return Focus("plan_steps", work=work)
-    step = next((step for step in steps if step.step.status == "open"), None)
-    if step is not None:
+    step = next((step for step in steps if step.step.status != "done"), None)
+    if step is not None and step.step.status == "open":
         return Focus("finish_step", work=work, step=step)
-    blocked = next((step for step in steps if step.step.status == "blocked"), None)
-    return Focus("finish_task", work=work, blocked=blocked)
+    return Focus("finish_task", work=work, blocked=step)

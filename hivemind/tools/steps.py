@@ -26,7 +26,7 @@ Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
 
 def ask_person(
     session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
-    turn: str = "",
+    turn: str = "", remedy: str = "",
 ) -> None:  # fmt: skip
     """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait. The
     same question in another `turn` is another letter."""
@@ -34,7 +34,7 @@ def ask_person(
     about = "" if step is None else f", step {step.step.path}"
     report = session.hive.mail.send(
         session.agent, [HUMAN], f"{subject}: {work.task.title}",
-        f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task continues.)\n",
+        f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task continues{remedy}.)\n",
         message_id=question_id(name, work.attempt, session.hive.config.workspace, turn + question), task=work.task.id,
         step=None if step is None else step.id, traceparent=session.traceparent,
     )  # fmt: skip

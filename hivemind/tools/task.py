@@ -15,6 +15,7 @@ from hivemind.documents import Citation
 from hivemind.landing.merging import unresolved
 from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.lessons.choice import count_use
+from hivemind.pattern import pattern
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
@@ -212,6 +213,10 @@ class FailTask(Arguments):
     lessons_wrong: list[str] = Field([], description="ids of the lessons shown to you that are wrong now")
 
 
+_REFUSAL = pattern(r"(?i)\W*(no|stop|cancel)\s*([.,;:!\n-]|$)")
+"""Answers that end a task which asks before it goes on. "No problem, go on." is none."""
+
+
 @tool()
 def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     """Wait for a time, a mail, a person or another task. Your task pauses until then."""
@@ -219,8 +224,9 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
         raise ToolProblem("until is one of {seconds}, {until}, {mail}, {task}, {human}")
     step, work = session.step(arguments.step), session.work
     step_wait = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
+    is_gate = step_wait.kind == "human" and step.is_from_person and step.todo.kind == "wait"
     if step_wait.kind == "human" and step_wait.message_id is None:
-        ask_person(session, step.id, step_wait.what, step=step)
+        ask_person(session, step.id, step_wait.what, step=step, remedy="; `no` ends it" if is_gate else "")
     _check_known(session, step_wait)
     ended_wait = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.listing.outcome)
     if ended_wait.answer is None:
@@ -228,6 +234,9 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     answer = session.hive.mail.read(session.agent, ended_wait.answer, mark=False)
     reply = answer.answer
     work.trail.add_card(step, "note", reply, title=f"{answer.sender} answered")
+    if is_gate and _REFUSAL.match(reply):
+        folder = work.fail(f"{answer.sender} answered {ended_wait.what!r} with no: {reply}")
+        return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
     return {"step": step.id, "over": True, "answer": reply, "from": answer.sender}
 
 

@@ -69,6 +69,57 @@ def test_a_second_answer_is_read_and_is_no_question(asked, ended):
     assert len(list((asked.root / "mailboxes/ada/cur").iterdir())) == 2
 
 
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        ("No. Stop.", "failed"),
+        ("stop", "failed"),
+        ("No, not today", "failed"),
+        ("No problem, go on.", "done"),
+        ("Nobody", "done"),
+    ],
+)
+def test_no_is_no_to_a_task_that_asks_whether_it_may_go_on(crew: Crew, answer: str, end: str):
+    crew.drop("---\nsteps: [{wait: {human: May I delete it?}}, {run: touch deleted}]\n---\nTidy up.\n")
+    agent = crew.start()
+    until_idle(agent)
+    [question] = Hive.open(crew.root).mail.list("human")
+    assert "`no` ends it" in Hive.open(crew.root).mail.read("human", question.id).body
+    reply(crew, answer, "answer")
+    until_idle(agent)
+    task = Hive.open(crew.root).tasks.get("t")
+    assert task.state == end
+    assert any(task.path.rglob("deleted")) == (end == "done")
+    if end == "failed":
+        assert f"human answered 'May I delete it?' with no: {answer}" in (task.path / "error.md").read_text()
+
+
+def test_an_empty_letter_answers_no_question(asked):
+    agent = asked.start()
+    until_idle(agent)
+    reply(asked, "", "empty")
+    until_idle(agent)
+    assert Hive.open(asked.root).tasks.get("t").parked is not None
+    reply(asked, "Dark blue.", "answer")
+    until_idle(agent)
+    assert Hive.open(asked.root).tasks.get("t").state == "done"
+
+
+def test_while_a_step_is_blocked_those_after_it_are_not_begun(crew: Crew):
+    crew.drop("---\nsteps: [{wait: {human: Which?}}, {run: touch ran}]\n---\nTidy up.\n")
+    agent = crew.start()
+    until_idle(agent)
+    hive = Hive.open(crew.root)
+    [first, _] = hive.steps.list("t")
+    hive.steps.block(first.id, "nobody knows", agent_id="ada")
+    agent.close()
+    until_idle(crew.start())
+    task = hive.tasks.get("t")
+    assert task.parked is not None
+    assert "is blocked: nobody knows" in task.parked.reason
+    assert not any(task.path.rglob("ran"))
+
+
 def test_a_result_says_what_a_mail_step_sent_and_to_whom(crew):
     crew.drop("---\nsteps: [{mail: {to: human, subject: Boats, body: They float.}}]\n---\nTell.\n")
     agent = crew.start()
