@@ -246,11 +246,8 @@ def _note(task: TaskSummary) -> str | None:
 
     parked = f"parked: {task.parked.reason}" if task.parked else None
     is_late = task.state not in ENDED and task.deadline is not None and task.deadline < datetime.now(UTC)
-    reasons = (
-        landing_state(task) or task.error or task.problem or task.waiting or parked,
-        "its deadline is over" if is_late else None,
-    )
-    return "; ".join(filter(None, reasons)) or None
+    reason = landing_state(task) or task.error or task.problem or task.waiting or parked
+    return "; ".join(filter(None, (reason, "its deadline is over" if is_late else None))) or None
 
 
 @command("task show", open_read_only)
@@ -295,7 +292,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
     A drop that cannot be parsed as a task has only its path and the reason.
     """
     from hivemind.taskrun.published import stale_sources
-    from hivemind.tasks import TaskProblem, landing_state
+    from hivemind.tasks import TaskProblem, landing_state, read_outcome
 
     try:
         task = hive.tasks.get(task_id)
@@ -313,6 +310,9 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
             | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "agent", "landing"))
         )
     agent = task.owner if task.owner != LANDING else task.kept.get(LANDING, {}).get("agent")
+    notes = [*task.notes, *(stale_sources(hive, task) if task.state.value == "done" else ())]
+    if (end := OUTCOME_FILES.get(task.state)) is not None and read_outcome(task.path) is None:
+        notes.append(f"there is no {end}: the task was moved here, or the file deleted")
     return _common_fields(task) | {
         "subtasks": task.subtasks,
         "dependencies": task.dependencies,
@@ -320,7 +320,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "waiting": hive.tasks.listing.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
         "said": [asdict(addition) for addition in task.said],
-        "notes": [*task.notes, *(stale_sources(hive, task) if task.state.value == "done" else ()), *_missing_end(task)],
+        "notes": notes,
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
         "used": _usage(hive, task.id),
@@ -328,13 +328,6 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "agent": agent if agent != LANDING else None,
         "landing": landing_state(task),
     }
-
-
-def _missing_end(task: Task) -> Iterator[str]:
-    from hivemind.tasks import read_outcome
-
-    if task.state in ENDED and read_outcome(task.path) is None:
-        yield f"there is no {OUTCOME_FILES[task.state]}: somebody moved the task here, or deleted the file"
 
 
 def _usage(hive: Hive, task_id: str) -> dict[str, Any] | None:

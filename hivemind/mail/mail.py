@@ -284,9 +284,10 @@ class Mail:
         `sent` include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still
         being written are left out. Raises UserError if there is neither such an agent nor such a mailbox.
         """
-        if not os.path.isdir(self.mailboxes.get(check_name(box, "mailbox")).path):
+        box = check_name(box, "mailbox")
+        if not os.path.isdir(self.mailboxes.get(box).path):
             self._addressing.resolve_known(box)
-        months = self.mailboxes.get(check_name(box, "mailbox")).months(folder)
+        months = self.mailboxes.get(box).months(folder)
         summaries: builtins.list[MessageSummary] = []
         for subfolder in (folder, *months):
             maildir = self.mailboxes.get(box, subfolder)

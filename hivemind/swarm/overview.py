@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
@@ -136,10 +138,9 @@ def overview(hive: Parts) -> Overview:
 
 def _settings_time(layout: Layout) -> str:
     """Return the time of hive.yaml in the form of a lock's `since`; "" without the file."""
-    try:
+    with suppress(FileNotFoundError, Unreadable), boundary("time"):
         return datetime.fromtimestamp(layout.config.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    except FileNotFoundError:
-        return ""
+    return ""
 
 
 def search_now(hive: Parts) -> str:
