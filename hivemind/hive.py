@@ -97,6 +97,7 @@ class Hive:
     def init(
         cls,
         path: str | os.PathLike[str] = ".",
+        *,
         replacements: Mapping[str, str] | None = None,
         workspace: str | None = None,
     ) -> Hive:

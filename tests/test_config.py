@@ -33,7 +33,7 @@ WITHOUT_PYDANTIC = "import sys; sys.modules['pydantic'] = None; "
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    layout = Hive.init(tmp_path / "hive", {"hive.yaml": HIVE, "agents/pilot.yaml": AGENT}).layout
+    layout = Hive.init(tmp_path / "hive", replacements={"hive.yaml": HIVE, "agents/pilot.yaml": AGENT}).layout
     load_agents(layout, load_hive(layout))
     return layout
 
@@ -84,7 +84,7 @@ def test_an_agent_without_its_key_login_or_program_is_named_while_the_swarm_is_d
         "a model": ("anthropic:small", "ANTHROPIC_API_KEY"),
         "a program": ("{command: [nosuch, --fast]}", "the program nosuch was not found on the PATH"),
     }.get(mind, (f"{{{mind}}}", " has no key; set ANTHROPIC_API_KEY"))
-    layout = Hive.init(tmp_path / "hive", {"agents/pilot.yaml": f"mind: {value}\nrole: pilot\n"}).layout
+    layout = Hive.init(tmp_path / "hive", replacements={"agents/pilot.yaml": f"mind: {value}\nrole: pilot\n"}).layout
     Hive.open(layout.root).tasks.add("Sail.", role="pilot")
     code = f"from hivemind.cli import main; sys.exit(main({command}))"
     if mind == "a model":  # a lacking model may import it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,28 @@ def test_the_program_of_the_manual_runs_and_prints_what_it_says(tmp_path: Path) 
     assert "> The Heron and the Gull need new sails." in ended.stdout
     assert "('researcher',) {'researcher': 'delivered'}" in ended.stdout
     assert "task.done" in ended.stdout or "agent.exited" in ended.stdout
+
+
+def test_of_several_workers_of_a_mailbox_one_takes_each_letter_as_the_manual_says(tmp_path: Path) -> None:
+    loop = re.search(r"^box = .*?(?=^```)", CHAPTER.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert loop is not None
+    root = make_hive(tmp_path)
+    for number in range(12):
+        Hive.open(root).mail.send("human", "researcher", f"Sails {number}", "Which boats need new sails?")
+    start = threading.Barrier(3)
+
+    def work() -> None:
+        hive = Hive.open(root)
+        start.wait()
+        exec(loop[0], {"hive": hive, "os": os})
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    answers = [letter.subject for letter in Hive.open(root).mail.list("human")]
+    assert sorted(answers) == sorted(f"Re: Sails {number}" for number in range(12))
 
 
 def test_who_waits_for_a_task_wakes_when_its_folder_moves(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus, focus_on
 from hivemind.taskrun.review import read_verdict
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.waits import disk_full_parking, is_question
-from hivemind.tasks import TaskMoved
+from hivemind.taskrun.waits import disk_full_parking, is_asked_by, is_question
+from hivemind.tasks import TaskMoved, TaskState
 
 _TASK_LOOK_S = 1.0  # between two looks of a step that waits for another task
 ShowPictures = Callable[[Message], Sequence[Mapping[str, str]]]
@@ -61,7 +61,16 @@ class Scheduler:
                     awaiting_task = work.task.id
             except TaskMoved:
                 self.active_tasks.drop(work)
+        if awaiting_task == "":
+            self._pass_on(message)
         return awaiting_task
+
+    def _pass_on(self, answer: Message) -> None:
+        """Copy a person's answer to the agent whose task has asked, if it came into another mailbox."""
+        tasks = [task for task in self._hive.tasks.list(TaskState.ACTIVE) if is_asked_by(task.id, answer.in_reply_to)]
+        asker = max(tasks, key=lambda task: len(task.id)).owner if tasks else None
+        if asker in self._hive.agents and asker != self._name:
+            self._hive.mail.copy_to(asker, answer)
 
     def _deliver_to(self, work: TaskRun, message: Message) -> bool:
         review = work.review

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError, is_disk_full
+from hivemind.layout import HUMAN
 from hivemind.mail import Intake, Message
 from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
@@ -76,7 +77,7 @@ class UnreadMail:
             if self._policy == "bounce":
                 self._intake.give_up(message)
             else:
-                self._mail.copy_to_operator(message)
+                self._mail.copy_to(HUMAN, message)
                 self._intake.mark_taken(message)
         except FileNotFoundError:  # a mail program is moving it: the next look finds it
             return

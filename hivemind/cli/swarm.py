@@ -101,7 +101,7 @@ def _init_for_git(repository: Path, hive_path: str | None, mind: str | None, wor
         "Must it pass before work lands?"
     )
     files = files_for_git(layout, repository, programs, project, is_confirmed=is_confirmed)
-    hive = Hive.init(layout.root, files, workspace)
+    hive = Hive.init(layout.root, replacements=files, workspace=workspace)
     minds = {
         name: agent.mind["agent"] if mind is None and isinstance(agent.mind, dict) else mind
         for name, agent in hive.agents.items()
@@ -450,6 +450,8 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
         ("Hive", f"{overview.hive} (workspace {overview.workspace})"),
         ("Swarm", f"not up{hint}" if supervisor is None else f"process {supervisor.get('pid', '?')}, up since "
          f"{supervisor.get('since', '?')}"),
+        ("Settings", "hive.yaml has changed since then: hivemind down, then hivemind up, applies it"
+         if supervisor is not None and overview.has_new_settings else None),
         ("Disk", "disk full: all work is suspended until there is space" if overview.disk_full else None),
         ("Watching", overview.watching),
         ("Search", overview.search),

@@ -28,6 +28,7 @@ from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line,
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import ANY, EXCHANGE, LANDING
+from hivemind.outcome import ENDED, OUTCOME_FILES
 from hivemind.trace_context import TraceContext
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ def tasks(
         ]
         visible_columns = [name for name in _COLUMNS if name not in _OPTIONAL_COLUMNS or any(row[name] for row in rows)]
         yield from table_lines(rows, visible_columns, empty=f"No tasks{f' in {state}' if state else ''}.")
+        if any(task.state not in ENDED for task in summaries):
+            yield from _swarm_notes(hive)
         if limit is not None and not archived:
             yield from _omission_lines(hive, summaries, limit)
         ignored_count = sum(ignored_file.name.lower() != "readme.md" for ignored_file in ignored_files)
@@ -209,6 +212,13 @@ def tasks(
             yield f"ignored names in tasks/: {ignored_count}; hivemind task list --ignored shows why"
 
     return CommandOutput(records, lines())
+
+
+def _swarm_notes(hive: Hive) -> Iterator[str]:
+    from hivemind.presence.watching import supervisor_lock
+
+    if supervisor_lock(hive.layout.locks).holder() is None:
+        yield "no swarm is up: hivemind up starts it"
 
 
 def _omission_lines(hive: Hive, summaries: Iterable[TaskSummary], limit: int) -> Iterator[str]:
@@ -231,17 +241,13 @@ def _agent_of(task: TaskSummary) -> str | None:
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Return the reason why the task failed or why nobody works on it; None without a reason."""
+    """Return why the task failed or why nobody works on it, and that its deadline is over; None without a reason."""
     from hivemind.tasks import landing_state
 
-    landing = landing_state(task)
-    return (
-        landing
-        or task.error
-        or task.problem
-        or task.waiting
-        or (f"parked: {task.parked.reason}" if task.parked else None)
-    )
+    parked = f"parked: {task.parked.reason}" if task.parked else None
+    is_late = task.state not in ENDED and task.deadline is not None and task.deadline < datetime.now(UTC)
+    reason = landing_state(task) or task.error or task.problem or task.waiting or parked
+    return "; ".join(filter(None, (reason, "its deadline is over" if is_late else None))) or None
 
 
 @command("task show", open_read_only)
@@ -272,6 +278,9 @@ def wait(hive: Hive, ids: list[str], *, timeout: Positive | None = None) -> Comm
     examples:
       hivemind task wait what-is-a-lease && hivemind task show what-is-a-lease
     """
+    if any(hive.tasks.listing.outcome(task_id) is None for task_id in ids):
+        for note in _swarm_notes(hive):
+            warn(note)
     tasks = [hive.tasks.wait(task_id, timeout, watch=hive.config.watch) for task_id in ids]
     lines = (f"{task.id} is {task.state}: {hive.layout.relative(task.path)}" for task in tasks)
     return CommandOutput([*map(_common_fields, tasks)], lines, int(any(task.state == "failed" for task in tasks)))
@@ -283,7 +292,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
     A drop that cannot be parsed as a task has only its path and the reason.
     """
     from hivemind.taskrun.published import stale_sources
-    from hivemind.tasks import TaskProblem, landing_state
+    from hivemind.tasks import TaskProblem, landing_state, read_outcome
 
     try:
         task = hive.tasks.get(task_id)
@@ -301,6 +310,9 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
             | dict.fromkeys(("deadline", "parked", "text", "used", "hive", "agent", "landing"))
         )
     agent = task.owner if task.owner != LANDING else task.kept.get(LANDING, {}).get("agent")
+    notes = [*task.notes, *(stale_sources(hive, task) if task.state.value == "done" else ())]
+    if (end := OUTCOME_FILES.get(task.state)) is not None and read_outcome(task.path) is None:
+        notes.append(f"there is no {end}: the task was moved here, or the file deleted")
     return _common_fields(task) | {
         "subtasks": task.subtasks,
         "dependencies": task.dependencies,
@@ -308,7 +320,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "waiting": hive.tasks.listing.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
         "said": [asdict(addition) for addition in task.said],
-        "notes": [*task.notes, *(stale_sources(hive, task) if task.state.value == "done" else ())],
+        "notes": notes,
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
         "used": _usage(hive, task.id),

@@ -191,9 +191,9 @@ class Mail:
         """Check that the sender of a message is an agent, the operator, the postmaster or in a linked hive."""
         return self._addressing.is_known(sender)
 
-    def copy_to_operator(self, message: Message) -> None:
-        """Deliver a message of another mailbox, unchanged and unread, to the operator as well, once. Raises OSError."""
-        self._sender.deliver_file(message.path, message.key, HUMAN)
+    def copy_to(self, box: str, message: Message) -> None:
+        """Deliver a message of another mailbox, unchanged and unread, to `box` as well, once. Raises OSError."""
+        self._sender.deliver_file(message.path, message.key, box)
 
     def bounce(self, message: Message, reason: str | None = None) -> str:
         """Tell a message's sender, once, why nobody answers, by default because the sender is unknown. Return the reason.
@@ -283,9 +283,12 @@ class Mail:
 
         `folder` is `inbox`, `sent`, `archive`, `dead`, or one month: `archive/2026-11`, `sent/2026-11`. `archive` and
         `sent` include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still
-        being written are left out.
+        being written are left out. Raises UserError if there is neither such an agent nor such a mailbox.
         """
-        months = self.mailboxes.get(check_name(box, "mailbox")).months(folder)
+        box = check_name(box, "mailbox")
+        if not os.path.isdir(self.mailboxes.get(box).path):
+            self._addressing.resolve_known(box)
+        months = self.mailboxes.get(box).months(folder)
         summaries: builtins.list[MessageSummary] = []
         for subfolder in (folder, *months):
             maildir = self.mailboxes.get(box, subfolder)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
@@ -62,7 +64,8 @@ class Overview:
     tasks by state; active ones include parked ones. `waiting` and `parked` are pairs of task and reason. `mail_waits`
     pairs an agent with the reason why its unread mail will stay unread. `needs_you` pairs a letter's id with its
     problem: an unknown address. `unboxed` are the coding agents without a box. `search` describes how texts
-    are searched. `left` pairs a task of an absent member with the time of its return."""
+    are searched. `left` pairs a task of an absent member with the time of its return. `has_new_settings`: hive.yaml has
+    changed since the supervisor started."""
 
     hive: Path
     workspace: str
@@ -86,6 +89,7 @@ class Overview:
     landing: str | None = None
     telemetry: str | None = None
     unboxed: tuple[str, ...] = ()
+    has_new_settings: bool = False
 
 
 def overview(hive: Parts) -> Overview:
@@ -109,6 +113,7 @@ def overview(hive: Parts) -> Overview:
         telemetry=_telemetry_now(hive),
         unboxed=tuple(name for name, config in hive.agents.items() if config.lacks_box),
         has_state=hive.layout.state.is_dir(),
+        has_new_settings=supervisor is not None and _settings_time(hive.layout) > str(supervisor.get("since", "~")),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         search=search_now(hive),
         agents=agents,
@@ -129,6 +134,13 @@ def overview(hive: Parts) -> Overview:
             if agent.unread and agent.pid is None and hive.agents[agent.name].outside
         ),
     )
+
+
+def _settings_time(layout: Layout) -> str:
+    """Return the time of hive.yaml in the form of a lock's `since`; "" without the file."""
+    with suppress(FileNotFoundError, Unreadable), boundary("time"):
+        return datetime.fromtimestamp(layout.config.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    return ""
 
 
 def search_now(hive: Parts) -> str:

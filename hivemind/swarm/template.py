@@ -13,9 +13,10 @@ from pathlib import Path
 import yaml
 
 from hivemind import fs
+from hivemind.config import HiveConfig
 from hivemind.errors import UserError
+from hivemind.frontmatter import parse, validate
 from hivemind.layout import Layout, template_folder
-from hivemind.names import check_name
 
 AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml")
 FILES = (
@@ -45,9 +46,11 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
 
     Raises UserError if hive.yaml exists or the workspace is not a valid name, and OSError.
     """
-    line = None if workspace is None else yaml.safe_dump({"workspace": check_name(workspace, "workspace")}).strip()
     from filelock import FileLock  # late: only for a new hive
 
+    settings = {} if workspace is None else {"workspace": workspace.strip().lower()}
+    line = yaml.safe_dump(settings, allow_unicode=True).strip()
+    validate(HiveConfig, parse(line, layout.config))
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)
@@ -60,8 +63,8 @@ def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, wor
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
         files |= {name: text.encode() for name, text in (replacements or {}).items()}
         config = files.pop("hive.yaml").decode("utf-8", "replace")
-        if line is not None:
-            config = re.sub(r"^workspace: \S+", line, config, count=1, flags=re.MULTILINE)
+        if settings:
+            config = re.sub(r"^workspace: \S+", lambda _: line, config, count=1, flags=re.MULTILINE)
         for name, content in files.items():
             _create(layout.root / name, content)
         _create(layout.config, config.encode())

@@ -206,6 +206,11 @@ def is_question(message_id: str | None, workspace: str) -> bool:
     return message_id is not None and message_id.startswith("ask.") and message_id.endswith(f"@{workspace}")
 
 
+def is_asked_by(task_id: str, message_id: str | None) -> bool:
+    """Check whether a question's Message-ID begins with a task's id. Of several tasks, the longest id is the asker's."""
+    return message_id is not None and message_id.startswith(f"ask.{task_id}.")
+
+
 def find_question(hive: Parts, reason: str) -> Message | None:
     """Return the letter with the question that a parked task's `reason` names; None if there is no such letter (any more)."""
     match = _REPLY_COMMAND.search(reason)

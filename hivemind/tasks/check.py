@@ -1,4 +1,4 @@
-"""Checks of the tasks' folders: files in place of folders, failures without a reason, damaged logs."""
+"""Checks of the tasks' folders: files in place of folders, ended tasks without an end, damaged logs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from hivemind.fs import Log
 from hivemind.fs.check import Aside, CheckFinding
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
+from hivemind.outcome import OUTCOME_FILES
 from hivemind.tasks.drop import NOT_MOVABLE, is_movable
-from hivemind.tasks.folder import open_log
-
-_ERROR, _LOG = "error.md", "messages.jsonl"
+from hivemind.tasks.folder import LOG, open_log
 
 
 def check_folders(layout: Layout) -> Iterator[CheckFinding]:
-    """Yield files in place of folders, dropped folders that cannot be moved, and failed tasks without an error.md."""
+    """Yield files in place of folders, dropped folders that cannot be moved, and ended tasks without result.md or error.md."""
     for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/*/"))):
         if not is_movable(path):
             yield CheckFinding(path, NOT_MOVABLE, f"chmod -R a+rwX {path}")
@@ -30,9 +29,9 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
             if not path.is_dir():
                 mend = f"move it to {layout.relative(layout.inbox)}/ if it is to be done"
                 yield CheckFinding(path, "is not a folder, and so not a task: it is ignored", mend, note=True)
-            elif place == layout.failed and not (path / _ERROR).exists():
-                mend = f"its {_LOG} may tell why; hivemind task retry {name} tries it again"
-                yield CheckFinding(path, f"has no {_ERROR} with the reason", mend, note=True)
+            elif place != layout.active and not (path / (end := OUTCOME_FILES[place.name])).exists():
+                mend = f"its {LOG} may tell why; hivemind task retry {name} tries it again"
+                yield CheckFinding(path, f"has no {end}: it was moved here, or the file deleted", mend, note=True)
 
 
 def check_log(folder: Path, aside: Aside) -> Iterator[CheckFinding]:

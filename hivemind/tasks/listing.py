@@ -208,7 +208,7 @@ class Listing:
 
     def _parse_drop(self, drop: Drop) -> ParsedTask:
         raw, file_stat = drop.head, drop.file_stat
-        if len(raw) < file_stat.st_size:  # long, or not a regular file
+        if len(raw) < file_stat.st_size or not stat.S_ISREG(file_stat.st_mode):
             path = f"{self._inbox_path}/{drop.name}"
             raw, file_stat = read_regular(path, drop.name, self._settings.reader.max_bytes)
         return self._settings.reader.read(raw, drop.name, file_stat)
@@ -312,6 +312,7 @@ class Listing:
         return TaskSummary(
             task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
             task.assignee, task.role, task.owner, obstacle, task.parked, error=error, hive=task.kept.get("hive"),
+            deadline=task.deadline,
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:

@@ -202,3 +202,4 @@ class TaskSummary:
     error: str | None = None
     hive: str | None = None
     undone_by: str | None = None
+    deadline: datetime | None = None

@@ -236,7 +236,8 @@ class TaskBuilder:
             except FileExistsError:
                 pass
             else:
-                if ended_folder(self._layout, task_id) is None:
+                # gone again: a person has cancelled or moved it, which its agent learns by its next write
+                if ended_folder(self._layout, task_id) is None or not os.path.lexists(build):
                     self._records.note_claim(task_id, record, parsed_task.title)
                     return task_of(parsed_task, build, TaskState.ACTIVE, record)
             try:

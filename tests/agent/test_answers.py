@@ -43,6 +43,18 @@ def test_a_question_that_a_file_answers_is_read_and_answered_in_the_persons_mail
     assert name.endswith(":2,RS")
 
 
+def test_an_answer_in_the_mailbox_of_another_agent_reaches_the_one_that_asked(asked):
+    asked.agent_file("role: analyst\n", "bob")
+    ada, bob = asked.start(), asked.start(name="bob")
+    until_idle(ada)
+    [question] = Hive.open(asked.root).mail.list("human")
+    asked.write(f"In-Reply-To: <{question.id}>\n\nDark blue.\n", "answer", box="bob")
+    until_idle(bob)
+    until_idle(ada)
+    assert "Dark blue." in (asked.root / "tasks/done/t/result.md").read_text()
+    assert len(list((asked.root / "mailboxes/ada/cur").iterdir())) == 1
+
+
 @pytest.mark.parametrize("ended", [False, True], ids=["while the task goes on", "after its end"])
 def test_a_second_answer_is_read_and_is_no_question(asked, ended):
     agent = asked.start()

@@ -40,11 +40,13 @@ def test_init_names_the_workspace_after_the_folder_or_as_it_is_told(run: Command
         ("Köln 2", (), "koln-2"),
         ("123", (), "123"),
         ("hive", ("--workspace", "Berlin"), "berlin"),
+        ("long", ("--workspace", "ö" * 128), "ö" * 128),
     ):
         assert run("init", str(tmp_path / folder), *words).status == 0
         assert run("--hive", str(tmp_path / folder), "status", "--json").json["workspace"] == workspace
-    refused = run("init", str(tmp_path / "other"), "--workspace", "a b")
-    assert (refused.status, (tmp_path / "other").exists()) == (2, False)
+    for word, reason in (("a b", "must not contain white space"), ("o" * 129, "128 characters")):
+        refused = run("init", str(tmp_path / "other"), "--workspace", word)
+        assert (refused.status, (tmp_path / "other").exists(), reason in refused.err) == (2, False, True), refused.err
 
 
 def test_status_tells_a_program_everything(run: Command, hive: Path) -> None:

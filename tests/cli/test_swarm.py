@@ -140,6 +140,15 @@ def test_a_detached_swarm_that_cannot_start_says_why_at_once(process: Command, r
     assert run("status").status == 2
 
 
+def test_status_says_that_the_settings_have_changed_since_the_swarm_started(process: Command, run: Command, hive: Path):
+    process("up", "--detach")
+    assert "hive.yaml has changed" not in run("status").out
+    later = (hive / "hive.yaml").stat().st_mtime + 3600
+    os.utime(hive / "hive.yaml", (later, later))
+    assert "hive.yaml has changed since then: hivemind down, then hivemind up" in run("status").out
+    assert run("status", "--json").json["has_new_settings"]
+
+
 def test_down_says_so_if_the_swarm_does_not_end(process: Command, run: Command, hive: Path) -> None:
     (hive / ".hive" / "locks").mkdir(parents=True)
     program = (
@@ -280,7 +289,7 @@ def test_a_terminal_is_shown_the_first_of_very_many_tasks_and_a_pipe_all(process
     terminal = Terminal("task", "list")
     assert terminal.end() == 0
     assert terminal.written.splitlines()[-1] == b"60 are in inbox, the first 50 are shown: --limit 60 shows all"
-    assert len(process("task", "list").out.splitlines()) == 61
+    assert len(process("task", "list").out.splitlines()) == 62
 
 
 def test_in_a_pipe_nothing_is_shown_but_the_end(hive: Path) -> None:

@@ -33,6 +33,10 @@ def test_a_deadline_that_is_over_is_said(run: Command, hive: Path) -> None:
     ended = run("task", "add", "First", "--deadline", "2020-01-01")
     assert (ended.status, ended.out) == (0, "first\n")
     assert "first: its deadline is over (2020-01-01)" in ended.err
+    run("task", "add", "Second", "--deadline", "2999-01-01")
+    listed = run("task", "list")
+    assert [line.endswith("its deadline is over") for line in listed.out.splitlines()[1:3]] == [True, False]
+    assert [one["deadline"][:4] for one in run("task", "list", "--json").json] == ["2020", "2999"]
 
 
 def test_waiting_for_tasks_ends_by_how_they_end(run: Command, hive: Path) -> None:
@@ -40,6 +44,8 @@ def test_waiting_for_tasks_ends_by_how_they_end(run: Command, hive: Path) -> Non
         run("task", "add", "--id", name, "Build it")
     late = run("task", "wait", "keel", "--timeout", "1")
     assert (late.status, "is not over after 1 s" in late.err) == (2, True)
+    assert "no swarm is up: hivemind up starts it" in late.err
+    assert "no swarm is up: hivemind up starts it" in run("task", "list").out
     assert run("task", "wait", "yacht").status == 2
     process = subprocess.Popen(
         [sys.executable, "-m", "hivemind", "--hive", str(hive), "task", "wait", "keel", "mast"], stdout=subprocess.PIPE,
@@ -50,7 +56,8 @@ def test_waiting_for_tasks_ends_by_how_they_end(run: Command, hive: Path) -> Non
     run("task", "cancel", "mast")
     assert process.communicate(timeout=60)[0] == "keel is done: tasks/done/keel\nmast is failed: tasks/failed/mast\n"
     assert process.returncode == 1
-    assert run("task", "wait", "keel").status == 0
+    assert (over := run("task", "wait", "keel")).status == 0
+    assert (over.err, "swarm" in run("task", "list", "--state", "done").out) == ("", False)
 
 
 def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path) -> None:
@@ -170,6 +177,17 @@ def test_a_finished_task_shows_its_result_and_a_failed_one_why(run: Command, hiv
     assert [one["id"] for one in run("task", "list", "--state", "failed", "--json").json] == ["bad"]
 
 
+def test_an_ended_task_without_its_result_says_so_and_so_does_doctor(run: Command, hive: Path) -> None:
+    for name in ("done", "failed"):
+        (hive / "tasks" / name / f"t-{name}").mkdir(parents=True)
+        (hive / "tasks" / name / f"t-{name}" / "task.md").write_text("Rig it.\n")
+    shown, doctor = run("task", "show", "t-done", "t-failed").out, run("doctor").out
+    assert "there is no result.md" in shown
+    assert "there is no error.md" in shown
+    assert "tasks/done/t-done: has no result.md" in doctor
+    assert "tasks/failed/t-failed: has no error.md" in doctor
+
+
 def test_a_failed_task_is_retried_and_a_waiting_one_cancelled(run: Command, hive: Path) -> None:
     run("task", "add", "x", "--id", "one")
     assert run("task", "cancel", "one").status == 0
@@ -264,11 +282,12 @@ def test_a_list_with_a_limit_shows_what_comes_next_and_what_came_last_and_says_h
     told = run("task", "list", "--limit", "1").out.splitlines()
     assert [line.split()[:2] for line in told[1:3]] == [["e", "inbox"], ["b", "failed"]]
     assert told[3:] == [
+        "no swarm is up: hivemind up starts it",
         "3 are in inbox, the first 1 are shown: --limit 3 shows all",
         "2 are in failed, the latest 1 are shown: --limit 2 shows all",
     ]
     assert [one["id"] for one in run("task", "list", "--limit", "1", "--json").json] == ["e", "b"]
-    assert len(run("task", "list").out.splitlines()) == 6
+    assert len(run("task", "list").out.splitlines()) == 7
 
 
 def test_what_is_ignored_in_the_inbox_is_listed_by_the_command(run: Command, hive: Path) -> None:

@@ -33,6 +33,8 @@ def test_a_listing_of_a_mailbox_that_is_not_there_is_empty(mail: Mail) -> None:
         mail.list("carol", "spam")
     with pytest.raises(UserError):
         mail.list("../etc")
+    with pytest.raises(UserError, match=r"carlo: no agent has that name .did you mean carol"):
+        mail.list("carlo")
 
 
 def test_a_listing_reads_the_beginning_of_a_large_message_only(tmp_path: Path, mail: Mail) -> None:

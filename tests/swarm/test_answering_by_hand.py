@@ -66,8 +66,22 @@ def test_an_answer_written_in_mutt_as_the_manual_sets_it_up_lets_the_task_go_on(
     assert "R" in seen.name.partition(":2,")[2]
 
 
-def _mutt_replies(root: Path, folder: Path, text: str) -> None:
-    """Reply to the first message with the configuration and the script that the manual gives."""
+@pytest.mark.skipif(shutil.which("mutt") is None, reason="mutt is not installed")
+@pytest.mark.parametrize("to", ["nobody@hive", "analyst@elsewhere", "nobody"])
+def test_a_letter_from_mutt_to_an_unknown_name_reaches_nobody_and_mutt_says_so(tmp_path: Path, to: str) -> None:
+    root = make_hive(tmp_path / "hive")
+    Hive.open(root).mail.ensure("analyst")
+    muttrc = _muttrc(root, tmp_path, "")
+    words = ["mutt", "-F", muttrc, "-s", "Sails"]
+    sent = subprocess.run([*words, f"analyst@hive,{to}"], input=b"Which?", capture_output=True, timeout=60, check=False)
+    assert (sent.returncode, b"child exited 67" in sent.stderr + sent.stdout) == (1, True), sent
+    assert not [*root.glob("mailboxes/*/new/*"), *root.glob("mailboxes/*/tmp/*")]
+    sent = subprocess.run([*words, "analyst"], input=b"Which?", capture_output=True, timeout=60, check=False)
+    assert (sent.returncode, len([*root.glob("mailboxes/analyst/new/*")])) == (0, 1), sent
+
+
+def _muttrc(root: Path, folder: Path, text: str) -> Path:
+    """Return the configuration that the manual gives, with its script, and an editor that writes a text."""
     settings = re.search(r"((?:^    set .*\n)+)", MANUAL, re.MULTILINE)
     script = re.search(r"^    #!/bin/sh\n    # hive-send(?:.*\n)+?(?=^\S)", MANUAL, re.MULTILINE)
     assert settings is not None
@@ -75,7 +89,8 @@ def _mutt_replies(root: Path, folder: Path, text: str) -> None:
     send, muttrc, editor = folder / "hive-send", folder / "muttrc", folder / "editor"
     placed = [
         ("/home/you/my-hive", str(root)),
-        ("human@my-hive", "human@hive"),
+        ("@my-hive", "@hive"),
+        ('"my-hive"', '"hive"'),
         ("/home/you/bin/hive-send", str(send)),
         ("\n    ", "\n"),
     ]
@@ -89,10 +104,15 @@ def _mutt_replies(root: Path, folder: Path, text: str) -> None:
         more.write(
             f'set editor="{editor}"\nset fast_reply=yes\nset include=no\nset wait_key=no\nset recall=no\nset quit=yes\n'
         )
+    return muttrc
+
+
+def _mutt_replies(root: Path, folder: Path, text: str) -> None:
+    """Reply to the first message as the manual sets mutt up."""
     keys = "push '<first-entry><reply><send-message><quit>'"
     master, slave = pty.openpty()
     mutt = subprocess.Popen(
-        ["mutt", "-F", muttrc, "-f", root / "mailboxes" / "human", "-e", keys],
+        ["mutt", "-F", _muttrc(root, folder, text), "-f", root / "mailboxes" / "human", "-e", keys],
         env={**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm"}, stdin=slave, stdout=slave, stderr=slave,
     )  # fmt: skip
     os.close(slave)

@@ -283,6 +283,9 @@ def test_a_fifo_a_socket_and_links_are_refused_without_being_opened(layout: Layo
         os.chdir(layout.inbox)
         sock.bind("sock")
         os.chdir(here)
+        problems = {one.id: one.problem or "" for one in tasks.list("inbox")}
+        assert "is not a regular file" in problems["fifo"]
+        assert "is not a regular file" in problems["sock"]
         assert tasks.claim("scout") is None
     assert sorted(os.listdir(layout.failed)) == ["fifo", "folder", "link", "sock"]
     assert "symbolic link" in failed(layout, "link")
