@@ -324,14 +324,15 @@ def _result_lines(result: SwarmResult, until_idle: bool, search_gap: str) -> Ite
 
 
 @command("down", find_layout)
-def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 15.0) -> CommandOutput:
+def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] | None = None) -> CommandOutput:
     """End the swarm in order.
 
     Asks the supervisor to end and waits for it. Agents finish or drop their current action, release their leases
-    and end within 5 seconds; the next `hivemind up` continues their tasks from disk.
+    and end within 5 seconds; the next `hivemind up` continues their tasks from disk. A running command has 3 of these
+    seconds, then SIGTERM.
 
     arguments:
-      --timeout S  how long to wait, in seconds (default: 15)
+      --timeout S  how long to wait, in seconds (default: 15); so long, less two, running commands have, too
 
     examples:
       hivemind down
@@ -352,15 +353,13 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 
             f"{layout.root} has no .hive: no swarm is up there. A swarm ends when its hive is moved or removed, "
             "mostly within a second."
         )
-    return shutdown_output(report, timeout, line)
+    return shutdown_output(report, line)
 
 
-def shutdown_output(report: ShutdownReport, timeout_s: float, line: str, **extra_fields: str) -> CommandOutput:
+def shutdown_output(report: ShutdownReport, line: str, **extra_fields: str) -> CommandOutput:
     """Return `line` as output if the process has ended. Otherwise warn, and return exit status 1."""
     if not report.is_over:
-        warn(
-            f"process {report.pid} has not ended within {timeout_s:g} s; look with ps -p {report.pid}, wait, or kill it"
-        )
+        warn(f"process {report.pid} has not ended in time; look with ps -p {report.pid}, wait, or kill it")
     return CommandOutput(
         {**extra_fields, "pid": report.pid, "ended": report.is_over},
         [line] if report.is_over else (),

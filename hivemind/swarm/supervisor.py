@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hivemind.agent.stop_signal import remaining_s
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
@@ -380,8 +381,11 @@ class Supervisor:
             _log.warning("deaths of agents cannot be recorded: %s", error)
 
     def _end(self) -> None:
-        """Let the fork server end every agent within seconds. Then record the deaths of agents that did not end in order."""
-        self._fork_server.close()
+        """Let the fork server end every agent within seconds, or by the deadline of `down`. Then record the deaths of agents
+        that did not end in order."""
+        deadline = self._hive.layout.deadline
+        self._fork_server.close(remaining_s(deadline))
+        deadline.unlink(missing_ok=True)
         for name in self._children:
             self._record_death(name)
 

@@ -217,6 +217,40 @@ def test_a_swarm_told_to_end_ends_within_five_seconds_and_gives_its_leases_back(
     assert hive.task("slow") == "active"
 
 
+@pytest.mark.parametrize("words", [["down"], ["agent", "stop", "analyst"]])
+def test_a_running_command_may_end_in_the_time_that_is_given(hive, words):
+    run = RUN.replace("sleep", "echo tick >> $HIVEMIND_HIVE/ticks; sleep")
+    hive.drop("slow.md", SLOW.replace("steps", "assignee: analyst\nsteps").replace(RUN, run) % "true")
+    up = hive.start("up")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    down = hive.start(*words, "--timeout", "60")
+    hive.wait(lambda: read_status(hive.root / ".hive/agents/analyst", "analyst").state == "stopping", "the signal")
+    ticks = (hive.root / "ticks").stat().st_size
+    hive.wait(lambda: (hive.root / "ticks").stat().st_size > ticks + 100, "twenty more rounds of the command")
+    (hive.root / "go").touch()
+    assert down.wait(60) == 0, hive.logs()
+    hive.run("agent", "start", "analyst")
+    if words != ["down"]:
+        up.terminate()
+    assert up.wait(60) == 0
+    hive.run("up", "--until-idle")
+    assert (hive.task("slow"), begun(hive)) == ("done", 1)
+
+
+def test_a_command_that_does_not_end_in_time_is_asked_to_end_and_a_task_that_may_run_once_says_so(hive):
+    run = "echo begun >> $HIVEMIND_HIVE/runs; trap 'echo bye >> $HIVEMIND_HIVE/runs; exit 1' TERM; while :; do sleep 0.05; done"
+    hive.drop("slow.md", SLOW.replace(RUN, run.replace("'", "''")) % "true")
+    up = hive.start("up")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    up.send_signal(signal.SIGINT)
+    assert up.wait(60) == 0, hive.logs()
+    assert (hive.root / "runs").read_text() == "begun\nbye\n"
+    assert {event["by"] for event in hive.events() if event["kind"] == "agent.exited"} == {"itself"}
+    hive.run("up", "--until-idle", status=1)
+    assert "its agent was stopped or died): it is unknown" in hive.error("slow")
+    assert "then retry the task" in hive.error("slow")
+
+
 def test_a_swarm_that_was_stopped_like_a_job_of_the_shell_ends_all_the_same(hive):
     hive.run("up", "--detach")
     supervisor = json.loads(hive.run("status", "--json"))["supervisor"]["pid"]
