@@ -201,6 +201,7 @@ def up(
             "failed": _reason_records(result.failed),
             "parked": _reason_records(result.parked),
             "interrupted": result.interrupted,
+            "active": result.active_count,
         }
         gap = search_gap(Hive.look(layout.root)) if result.done else ""
         return CommandOutput(record, _result_lines(result, until_idle, gap), status)
@@ -316,6 +317,7 @@ def _result_lines(result: SwarmResult, until_idle: bool, search_gap: str) -> Ite
     yield from (f"failed  {task}: {one_line(reason)} (tasks/failed/{task}/error.md)" for task, reason in result.failed)
     yield from (f"parked  {task}: {one_line(reason)}" for task, reason in result.parked)
     counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"
+    counts += f", {result.active_count} active, which the next hivemind up continues" if result.active_count else ""
     yield f"The swarm {'was told to end' if result.interrupted else 'has ended'}: {counts}."
     if search_gap:
         yield search_gap
