@@ -37,6 +37,7 @@ _SERVICES = (EXCHANGE, LANDING, METRICS, TELEMETRY)  # processes without a mind
 _MIN_DELAY_S = 0.1
 _MAX_DELAY_S = 5.0
 _MAX_FAILED_STARTS = 5
+_UP_OUTPUT = "look at the output of hivemind up: of a service in journalctl, after --detach in .hive/logs/swarm.log"
 _REPORTED_DEATHS = 3  # then status shows a problem
 _STABLE_S = 60.0  # after this time the count of deaths is reset
 _CHECK_S = 1.0  # how often it checks that the hive still exists
@@ -54,9 +55,15 @@ class _Child:
     steps_finished: int = 0
     started_at: float = 0.0
     deaths: int = 0
+    status: int = 0
     beat_ns: int = 0
     beat_seen: float = 0.0
     end_reason: Literal["stopped", "removed"] | None = None
+
+    @property
+    def death(self) -> str:
+        """The way in which the last process ended: `Killed`, `exit status 1`."""
+        return signal.strsignal(-self.status) or "" if self.status < 0 else f"exit status {self.status}"
 
 
 class Supervisor:
@@ -188,7 +195,7 @@ class Supervisor:
     def _write_record(self) -> None:
         assert self._watch is not None
         death_problems = {
-            child.name: f"has died {child.deaths} times in a row: the output of hivemind up says why (.hive/logs/swarm.log)"
+            child.name: f"has died {child.deaths} times in a row ({child.death}): {_UP_OUTPUT}"
             for child in self._children.values()
             if child.deaths >= _REPORTED_DEATHS
         }
@@ -290,7 +297,7 @@ class Supervisor:
                 if child.end_reason is not None:  # meanwhile
                     self._signal(child, signal.SIGTERM)
             elif "exited" in report:
-                self._handle_exit(self._children[report["exited"]], died=report["status"] != 0)
+                self._handle_exit(self._children[report["exited"]], report["status"])
             elif "unborn" in report:
                 _log.warning("%s cannot be started: %s; the supervisor tries again", report["unborn"], report["why"])
                 if self._children[report["unborn"]].end_reason is None:
@@ -301,15 +308,15 @@ class Supervisor:
         child.start_at = time.monotonic() + child.delay_s
         child.delay_s = min(_MAX_DELAY_S, child.delay_s * 2)
 
-    def _handle_exit(self, child: _Child, *, died: bool = False) -> None:
-        child.pid = 0
+    def _handle_exit(self, child: _Child, exit_status: int = 0) -> None:
+        child.pid, child.status = 0, exit_status
         self._record_death(child.name)
         status = read_status(self._hive.layout.agent_state(child.name), child.name)
         step_count = status.steps_finished if status else 0
         if step_count > child.steps_finished:
             child.delay_s, child.deaths = _MIN_DELAY_S, 0
         child.steps_finished = step_count
-        child.deaths += died
+        child.deaths += exit_status != 0
         if child.deaths >= _REPORTED_DEATHS:
             self._write_record()
         if child.end_reason is None:
@@ -326,7 +333,7 @@ class Supervisor:
         if self._failed_starts == _MAX_FAILED_STARTS:
             raise UserError(
                 f"the process that starts the agents has ended {_MAX_FAILED_STARTS} times before it was ready",
-                remedy="the output of hivemind up says why (.hive/logs/swarm.log)",
+                remedy=_UP_OUTPUT,
             )
         self._fork_server.close()
         assert self._watch is not None

@@ -262,7 +262,7 @@ def test_a_process_that_dies_again_and_again_is_told_of_in_status(tmp_path: Path
     berlin.command("link", database)
     swarm = Program(["--hive", berlin.root, "up"], env={**os.environ, "HIVEMIND_CRASH_AT": "exchange.letters.stored"})
     try:
-        until(lambda: "its process has died 3 times in a row" in str(overview(berlin.hive).exchange))
+        until(lambda: "its process has died 3 times in a row (Killed)" in str(overview(berlin.hive).exchange))
     finally:
         swarm.terminate()
         swarm.wait(60)
