@@ -154,7 +154,7 @@ def test_down_says_so_if_the_swarm_does_not_end(process: Command, run: Command, 
         assert deaf.stdout.readline()
         ended = run("down", "--timeout", "0.2")
         assert ended.status == 1
-        assert f"process {deaf.pid} has not ended within 0.2 s" in ended.err
+        assert f"process {deaf.pid} has not ended in time" in ended.err
     finally:
         deaf.kill()
         deaf.communicate()
@@ -306,7 +306,7 @@ def test_a_run_that_is_interrupted_before_it_was_idle_says_so(run: Command, hive
     out, err = up.communicate(timeout=LIMIT_S)
     assert (up.returncode, err) == (130, b"")
     told = "0 done, 0 failed, 1 parked, 1 active, which the next hivemind up continues"
-    assert out.decode() == f"parked  asks: asks a person: Well?\nThe swarm was told to end: {told}.\n"
+    assert re.fullmatch(f"parked  asks: asks a person: Well\\? .*\nThe swarm was told to end: {told}.\n", out.decode())
     assert run("task", "show", "long", "--json").json["state"] == "active"
 
 

@@ -91,6 +91,18 @@ def test_an_agent_killed_in_the_middle_of_a_command_runs_it_again_and_finishes(h
     assert hive.task("slow") == "done"
 
 
+def test_the_first_death_of_an_agent_is_in_the_log_and_in_the_journal_with_its_signal(hive):
+    up = hive.start("up")
+    pid = hive.wait(lambda: all_up(hive), "the start")["analyst"]
+    os.kill(pid, signal.SIGSEGV)
+    hive.wait(lambda: hive.pid_of("analyst") not in (pid, None), "another process for the agent")
+    up.terminate()
+    assert up.wait(60) == 0
+    assert "analyst has died: Segmentation fault" in hive.logs()
+    exited = [event for event in hive.events() if event["kind"] == "agent.exited" and event["agent_id"] == "analyst"]
+    assert [event.get("reason") for event in exited] == ["Segmentation fault", None]
+
+
 def claimed(hive):
     return [event for event in hive.events() if event["kind"] == "task.claimed"]
 
@@ -171,7 +183,8 @@ def test_an_agent_that_hangs_is_killed_and_started_again(hive):
     hive.wait(lambda: hive.pid_of("analyst") not in (pid, None), "another process for the agent")
     assert not is_alive(pid)
     exited = [event for event in hive.events() if event["kind"] == "agent.exited" and event["agent_id"] == "analyst"]
-    assert exited[0]["by"] == "supervisor"
+    assert (exited[0]["by"], exited[0]["reason"]) == ("supervisor", "Killed")
+    assert "analyst has shown no sign of life for 2 s and is killed" in hive.logs()
 
 
 def test_an_agent_that_has_to_wait_for_a_processor_is_not_taken_for_hung(hive):
