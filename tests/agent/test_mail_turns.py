@@ -61,7 +61,7 @@ def test_a_mind_whose_every_answer_is_refused_is_given_up_with_the_reason_and_ea
     assert "did not answer; its last call failed: reply_mail: id is missing" in letter.body
     logged = [agent_log_text(record) for record in agent.log.records()]
     assert len(logged) == MAX_TURNS
-    assert all('tool=reply_mail  ok=False  error="id is missing' in text for text in logged)
+    assert all('tool=reply_mail  ok=false  error="reply_mail: id is missing' in text for text in logged)
 
 
 @pytest.mark.parametrize("wants", [["reply"], ["reply", MAIL], [MAIL, "reply"], ["reply", ("no_such_tool", {})]])
