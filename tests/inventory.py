@@ -457,7 +457,7 @@ def _keys_of_text(text: str) -> tuple[tuple[str, ...], ...]:
         return ()
     key_paths: set[tuple[str, ...]] = set()
     for document in re.split(r"^---$", text, flags=re.MULTILINE):
-        with suppress(yaml.YAMLError, ValueError, RecursionError):
+        with suppress(yaml.YAMLError, ValueError, AttributeError, RecursionError):  # as frontmatter.py does
             key_paths.update(_nested(yaml.load(document, yaml.CSafeLoader)))
     return tuple(sorted(key_paths))
 

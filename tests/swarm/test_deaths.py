@@ -246,6 +246,7 @@ def test_a_running_command_may_end_in_the_time_that_is_given(hive, words):
     if words != ["down"]:
         up.terminate()
     assert up.wait(60) == 0
+    assert not (hive.root / ".hive/deadline").exists()
     hive.run("up", "--until-idle")
     assert (hive.task("slow"), begun(hive)) == ("done", 1)
 
