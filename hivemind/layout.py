@@ -80,7 +80,8 @@ class Layout:
     state = _Path(".hive")
     journal = _Path(".hive/journal")
     locks = _Path(".hive/locks")
-    stopped = _Path(".hive/stopped")  # stopped agents: an empty file each, until `agent start`
+    stopped = _Path(".hive/stopped")  # stopped agents: an empty file each, until `agent start`; its mtime is a deadline
+    deadline = _Path(".hive/deadline")  # empty: until its mtime, a swarm that `down` ends waits for running commands
     doorbells = _Path(".hive/doorbells")
     logs = _Path(".hive/logs")
     reading = _Path(".hive/reading")  # the input that each process reads: shows which input killed a process

@@ -261,7 +261,7 @@ class Agent:
 
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self.pulse, tools=self.tools,
-            stopping=self.stop_signal.is_stopped, shows_pictures=self.metered_mind.takes_pictures, recall=recall_more,
+            stopping=self.stop_signal.ends_commands, shows_pictures=self.metered_mind.takes_pictures, recall=recall_more,
         )  # fmt: skip
 
     @cached_property
@@ -355,7 +355,7 @@ class Agent:
         try:
             self._check()
         except HiveGone:  # ends the work; the turn then raises it too
-            self.stop_signal.stop()
+            self.stop_signal.stop(command_s=0.0)
             raise
         self.status.beat()
         self.lease.renew()

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 import weakref
+from pathlib import Path
 
 from hivemind.fs.sockets import wait_for_input
+
+END_WITHIN_S = 4.5
+_COMMAND_S = 3.0  # a command may take another second after SIGTERM, then the agent ends
+
+
+def remaining_s(deadline: Path) -> float:
+    """Return the seconds until the modification time of a file, or a negative number without it."""
+    try:
+        return deadline.stat().st_mtime - time.time()
+    except OSError:
+        return -math.inf
 
 
 class StopSignal:
     """Says when the loop of a process must end. `stop` and `finish` may be called from a signal handler or a thread.
 
-    `lifeline` is a descriptor of a pipe to the parent process. When the parent ends, that counts as `stop`.
+    `lifeline` is a descriptor of a pipe to the parent process. When the parent ends, that counts as `stop`. A running command
+    has three seconds after `stop`, or until the latest of the `deadlines` (`remaining_s`).
     """
 
-    def __init__(self, lifeline: int | None = None) -> None:
-        self.lifeline = lifeline
-        self._is_stopped = self._is_finishing = False
+    def __init__(self, lifeline: int | None = None, *deadlines: Path) -> None:
+        self.lifeline, self._deadlines = lifeline, deadlines
+        self._command_deadline = math.inf
+        self._is_finishing = False
         self._read_end, self._write_end = os.pipe()
         for descriptor in (self._read_end, self._write_end):
             weakref.finalize(self, os.close, descriptor)
 
-    def stop(self) -> None:
+    def stop(self, command_s: float = _COMMAND_S) -> None:
         """Ask the process to end after the current action."""
-        self._is_stopped = True
+        self._command_deadline = min(self._command_deadline, time.monotonic() + command_s)
         os.write(self._write_end, b"\0")
 
     def finish(self) -> None:
@@ -33,9 +49,17 @@ class StopSignal:
 
     def is_stopped(self) -> bool:
         """Return True if the process must end after its current action, because of `stop` or of its parent's end."""
-        if not self._is_stopped and self.lifeline is not None:
-            self._is_stopped = bool(wait_for_input([self.lifeline], 0))
-        return self._is_stopped
+        if self._command_deadline == math.inf and self.lifeline is not None and wait_for_input([self.lifeline], 0):
+            self.stop()
+        return self._command_deadline < math.inf
+
+    def ends_commands(self) -> bool:
+        """Return True if the process must end, and a running command has had its time."""
+        return (
+            self.is_stopped()
+            and self._command_deadline <= time.monotonic()
+            and all(remaining_s(deadline) <= END_WITHIN_S - _COMMAND_S for deadline in self._deadlines)
+        )
 
     def is_set(self) -> bool:
         """Return True if the process must end, after its current action or turn."""

@@ -45,8 +45,9 @@ def tidy(
     if not scheduler.only_looked(turn):
         if talk is None:
             _record(turn, session, log)
-        elif message is not None and message.traceparent is not None and turn.thought is not None:
-            _note_turn(turn, session, log, thread=message.thread_id)
+        elif message is not None and (turn.thought is not None or turn.problem is not None):
+            calls = [{"tool": result.call.tool, "ok": result.ok, "error": result.problem} for result in turn.results]
+            _note_turn(turn, session, log, thread=message.thread_id, calls=calls)
         if work is not None:
             work.trace(turn.results, session.focus.step)
             if talk is not None and not work.is_ended:
@@ -76,7 +77,8 @@ def _record(turn: Turn, session: Session, log: AgentLog) -> None:
 
 
 def _note_turn(turn: Turn, session: Session, log: AgentLog, **fields: Any) -> None:
-    """Note a turn about a letter in the agent's log. What a mind that reads conversations did is in the log of the `thread`."""
+    """Note a turn about a letter in the agent's log. All that a mind that reads conversations did is in the log of the
+    `thread`."""
     traceparent = None if session.focus.message is None else session.focus.message.traceparent
     optional_fields = {"problem": turn.problem, "traceparent": traceparent}
     log.note(mask_values({

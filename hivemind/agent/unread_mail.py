@@ -137,7 +137,7 @@ class UnreadMail:
         elif turn.problem is not None:
             self.count_problem(message, turn.problem)
         else:
-            self._count_turn(message)
+            self._count_turn(message, turn)
 
     def count_problem(self, message: Message, reason: str) -> None:
         """Count a problem of a letter and move it to the end of the queue. After the third problem it goes to `.Dead`."""
@@ -156,10 +156,12 @@ class UnreadMail:
         self._intake.mark_taken(message)
         del self._open_letters[message.key]
 
-    def _count_turn(self, message: Message) -> None:
+    def _count_turn(self, message: Message, turn: Turn) -> None:
         self._open_letters[message.key].turns += 1
         if self._open_letters[message.key].turns >= MAX_TURNS:
-            self._give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
+            last = turn.results[-1]
+            reason = "" if last.ok else f"; its last call failed: {last.problem}"
+            self._give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer{reason}")
 
     def _give_up(self, message: Message, reason: str) -> None:
         self._intake.give_up(message, reason)

@@ -147,7 +147,7 @@ def _coding_agent(hive: Hive, name: str) -> AgentMind:
 
 
 @command("agent stop", open_hive)
-def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 15.0) -> CommandOutput:
+def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(maximum=1000000.0)] | None = None) -> CommandOutput:
     """Stop one agent until `hivemind agent start`.
 
     The agent finishes or drops its current action, as with `hivemind down`. It keeps its tasks and continues them when
@@ -155,7 +155,7 @@ def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(maximum=1000000
 
     arguments:
       AGENT  the agent
-      --timeout S  how long to wait until the agent's process has ended, in seconds (default: 15)
+      --timeout S  how long to wait until the agent's process has ended, as with `down` (default: 15)
 
     examples:
       hivemind agent stop researcher
@@ -166,7 +166,7 @@ def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(maximum=1000000
     shutdown = stop_agent(hive, known_agent(hive, name), timeout_s=timeout)
     pid = "" if shutdown.pid is None else f" (process {shutdown.pid})"
     line = f"{name} is stopped{pid}: hivemind agent start {name}"
-    return shutdown_output(shutdown, timeout, line, name=name)
+    return shutdown_output(shutdown, line, name=name)
 
 
 @command("agent start", open_hive)

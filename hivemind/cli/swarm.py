@@ -194,6 +194,7 @@ def up(
             "failed": _reason_records(result.failed),
             "parked": _reason_records(result.parked),
             "interrupted": result.interrupted,
+            "active": result.active_count,
         }
         gap = search_gap(Hive.look(layout.root)) if result.done else ""
         return CommandOutput(record, _result_lines(result, until_idle, gap), status)
@@ -309,6 +310,7 @@ def _result_lines(result: SwarmResult, until_idle: bool, search_gap: str) -> Ite
     yield from (f"failed  {task}: {one_line(reason)} (tasks/failed/{task}/error.md)" for task, reason in result.failed)
     yield from (f"parked  {task}: {one_line(reason)}" for task, reason in result.parked)
     counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"
+    counts += f", {result.active_count} active, which the next hivemind up continues" if result.active_count else ""
     yield f"The swarm {'was told to end' if result.interrupted else 'has ended'}: {counts}."
     if search_gap:
         yield search_gap
@@ -317,14 +319,15 @@ def _result_lines(result: SwarmResult, until_idle: bool, search_gap: str) -> Ite
 
 
 @command("down", find_layout)
-def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 15.0) -> CommandOutput:
+def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] | None = None) -> CommandOutput:
     """End the swarm in order.
 
     Asks the supervisor to end and waits for it. Agents finish or drop their current action, release their leases
-    and end within 5 seconds; the next `hivemind up` continues their tasks from disk.
+    and end within 5 seconds; the next `hivemind up` continues their tasks from disk. A running command has 3 of these
+    seconds, then SIGTERM.
 
     arguments:
-      --timeout S  how long to wait, in seconds (default: 15)
+      --timeout S  how long to wait, in seconds (default: 15); so long, less two, running commands have, too
 
     examples:
       hivemind down
@@ -345,15 +348,13 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 
             f"{layout.root} has no .hive: no swarm is up there. A swarm ends when its hive is moved or removed, "
             "mostly within a second."
         )
-    return shutdown_output(report, timeout, line)
+    return shutdown_output(report, line)
 
 
-def shutdown_output(report: ShutdownReport, timeout_s: float, line: str, **extra_fields: str) -> CommandOutput:
+def shutdown_output(report: ShutdownReport, line: str, **extra_fields: str) -> CommandOutput:
     """Return `line` as output if the process has ended. Otherwise warn, and return exit status 1."""
     if not report.is_over:
-        warn(
-            f"process {report.pid} has not ended within {timeout_s:g} s; ps -p {report.pid} shows it; wait, or kill it"
-        )
+        warn(f"process {report.pid} has not ended in time; ps -p {report.pid} shows it; wait, or kill it")
     record = {**extra_fields, "pid": report.pid, "ended": report.is_over}
     return CommandOutput(record, [line] * report.is_over, int(not report.is_over))
 

@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hivemind.agent.stop_signal import END_WITHIN_S
 from hivemind.errors import HivemindError, UserError
 from hivemind.json_rpc import client_pipes
 from hivemind.layout import Layout
 from hivemind.mcp_server.greeting import Greeting, greet
 from hivemind.presence.identity import HiveGone, holder_pid
 from hivemind.private import keep_keys_private
-from hivemind.swarm.fork_server import END_WITHIN_S
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -20,6 +20,7 @@ _POLL_S = 0.1
 _VERSION = 2  # of the request
 _NOT_STARTED = (126, 127)  # a shell's exit statuses for a program that is not executable or does not exist
 _TAIL_BYTES, _TAIL_LINES = 4000, 12
+_MAX_ANSWER_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -30,8 +31,8 @@ class CommandMind:
     messages.jsonl, and its output `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}`. For a completion,
     its input is `{"version": 2, "prompt": …, "schema": …}`, and its output the completion itself.
 
-    A program that fails or takes longer than `timeout_s` raises MindError with the end of its standard error. With status 75
-    (EX_TEMPFAIL) it asks to be tried again later: MindUnavailable.
+    A program that fails, takes longer than `timeout_s` or prints more than 8 MiB raises MindError with the end of its
+    standard error. With status 75 (EX_TEMPFAIL) it asks to be tried again later: MindUnavailable.
     """
 
     def __init__(
@@ -82,12 +83,15 @@ class CommandMind:
             except OSError as error:
                 raise MindUnavailable(f"{self.program[0]} cannot be started ({error.strerror})") from None
             with command as process:
-                exit_status = self._wait_for_exit(process)
+                exit_status = self._wait_for_exit(process, output_file)
             output_file.seek(0)
+            output = output_file.read(_MAX_ANSWER_BYTES + 1)
+            if len(output) > _MAX_ANSWER_BYTES:
+                raise MindError(f"{self.program[0]} printed more than {_MAX_ANSWER_BYTES >> 20} MiB")
             if error_lines := _last_lines(error_file):
                 _log.info("%s: standard error:\n%s", self.program[0], "\n".join(error_lines))
             if exit_status == 0:
-                return output_file.read().decode("utf-8", "replace")
+                return output.decode("utf-8", "replace")
         last_line = f": {error_lines[-1][:200]}" if error_lines else ""
         if exit_status in _NOT_STARTED:
             raise MindUnavailable(f"{self.program[0]} cannot be started{last_line}")
@@ -97,12 +101,13 @@ class CommandMind:
             raise MindUnavailable(problem, lost=True)
         raise MindError("\n    ".join([f"{problem}\n", *error_lines] if len(error_lines) > 1 else [problem]))
 
-    def _wait_for_exit(self, process: GuardedCommand) -> int | None:
-        """Wait for the program. Return its exit status, or None after the time limit. Raises the exceptions of `on_wait`."""
+    def _wait_for_exit(self, process: GuardedCommand, output: IO[bytes]) -> int | None:
+        """Wait for the program. Return its exit status, or None after the time limit or for too much output. Raises the
+        exceptions of `on_wait`."""
         deadline = time.monotonic() + self._timeout_s
         while (remaining_s := deadline - time.monotonic()) > 0:
             exit_status = process.wait(min(remaining_s, _POLL_S))
-            if exit_status is not None:
+            if exit_status is not None or os.fstat(output.fileno()).st_size > _MAX_ANSWER_BYTES:
                 return exit_status
             self._on_wait()
         return None

@@ -102,18 +102,18 @@ def record_exit(journal: Journal, name: str, incarnation: int, *, by: str) -> bo
     return _write_exit(journal, name, lambda entry: entry.incarnation == incarnation, by)
 
 
-def record_death(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
+def record_death(journal: Journal, layout: Layout, name: str, *, by: str, **details: str) -> bool:
     """Write `agent.exited` for an agent that died without writing it. Return False if a process holds the name again."""
-    return _write_exit(journal, name, lambda _: holder_pid(layout, name) is None, by)
+    return _write_exit(journal, name, lambda _: holder_pid(layout, name) is None, by, **details)
 
 
-def _write_exit(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool], by: str) -> bool:
+def _write_exit(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool], by: str, **details: str) -> bool:
     def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
         entry = state.agents.get(name)
         if entry is None or entry.state != "started" or not is_over(entry):
             return []
         exit_payload = {"agent_id": name, "incarnation": entry.incarnation, "by": by, "time": int(time.time())}
-        return [("agent.exited", exit_payload)]
+        return [("agent.exited", {**exit_payload, **details})]
 
     return bool(journal.transact(decide))
 

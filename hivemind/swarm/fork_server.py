@@ -23,10 +23,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from hivemind.agent.stop_signal import END_WITHIN_S
 from hivemind.fs.sockets import wait_for_input
 from hivemind.guarded import start_host
 
-END_WITHIN_S = 4.0
 _BATCH = 100  # names per packet, each up to 64 bytes
 _WARM_FOR_S = 1.0  # agents that start within this time share one warm-up
 _log = logging.getLogger(__name__)
@@ -79,8 +79,9 @@ class ForkServer:
             reports.append(json.loads(packet))
         return reports
 
-    def close(self) -> None:
-        """End the fork server and its children, and wait until they have ended."""
+    def close(self, within_s: float = 0.0) -> None:
+        """End the fork server and its children, and wait until they have ended: `END_WITHIN_S`, or `within_s` if that is more."""
+        self._order({"end": within_s})
         self.socket.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -123,7 +124,7 @@ class _ForkLoop:
         self._run_agent = run_agent
         self._orders: deque[dict[str, Any]] = deque()
         self._children: dict[int, str] = {}
-        self._warmed = 0.0
+        self._warmed = self._within_s = 0.0
         # Every child has the reading end, which closes for all of them when this process ends.
         self._lifeline, self._lifeline_end = os.pipe()
 
@@ -172,7 +173,9 @@ class _ForkLoop:
                 return False
             if not packet:
                 return False
-            self._orders.append(json.loads(packet))
+            order = json.loads(packet)
+            self._within_s = order.get("end", 0.0)
+            self._orders.append(order)
 
     def _execute(self, order: dict[str, Any]) -> None:
         if "start" in order:
@@ -184,7 +187,7 @@ class _ForkLoop:
                 self._report({"started": name, "pid": pid})
         elif "warm" in order:
             self._warm_up()
-        else:
+        elif "signal" in order:
             for pid in [pid for pid, name in self._children.items() if name == order["name"]]:
                 os.kill(pid, int(order["signal"]))
 
@@ -225,7 +228,7 @@ class _ForkLoop:
                 self._report({"exited": name, "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _end(self) -> None:
-        deadline = time.monotonic() + END_WITHIN_S
+        deadline = time.monotonic() + max(END_WITHIN_S, self._within_s)
         for pid in self._children:
             os.kill(pid, signal.SIGTERM)
         while self._children and time.monotonic() < deadline:

@@ -39,7 +39,7 @@ class AgentProcess:
 
     def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
         self._hive, self._name, self._lock = hive, name, lock
-        self._stop_signal = StopSignal(lifeline)
+        self._stop_signal = StopSignal(lifeline, hive.layout.deadline, hive.layout.stopped / name)
         self._folder = hive.layout.agent_state(name)
         self._incarnation = 0
         self._agent: Agent | None = None

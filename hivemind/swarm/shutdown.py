@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
@@ -20,6 +21,7 @@ from hivemind.presence.watching import SUPERVISOR, supervisor_lock
 
 _POLL_S = 0.02
 _NOTE_READS = 5
+_TIMEOUT_S, _NOTICE_S = 15.0, 0.5  # default; from the end of the agents to the freed lock
 
 
 @frozen
@@ -30,24 +32,25 @@ class ShutdownReport:
     is_over: bool
 
 
-def end_swarm(layout: Layout, *, timeout_s: float) -> ShutdownReport:
-    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` for its end.
+def end_swarm(layout: Layout, *, timeout_s: float | None = None) -> ShutdownReport:
+    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` (default 15) for its end. Running commands have all
+    of a `timeout_s`, too, but not of the default.
 
     Raises HeldLock if the supervisor cannot be signalled from here (another machine or another user).
     """
-    return _end(supervisor_lock(layout.locks), "the swarm", timeout_s)
+    return _end(supervisor_lock(layout.locks), "the swarm", timeout_s, layout.deadline)
 
 
-def stop_agent(hive: Parts, name: str, *, timeout_s: float) -> ShutdownReport:
-    """End an agent, and keep it from starting until `start_agent`. Raises UserError for an unknown agent or a member
-    (MCP), and HeldLock if the process cannot be signalled from here."""
+def stop_agent(hive: Parts, name: str, *, timeout_s: float | None = None) -> ShutdownReport:
+    """End an agent like `end_swarm`, and keep it from starting until `start_agent`. Raises UserError for an unknown agent or
+    a member (MCP), and HeldLock if the process cannot be signalled from here."""
     stop_folder, durable = hive.layout.stopped, hive.config.durable
     if hive.agent_files.get(name).outside:
         raise UserError(f"{name} is a member (mind: mcp)", remedy="end its program where it runs")
     make_folder(stop_folder, durable=durable)
     with suppress(FileExistsError):
         create(stop_folder / name, b"", durable=durable)
-    return _end(agent_lock(hive.layout, name), name, timeout_s)
+    return _end(agent_lock(hive.layout, name), name, timeout_s, stop_folder / name)
 
 
 def start_agent(hive: Parts, name: str) -> bool:
@@ -64,7 +67,7 @@ def start_agent(hive: Parts, name: str) -> bool:
     return True
 
 
-def _end(lock: Lock, target: str, timeout_s: float) -> ShutdownReport:
+def _end(lock: Lock, target: str, timeout_s: float | None, deadline_file: Path) -> ShutdownReport:
     pid = _holder_pid(lock)
     if pid is None:
         return ShutdownReport(None, is_over=True)
@@ -73,8 +76,11 @@ def _end(lock: Lock, target: str, timeout_s: float) -> ShutdownReport:
         raise HeldLock(
             f"{target} is held by {describe_holder(holder)}", location=lock.path, holder=holder, remedy=remedy
         )
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + (_TIMEOUT_S if timeout_s is None else timeout_s)
     try:
+        if timeout_s is not None:
+            deadline_file.touch()
+            os.utime(deadline_file, (0, time.time() + timeout_s - _NOTICE_S))
         if pid <= 0:  # kill(0) would signal this process's own group
             raise ProcessLookupError(errno.ESRCH, "the lock does not name its process")
         os.kill(pid, signal.SIGTERM)

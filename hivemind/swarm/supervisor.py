@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hivemind.agent.stop_signal import remaining_s
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
@@ -373,6 +374,7 @@ class Supervisor:
             if beat != child.beat_ns:
                 child.beat_ns, child.beat_seen = beat, now
             elif now - child.beat_seen > limit:
+                _log.warning("%s has shown no sign of life for %g s and is killed", child.name, limit)
                 self._fork_server.signal(child.name, signal.SIGKILL)
                 child.beat_seen = now
         self._record_other_deaths()
@@ -387,10 +389,13 @@ class Supervisor:
             _log.warning("deaths of agents cannot be recorded: %s", error)
 
     def _end(self) -> None:
-        """Let the fork server end every agent within seconds. Then record the deaths of agents that did not end in order."""
-        self._fork_server.close()
+        """Let the fork server end every agent within seconds, or by the deadline of `down`. Then record the deaths of agents
+        that did not end in order."""
+        deadline = self._hive.layout.deadline
+        self._fork_server.close(remaining_s(deadline))
+        deadline.unlink(missing_ok=True)
         for name in self._children:
-            self._record_death(name)
+            self._record_death(name, "did not end in time")
 
     def _settle_databases(self) -> None:
         """Write the databases' logs into the databases, because agents do not close their databases."""
@@ -401,11 +406,14 @@ class Supervisor:
             except sqlite3.Error as error:  # the next reader reads the log too, or restores the database
                 _log.warning("%s: the log next to it was not written into it: %s", path, error)
 
-    def _record_death(self, name: str) -> None:
-        """Record an agent's death in the journal. If that fails, the agent's next start records it."""
+    def _record_death(self, name: str, reason: str | None = None) -> None:
+        """Log an agent's death and record it in the journal. If that fails, the agent's next start records it."""
         if not self._lock.is_current():
             return
         try:
-            record_death(self._hive.journal, self._hive.layout, name, by="supervisor")
+            child = self._children[name]
+            reason = reason or (child.death if child.status else "unknown")
+            if record_death(self._hive.journal, self._hive.layout, name, by="supervisor", reason=reason):
+                _log.warning("%s has died: %s", name, reason)
         except (HivemindError, OSError) as error:
             _log.warning("the death of %s cannot be recorded: %s", name, error)

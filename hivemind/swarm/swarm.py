@@ -25,7 +25,7 @@ from hivemind.swarm.idle import survey
 from hivemind.swarm.preflight import preflight, preflight_all, root_problems
 from hivemind.swarm.process import redirect_output, run_agent, start_logging
 from hivemind.swarm.supervisor import Supervisor
-from hivemind.tasks import why_failed
+from hivemind.tasks import TaskState, why_failed
 from hivemind.tasks.form import TaskForm
 from hivemind.telemetry.process import collector_of, has_sdk, run_telemetry
 from hivemind.tools import TOOLS
@@ -39,12 +39,14 @@ _SHARE = 8  # `on_tick` may take about one part in so many of the time
 
 @frozen
 class SwarmResult:
-    """The tasks that ended or were parked during a run. `interrupted` is True if the run ended before the swarm was idle."""
+    """The tasks that ended during a run, or were parked at its end. `interrupted` is True if the run ended before the swarm was
+    idle. Then `active_count` tasks go on with the next run."""
 
     done: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
     parked: tuple[tuple[str, str], ...]
     interrupted: bool
+    active_count: int = 0
 
     @property
     def exit_status(self) -> int:
@@ -191,12 +193,16 @@ class _SwarmRun:
         return self._idle
 
     def result(self) -> SwarmResult:
-        layout, parked = self._hive.layout, self._parked if self._idle else ()
+        layout, parked = self._hive.layout, self._parked
+        active = [] if self._idle else self._hive.tasks.list(TaskState.ACTIVE)
+        if not self._idle:
+            parked = tuple((task.id, task.parked.reason) for task in active if task.parked is not None)
         new_outcomes = sorted(_outcomes(layout) - self._outcomes_before)
         done = tuple(name for state, name, _ in new_outcomes if state == "done")
         failed_names = [name for state, name, _ in new_outcomes if state == "failed"]
         failures = tuple((name, why_failed(layout.failed / name) or "see error.md") for name in failed_names)
-        return SwarmResult(done, failures, parked, interrupted=self._until_idle and not self._idle)
+        interrupted, active_count = self._until_idle and not self._idle, sum(task.parked is None for task in active)
+        return SwarmResult(done, failures, parked, interrupted, active_count)
 
 
 def _outcomes(layout: Layout) -> set[tuple[str, str, int]]:

@@ -151,7 +151,9 @@ def _tail(file: BinaryIO) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _PRINTED_BYTES))
     text = file.read().decode("utf-8", "replace")
-    return text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
+    return (
+        text if size <= _PRINTED_BYTES else f"[the last {_PRINTED_BYTES:,} of the {size:,} bytes in artifacts/]\n{text}"
+    )
 
 
 def output_excerpt(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str] = _tail) -> str:

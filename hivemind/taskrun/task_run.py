@@ -396,9 +396,9 @@ class TaskRun:
         """Raise UserError if the command of a `once: true` step was begun, and nobody knows whether it ran to its end."""
         if step.todo.once and step.last_run is None and step.id in (self._record.get("once") or []):
             raise UserError(
-                f"the command of step {step.step.position} may run only once, and was interrupted: "
-                "it is unknown whether it took effect",
-                remedy="check it yourself, then retry the task or do the rest by hand",
+                f"the command of step {step.step.position} may run only once, and was interrupted "
+                "(it was killed, or its agent was stopped or died): it is unknown whether it took effect",
+                remedy="look at its output in artifacts/ and at what it changes, then retry the task or do the rest by hand",
             )
 
     # Findings

@@ -240,7 +240,7 @@ class TraceFollower:
 
     def _turn_spans(self, agent: str, line: Mapping[str, Any]) -> Iterator[ReadableSpan]:
         """Yield the spans of a turn outside tasks: a turn about a letter of a task, or a program's call that sent its span."""
-        end, calls = float(line["time"]), line.get("calls", ())
+        end, calls = float(line["time"]), () if "thread" in line else line.get("calls", ())
         times, letter_span = (end - line.get("seconds", 0.0), end), TraceContext.parse(line.get("traceparent"))
         if letter_span is None:
             for number, call in enumerate(calls):

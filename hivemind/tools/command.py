@@ -317,7 +317,7 @@ def run_program(
         start_time = time.monotonic()
         with guarded as process:
             bounded_output = BoundedOutput(file, limits.output_bytes, "limits.output_bytes")
-            stop_reason = _OutputReader(process, bounded_output, stopping).until_end(start_time + limit_s)
+            stop_reason = _OutputReader(process, bounded_output, stopping).until_end(limit_s)
         if durable:  # a receipt contains the output's digest
             file.flush()
             if file.tell():
@@ -345,21 +345,21 @@ class _OutputReader:
     def __init__(self, process: GuardedCommand, output: BoundedOutput, stopping: Callable[[], bool]) -> None:
         self._process, self._output, self._stopping = process, output, stopping
 
-    def until_end(self, deadline: float) -> str | None:
+    def until_end(self, limit_s: float) -> str | None:
         """Read until the process and its pipe have ended. Return None, or the reason to stop the process before its end."""
         try:
-            return self._until_end(deadline)
+            return self._until_end(limit_s)
         finally:
             self._output.close()
 
-    def _until_end(self, deadline: float) -> str | None:
-        pipe = self._process.output.fileno()
+    def _until_end(self, limit_s: float) -> str | None:
+        pipe, deadline = self._process.output.fileno(), time.monotonic() + limit_s
         while True:
             if self._stopping():
                 return "the agent is stopping"
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
-                return "its time was up"
+                return f"its time of {limit_s:g} s was up"
             ready = bool(sockets.wait_for_input([pipe], min(remaining_s, _POLL_S)))
             if ready and (data := os.read(pipe, 65_536)):
                 self._output.feed(data)

@@ -54,7 +54,7 @@ def test_a_command_has_nothing_on_its_standard_input(run):
 def test_a_command_whose_time_is_up_is_ended_with_all_its_children(run, tmp_path):
     result = run("trap '' TERM; (sleep 60; echo late > survived) & echo $!; wait", timeout_s=0.2)
     assert result.exit_status is None
-    assert result.stop_reason == "its time was up"
+    assert result.stop_reason == "its time of 0.2 s was up"
     until(lambda: not alive(int(result.output)))
 
 

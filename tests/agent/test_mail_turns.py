@@ -11,6 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.unread_mail import MAX_TURNS
+from hivemind.cli.log import agent_log_text
 from hivemind.mail.maildir import BaseNames
 from hivemind.minds import MindError, MindUnavailable, Thought, ToolCall, Usage
 from hivemind.minds.scripted import parse_thought
@@ -50,6 +51,17 @@ def test_a_mind_that_never_answers_is_given_up_with_the_reason(crew: Crew):
     note = crew.root / "mailboxes/human/new/9763765400.M1P1.host"
     note.write_text("From: postmaster\nSubject: Unanswered: who?\n\nA subject alone says nothing.\n")
     assert overview(agent.hive).needs_you == ((letter.id, letter.subject),)
+
+
+def test_a_mind_whose_every_answer_is_refused_is_given_up_with_the_reason_and_each_turn_is_in_its_log(crew: Crew):
+    crew.write()
+    agent = crew.start(doing(("reply_mail", {"body": "Yes."})))
+    assert until_idle(agent) == MAX_TURNS
+    [letter] = [one for one in letters_of(crew, "human") if one.sender == "postmaster"]
+    assert "did not answer; its last call failed: reply_mail: id is missing" in letter.body
+    logged = [agent_log_text(record) for record in agent.log.records()]
+    assert len(logged) == MAX_TURNS
+    assert all('tool=reply_mail  ok=false  error="reply_mail: id is missing' in text for text in logged)
 
 
 @pytest.mark.parametrize("wants", [["reply"], ["reply", MAIL], [MAIL, "reply"], ["reply", ("no_such_tool", {})]])

@@ -69,7 +69,18 @@ def test_a_run_step_whose_time_is_up_says_so_and_names_no_status(crew: Crew) -> 
     crew.drop("---\nsteps: [{run: sleep 100, timeout: 1s}]\n---\nx\n")
     until_idle(crew.start())
     error = (crew.root / "tasks/failed/t/error.md").read_text()
-    assert re.search(r"`sleep 100` was stopped after [\d.]+ s: its time was up; it had no output", error)
+    assert re.search(r"`sleep 100` was stopped after [\d.]+ s: its time of 1 s was up; it had no output", error)
+
+
+def test_the_end_of_a_long_output_is_in_the_result_with_the_size_of_the_rest(crew: Crew) -> None:
+    crew.agent_file("limits: {output_bytes: 20000}\n")
+    crew.drop("---\nsteps: [{run: seq 100000}]\n---\nx\n")
+    until_idle(crew.start())
+    size = (crew.root / "tasks/done/t/artifacts/step-1.out").stat().st_size
+    assert 20_000 < size < 21_000
+    assert (
+        f"[the last 8,192 of the {size:,} bytes in artifacts/]\n" in (crew.root / "tasks/done/t/result.md").read_text()
+    )
 
 
 def test_a_step_that_ends_the_swarm_it_works_in_is_refused(crew: Crew) -> None:
@@ -214,7 +225,7 @@ def test_a_command_starts_in_the_tasks_folder_or_below_a_root_and_nowhere_else(c
 def test_a_command_ends_at_its_own_time_limit_and_that_is_a_result(crew: Crew) -> None:
     crew.agent_file(SHELL)
     result = hands(crew)("run_command", command="echo begun; sleep 100", timeout_s=0.5)["result"]
-    assert (result["exit_status"], result["stopped"], result["output"]) == (124, "its time was up", "begun\n")
+    assert (result["exit_status"], result["stopped"], result["output"]) == (124, "its time of 0.5 s was up", "begun\n")
 
 
 def test_a_receipt_exists_because_the_runtime_ran_the_command_and_is_named_by_its_id(crew: Crew) -> None:

@@ -82,7 +82,7 @@ def test_what_it_started_ends_with_it_even_in_a_session_of_its_own(task):
 
 
 def test_it_ends_when_its_time_is_up_and_when_its_agent_is_told_to(task):
-    assert run(task, "sleep 100", timeout_s=0.3).stop_reason == "its time was up"
+    assert run(task, "sleep 100", timeout_s=0.3).stop_reason == "its time of 0.3 s was up"
     told = threading.Event()
     told.set()
     assert run(task, "sleep 100", stopping=told.is_set).stop_reason == "the agent is stopping"

@@ -68,6 +68,12 @@ def test_what_is_no_answer_says_so():
         CommandMind(["no-such-program"]).think(turn(), [])
 
 
+@pytest.mark.parametrize("program", ["yes", "head -c 50000000 /dev/zero"])
+def test_a_program_that_prints_more_than_a_turn_can_hold_is_ended_and_says_so(program: str):
+    with pytest.raises(MindError, match=r"^\w+ printed more than 8 MiB$"):
+        CommandMind(program.split(), timeout_s=60).think(turn(), [])
+
+
 def test_a_program_that_fails_is_an_error_with_the_end_of_its_standard_error_unless_it_asks_for_patience(caplog):
     caplog.set_level("INFO")
     with pytest.raises(

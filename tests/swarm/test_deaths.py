@@ -91,6 +91,18 @@ def test_an_agent_killed_in_the_middle_of_a_command_runs_it_again_and_finishes(h
     assert hive.task("slow") == "done"
 
 
+def test_the_first_death_of_an_agent_is_in_the_log_and_in_the_journal_with_its_signal(hive):
+    up = hive.start("up")
+    pid = hive.wait(lambda: all_up(hive), "the start")["analyst"]
+    os.kill(pid, signal.SIGSEGV)
+    hive.wait(lambda: hive.pid_of("analyst") not in (pid, None), "another process for the agent")
+    up.terminate()
+    assert up.wait(60) == 0
+    assert "analyst has died: Segmentation fault" in hive.logs()
+    exited = [event for event in hive.events() if event["kind"] == "agent.exited" and event["agent_id"] == "analyst"]
+    assert [event.get("reason") for event in exited] == ["Segmentation fault", None]
+
+
 def claimed(hive):
     return [event for event in hive.events() if event["kind"] == "task.claimed"]
 
@@ -171,7 +183,8 @@ def test_an_agent_that_hangs_is_killed_and_started_again(hive):
     hive.wait(lambda: hive.pid_of("analyst") not in (pid, None), "another process for the agent")
     assert not is_alive(pid)
     exited = [event for event in hive.events() if event["kind"] == "agent.exited" and event["agent_id"] == "analyst"]
-    assert exited[0]["by"] == "supervisor"
+    assert (exited[0]["by"], exited[0]["reason"]) == ("supervisor", "Killed")
+    assert "analyst has shown no sign of life for 2 s and is killed" in hive.logs()
 
 
 def test_an_agent_that_has_to_wait_for_a_processor_is_not_taken_for_hung(hive):
@@ -215,6 +228,41 @@ def test_a_swarm_told_to_end_ends_within_five_seconds_and_gives_its_leases_back(
     released = [event for event in hive.events() if event["kind"] in ("lease.released", "agent.exited")]
     assert {event["by"] for event in released if event["kind"] == "agent.exited"} == {"itself"}
     assert hive.task("slow") == "active"
+
+
+@pytest.mark.parametrize("words", [["down"], ["agent", "stop", "analyst"]])
+def test_a_running_command_may_end_in_the_time_that_is_given(hive, words):
+    run = RUN.replace("sleep", "echo tick >> $HIVEMIND_HIVE/ticks; sleep")
+    hive.drop("slow.md", SLOW.replace("steps", "assignee: analyst\nsteps").replace(RUN, run) % "true")
+    up = hive.start("up")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    down = hive.start(*words, "--timeout", "60")
+    hive.wait(lambda: read_status(hive.root / ".hive/agents/analyst", "analyst").state == "stopping", "the signal")
+    ticks = (hive.root / "ticks").stat().st_size
+    hive.wait(lambda: (hive.root / "ticks").stat().st_size > ticks + 100, "twenty more rounds of the command")
+    (hive.root / "go").touch()
+    assert down.wait(60) == 0, hive.logs()
+    hive.run("agent", "start", "analyst")
+    if words != ["down"]:
+        up.terminate()
+    assert up.wait(60) == 0
+    assert not (hive.root / ".hive/deadline").exists()
+    hive.run("up", "--until-idle")
+    assert (hive.task("slow"), begun(hive)) == ("done", 1)
+
+
+def test_a_command_that_does_not_end_in_time_is_asked_to_end_and_a_task_that_may_run_once_says_so(hive):
+    run = "echo begun >> $HIVEMIND_HIVE/runs; trap 'echo bye >> $HIVEMIND_HIVE/runs; exit 1' TERM; while :; do sleep 0.05; done"
+    hive.drop("slow.md", SLOW.replace(RUN, run.replace("'", "''")) % "true")
+    up = hive.start("up")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    up.send_signal(signal.SIGINT)
+    assert up.wait(60) == 0, hive.logs()
+    assert (hive.root / "runs").read_text() == "begun\nbye\n"
+    assert {event["by"] for event in hive.events() if event["kind"] == "agent.exited"} == {"itself"}
+    hive.run("up", "--until-idle", status=1)
+    assert "its agent was stopped or died): it is unknown" in hive.error("slow")
+    assert "then retry the task" in hive.error("slow")
 
 
 def test_a_swarm_that_was_stopped_like_a_job_of_the_shell_ends_all_the_same(hive):
