@@ -147,8 +147,8 @@ def _tasks(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
         wrong = _right(facts, durable, "task", name, states[0] if states else None)
         if wrong:
             yield wrong
-    for name in facts.keys("task text"):
-        texts = [addition.text for addition in hive.tasks.get(name).said]
+    for name in facts.keys("task text") if durable else ():
+        texts = [addition.text for addition in hive.tasks.get(name).said] if name in places else []
         wrong = _right(facts, durable, "task text", name, texts[-1] if texts else None)
         if wrong:
             yield wrong
