@@ -17,7 +17,7 @@ from hivemind.minds.agents.permissions import call_key, command_of
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session
-from hivemind.tools.steps import ask_person
+from hivemind.tools.waiting import ask_person
 
 _RECORD = "permissions"
 _MAX_CHARS = 2_000

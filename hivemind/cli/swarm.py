@@ -106,12 +106,13 @@ def _init_for_git(repository: Path, hive_path: str | None, mind: str | None, wor
         name: agent.mind["agent"] if mind is None and isinstance(agent.mind, dict) else mind
         for name, agent in hive.agents.items()
     }
+    trial = "hivemind agent try lead 'Say hello.'; " if hive.agent_files.get("lead").runs_program else ""
     lines = [
         f"Created a hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
         *(str(program.access_problem) for program in programs if program.access_problem is not None),
         *(["bubblewrap does not run here: these programs will have all your rights."] if not has_sandbox() else []),
         _check_line(project.check, is_confirmed),
-        f"Next: cd {layout.root}; hivemind agent try lead 'Say hello.'; hivemind task add --role lead '...'; hivemind up",
+        f"Next: cd {layout.root}; {trial}hivemind task add --role lead '...'; hivemind up",
     ]
     return CommandOutput({"hive": layout.root, "repository": repository, "agents": minds}, lines)
 

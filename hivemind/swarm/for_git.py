@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from hivemind.layout import Layout, template_folder
 from hivemind.minds import open_mind
 from hivemind.minds.agents.profile import SHIPPED, AgentProgram, Profile
 from hivemind.minds.open import check_start
+from hivemind.sandbox import has_sandbox
 from hivemind.swarm.agent_files import read_mind
 from hivemind.swarm.project_check import ProjectCheck
 from hivemind.taskrun.git import GitProblem, Repository
@@ -33,6 +34,11 @@ _AGENTS = {
         "Judges what others have done, by the criteria of a task's review: or when asked by the lead.",
     ),
 }
+_COMMANDS = {
+    True: "sandbox: bwrap\nshell: true  # its commands write only in its worktree, and have no network\n",
+    False: "# commands: [git, make]  # what it may run; with all your rights, since bubblewrap does not run here\n",
+}
+"""The lines on commands for a mind that runs none itself, by whether there is a sandbox."""
 _ROM = """# Working on {name}
 * Your folder is a worktree of the repository, on a branch for this task. Edit only there.
 * Run the repository's tests before you finish. Report in the result what you changed and how the tests ended.
@@ -113,9 +119,10 @@ def files_for_git(
     files = {"rom/repository.md": _ROM.format(name=repository.name), "rom/lead/lead.md": _LEAD}
     for index, (name, (role, description)) in enumerate(_AGENTS.items()):
         # The lead and coder-1 use the first program, coder-2 the second, the reviewer the third.
-        mind = _flow_yaml(programs[max(0, index - 1) % len(programs)].mind)
+        mind = programs[max(0, index - 1) % len(programs)].mind
+        commands = "" if isinstance(mind, Mapping) and {"agent", "acp"} & mind.keys() else _COMMANDS[has_sandbox()]
         files[f"agents/{name}.yaml"] = (
-            f"# {description} All keys: README.md in this folder.\nrole: {role}\nmind: {mind}\n"
+            f"# {description} All keys: README.md in this folder.\nrole: {role}\nmind: {_flow_yaml(mind)}\n{commands}"
         )
     is_sibling = layout.root.parent == repository.parent
     path = os.path.relpath(repository, layout.root) if is_sibling else os.fspath(repository)

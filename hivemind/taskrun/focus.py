@@ -20,9 +20,9 @@ from hivemind.taskrun.task_run import TaskRun
 class Focus:
     """The focus of a turn: the task `work`, or `message`, or none (the agent is idle). `step` is the task's first open step.
 
-    `tool` is the next call by rule: `plan_steps`, `finish_step`, `finish_task` or `reply_mail`. `blocked` is a step that prevents
-    the end of the task. `heard` is True if a task waited for this message, `stranger` if the hive does not know its sender.
-    `files` are the message's attachments.
+    `tool` is the next call by rule: `plan_steps`, `run_command`, `finish_step`, `finish_task` or `reply_mail`. `blocked` is a
+    step that prevents the end of the task. `heard` is True if a task waited for this message, `stranger` if the hive does not
+    know its sender. `files` are the message's attachments.
     """
 
     tool: str
@@ -93,5 +93,7 @@ def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
         return Focus("plan_steps", work=work)
     step = next((step for step in steps if step.step.status != "done"), None)
     if step is not None and step.step.status == "open":
-        return Focus("finish_step", work=work, step=step)
+        is_run = step.last_run is not None and not step.last_run.is_counterevidence
+        tool = "finish_step" if step.command is None or not step.is_from_person or is_run else "run_command"
+        return Focus(tool, work=work, step=step)
     return Focus("finish_task", work=work, blocked=step)

@@ -24,8 +24,8 @@ from hivemind.taskrun.waits import Parking
 from hivemind.tasks import FILES, TaskProblem
 from hivemind.tools.delegation import early_news, is_created
 from hivemind.tools.session import Session
-from hivemind.tools.steps import ask_person
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.waiting import ask_person
 
 _SHOWN_CHARS = 20_000
 _STEM = 48

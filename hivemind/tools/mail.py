@@ -55,6 +55,9 @@ class CheckCitations(Arguments):
     message: str
 
 
+SENT = "Sent to "  # begins the note of a step that has sent a letter
+
+
 @tool()
 def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
     """Send a message to agents, or to the operator (`human`), by name."""
@@ -76,7 +79,7 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         task=task, step=arguments.step, cause=cause, expects_reply=arguments.expects_reply,
     )  # fmt: skip
     if session.focus.work is not None and arguments.step is not None:
-        note = f"Sent to {', '.join(delivery['delivered'])}: {arguments.subject}"
+        note = f"{SENT}{', '.join(delivery['delivered'])}: {arguments.subject}"
         session.work.trail.add_card(session.step(arguments.step), "note", note, title="Mail")
     return delivery
 

@@ -14,33 +14,16 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.presence.identity import lease_step
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.waits import question_id
 from hivemind.tasks import TaskStep
 from hivemind.tasks.step import as_step
+from hivemind.tools.files import write_file
+from hivemind.tools.mail import SENT, send_mail
 from hivemind.tools.path_access import open_place, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.waiting import ask_person, wait
 
 Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
-
-
-def ask_person(
-    session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
-    turn: str = "", remedy: str = "",
-) -> None:  # fmt: skip
-    """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait. The
-    same question in another `turn` is another letter."""
-    work = session.work
-    about = "" if step is None else f", step {step.step.path}"
-    report = session.hive.mail.send(
-        session.agent, [HUMAN], f"{subject}: {work.task.title}",
-        f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task continues{remedy}.)\n",
-        message_id=question_id(name, work.attempt, session.hive.config.workspace, turn + question), task=work.task.id,
-        step=None if step is None else step.id, traceparent=session.traceparent,
-    )  # fmt: skip
-    if report.failed:
-        raise ToolProblem(f"the question could not be delivered: {report.failed[HUMAN]}")
-    work.waits.record_question(name, report.message_id)
 
 
 class PlanStep(Arguments):
@@ -141,11 +124,16 @@ def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
 
 @tool()
 def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
-    """Close a step and confirm its criteria and tests. The proof is the step's commands, quotes and written files, and your
-    `evidence`."""
+    """Close a step and confirm its criteria and tests. What a person's step waits for, writes or sends comes first. The proof is
+    the step's commands, quotes and written files, and your `evidence`."""
     step = session.step(arguments.step)
     authority = session.step_authority(step)
     _check_command(session, step)
+    if step.is_from_person and session.owns(step) and session.agent != HUMAN:
+        _carry_out(session, step)
+        if session.work.is_ended:  # a person has said no
+            return {"step": step.id, "status": "open", "state": "failed"}
+        step = session.step(step.id)
     receipts = _receipts(session, step, arguments.evidence)
     updated_step = session.hive.steps.done(
         step.id, evidence=receipts, confirm=step.step.missing_checkpoints(), **authority
@@ -153,6 +141,17 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     if session.owns(step):
         session.work.lease = None  # closing the step has ended it
     return {"step": step.id, "status": updated_step.status, "warnings": list(updated_step.warnings)}
+
+
+def _carry_out(session: Session, step: PlannedStep) -> None:
+    """Do what a person's step says, unless the mind has called the tool for it: wait, send the mail, write the file."""
+    argument, cards = step.todo.argument, session.work.trail.cards_of(step.id)
+    if step.todo.kind == "wait":
+        wait.call(session, {"step": step.id, "until": argument})
+    elif step.todo.kind == "mail" and not any(card.text.startswith(SENT) for card in cards):
+        send_mail.call(session, {**argument, "step": step.id})
+    elif step.todo.kind == "write" and not any(f"/{card.artifact}".endswith(f"/{argument['path']}") for card in cards):
+        write_file.call(session, {**argument, "step": step.id})
 
 
 def _check_command(session: Session, step: PlannedStep) -> None:

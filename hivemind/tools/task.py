@@ -15,22 +15,20 @@ from hivemind.documents import Citation
 from hivemind.landing.merging import unresolved
 from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.lessons.choice import count_use
-from hivemind.pattern import pattern
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.taskrun.landing_entry import LandingEntry
 from hivemind.taskrun.review import MAX_ROUNDS, Review, problems_of, rejected_sources, request_body, request_id
 from hivemind.taskrun.waits import Parking
-from hivemind.taskrun.waits import StepWait as StepWait
 from hivemind.tools.criteria import advance_review, check_no_review
 from hivemind.tools.delegation import check_recipient
 from hivemind.tools.session import Session
-from hivemind.tools.steps import ask_person
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.waiting import ask_human, wait
 
 REVIEWER = "reviewer"
-_GRACE_S = _FIRST_CHECK_S = 2.0
+_FIRST_CHECK_S = 2.0
 
 
 def finish(session: Session, answer: str) -> dict[str, Any]:
@@ -181,18 +179,6 @@ def _end(session: Session, answer: str) -> dict[str, Any]:
     return {"task": work.task.id, "state": "done", "path": result}
 
 
-class WaitArguments(Arguments):
-    step: str | None = None
-    until: dict[str, Any] = Field(
-        description="one of {seconds: N}, {until: ISO time}, {mail: agent}, {task: id}, {human: question}"
-    )
-
-
-class AskHuman(Arguments):
-    question: str = Field(min_length=1)
-    step: str | None = None
-
-
 class HandOver(Arguments):
     to: str | None = Field(None, description="an agent's name")
     role: str | None = Field(None, description="or a role: any other agent with it")
@@ -211,56 +197,6 @@ class FinishTask(Arguments):
 class FailTask(Arguments):
     reason: str = Field(min_length=1)
     lessons_wrong: list[str] = Field([], description="ids of the lessons shown to you that are wrong now")
-
-
-_REFUSAL = pattern(r"(?i)\W*(no|stop|cancel)\s*([.,;:!\n-]|$)")
-"""Answers that end a task which asks before it goes on. "No problem, go on." is none."""
-
-
-@tool()
-def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
-    """Wait for a time, a mail, a person or another task. Your task pauses until then."""
-    if len(arguments.until) != 1 or not set(arguments.until) <= {"seconds", "until", "mail", "task", "human"}:
-        raise ToolProblem("until is one of {seconds}, {until}, {mail}, {task}, {human}")
-    step, work = session.step(arguments.step), session.work
-    step_wait = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
-    is_gate = step_wait.kind == "human" and step.is_from_person and step.todo.kind == "wait"
-    if step_wait.kind == "human" and step_wait.message_id is None:
-        ask_person(session, step.id, step_wait.what, step=step, remedy="; `no` ends it" if is_gate else "")
-    _check_known(session, step_wait)
-    ended_wait = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.listing.outcome)
-    if ended_wait.answer is None:
-        return {"step": step.id, "over": True}
-    answer = session.hive.mail.read(session.agent, ended_wait.answer, mark=False)
-    reply = answer.answer
-    work.trail.add_card(step, "note", reply, title=f"{answer.sender} answered")
-    if is_gate and _REFUSAL.match(reply):
-        folder = work.fail(f"{answer.sender} answered {ended_wait.what!r} with no: {reply}")
-        return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
-    return {"step": step.id, "over": True, "answer": reply, "from": answer.sender}
-
-
-def _check_known(session: Session, wait: StepWait) -> None:
-    """Check that the awaited task or agent exists. If not, raise Parking for a moment, and ToolProblem the next time."""
-    hive, task_id, name = session.hive, session.work.task.id, wait.what
-    if wait.kind == "task" and name == task_id:
-        raise ToolProblem("the task waits for itself")
-    if wait.kind == "task" and not hive.tasks.listing.is_known(name):
-        reason = f"it waits for the task {name!r}, which does not exist"
-    elif wait.kind == "mail" and wait.answer is None and not hive.layout.mailbox(name).is_dir():
-        reason = f"it waits for mail from {name!r}, which is not an agent"
-    else:
-        return
-    parked = hive.tasks.get(task_id).parked
-    if parked is None or parked.reason != reason:
-        raise Parking(reason, again_s=_GRACE_S)
-    raise ToolProblem(reason)
-
-
-@tool()
-def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
-    """Ask the operator by mail. Your task pauses until the answer comes."""
-    return wait.call(session, {"step": arguments.step, "until": {"human": arguments.question}})
 
 
 @tool()

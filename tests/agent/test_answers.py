@@ -8,11 +8,13 @@ import re
 import shutil
 import sys
 from itertools import takewhile
+from typing import Any
 
 import pytest
 
 from hivemind import Hive
 from hivemind.mail import Attachment
+from hivemind.minds import Thought, ToolCall
 from tests.agent.conftest import Crew, hands, until_idle
 from tests.messages import lines_of
 
@@ -92,6 +94,55 @@ def test_no_is_no_to_a_task_that_asks_whether_it_may_go_on(crew: Crew, answer: s
     assert any(task.path.rglob("deleted")) == (end == "done")
     if end == "failed":
         assert f"human answered 'May I delete it?' with no: {answer}" in (task.path / "error.md").read_text()
+
+
+STEPS = """---
+steps:
+- wait: {human: May I?}
+- write: {path: note.md, text: Hello}
+- mail: {to: human, subject: Boats, body: They float.}
+- run: touch ran
+---
+Tidy up.
+"""
+
+
+def follow(turn: Any) -> Thought:
+    """Call what the turn says is next, as the simplest program does."""
+    about = turn.as_record()
+    step = {"step": about["step"]["id"]} if about["step"] else {}
+    return Thought("", (ToolCall(about["about"]["next"], step),))
+
+
+@pytest.mark.parametrize(("answer", "end"), [("Yes.", "done"), ("No.", "failed")])
+def test_a_persons_steps_are_done_though_the_mind_only_finishes_them(crew: Crew, answer: str, end: str):
+    crew.drop(STEPS)
+    agent = crew.start(follow)
+    until_idle(agent)
+    assert questions(crew) == ["Question: Tidy up."]
+    assert not (crew.root / "tasks/active/t/note.md").exists()
+    crew.end(agent)
+    agent = crew.start(follow)
+    reply(crew, answer, "answer")
+    until_idle(agent)
+    task = Hive.open(crew.root).tasks.get("t")
+    assert task.state == end
+    assert [any(task.path.rglob(name)) for name in ("note.md", "ran")] == [end == "done"] * 2
+    assert questions(crew).count("Boats") == (end == "done")
+
+
+def test_a_mind_that_writes_and_sends_itself_what_a_step_says_does_it_once(crew: Crew):
+    crew.drop(STEPS)
+    agent = crew.start()
+    until_idle(agent)
+    reply(crew, "Yes.", "answer")
+    until_idle(agent)
+    task = Hive.open(crew.root).tasks.get("t")
+    assert task.state == "done"
+    assert questions(crew).count("Boats") == 1
+    texts = [line.get("text") for line in lines_of(task.path)]
+    assert len([text for text in texts if text and "wrote" in text]) <= 1
+    assert (task.path / "result.md").read_text().count("Sent to human: Boats") == 1
 
 
 def test_an_empty_letter_answers_no_question(asked):

@@ -15,6 +15,7 @@ from hivemind.config import RootConfig, load_hive
 from hivemind.hive import Hive
 from hivemind.landing.checks import protected_changes
 from hivemind.layout import Layout
+from hivemind.sandbox import has_sandbox
 from hivemind.swarm.for_git import DetectedProgram, files_for_git
 from hivemind.swarm.project_check import ProjectCheck, find_check
 from tests.landing.test_checks import Person
@@ -202,3 +203,6 @@ def test_a_mind_that_is_named_takes_the_place_of_the_coding_agents(person: Perso
     minds = {name: agent.mind for name, agent in Hive.look(hive).agents.items()}
     assert list(minds) == ["coder-1", "coder-2", "lead", "reviewer"]
     assert all(mind == {"command": ["nowhere", "--fast"]} for mind in minds.values())
+    assert "agent try" not in made.stdout, "it is for coding agents"
+    may_run_all = {agent.shell for agent in Hive.look(hive).agents.values()}
+    assert may_run_all == {has_sandbox()}, "what they run is confined, or nothing is run"

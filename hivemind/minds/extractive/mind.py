@@ -36,7 +36,7 @@ class ExtractiveMind:
                 return _chained_thought(
                     "One step per question or list item.", ToolCall("plan_steps", {"steps": planned_steps})
                 )
-            case "finish_step" | "verify_step":
+            case "run_command" | "finish_step":
                 return _think_about_step(turn)
             case "finish_task":
                 return _chained_thought("Every step is done.", ToolCall("finish_task", {}))
