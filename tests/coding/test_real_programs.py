@@ -225,7 +225,7 @@ def test_the_operator_answers_what_the_program_asks(hive: tuple[Swarm, Played, P
     swarm.run("down")
     assert "permission: False" in swarm.result("job")
     calls = [(call["tool"], call["ok"]) for call in calls_of(swarm.root / "tasks" / "done" / "job")]
-    assert [is_done for _, is_done in calls] == [True, False, True], calls
+    assert [is_done for tool, is_done in calls if tool != "network"] == [True, False, True], calls
     assert calls[-1][0] == "finish_task"
 
 
