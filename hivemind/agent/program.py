@@ -65,7 +65,10 @@ class SessionLost(MindUnavailable):
 
 @dataclass(slots=True)
 class ProgramRunner:
-    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task."""
+    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task.
+
+    `failed_starts` counts the runs in a row that ended with an error before the program did anything.
+    """
 
     mind: MeteredMind
     lease: FocusLease
@@ -73,6 +76,7 @@ class ProgramRunner:
     reporter: StatusReporter
     news: News
     hear: Callable[[TaskRun], object]
+    failed_starts: int = 0
 
     def run(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
         """Run the program until it ends its turn. Fill in the turn's results and its parking.
@@ -132,6 +136,7 @@ class _ProgramRun:
         self.session = _session_of(self._talk, self._mind)
         self.heard = self.has_session = False
         self._open_calls: dict[str, events.ProgramCall] = {}
+        self._unpermitted: set[str] = set()  # calls that asked for permission and do not have it
         self._chunks: list[events.AgentText] = []
         self._plan: events.AgentPlan | None = None
         self._update_count = 0
@@ -253,7 +258,8 @@ class _ProgramRun:
         self._record_refusals()
         self._flush_chunks()
         for call in [*self._open_calls.values()]:
-            self._record_call(call, events.ProgramCallResult(call.id, "(no result was reported)"))
+            is_failed = call.id in self._unpermitted
+            self._record_call(call, events.ProgramCallResult(call.id, "(no result was reported)", is_failed=is_failed))
         if self._work is not None and not self._work.is_ended and not isinstance(self._interruption, TaskMoved):
             self._work.commit()
             note_branches(self._tool_session.hive, self._work)
@@ -279,7 +285,7 @@ class _ProgramRun:
 
     def _conclude(self, error: str) -> None:
         """Set the outcome of the turn."""
-        name, work = self._mind.name, self._work
+        runner, name, work = self._runner, self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # after its usage is counted
             self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending_calls)), True
         elif self._parking is not None:
@@ -292,13 +298,11 @@ class _ProgramRun:
             self._ask_operator(f"{name} {self._failure.reason}.")
         elif self._failure is not None:
             problem = self._mind.error_of(self._failure, self._problem or error)
+            runner.failed_starts = 0 if self.heard or isinstance(problem, LoginNeeded) else runner.failed_starts + 1
             limit = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
-            if work is None:
+            if runner.failed_starts < limit or work is None:
                 raise problem
-            work.failed_starts = 0 if self.heard or isinstance(problem, LoginNeeded) else work.failed_starts + 1
-            if work.failed_starts < limit:
-                raise problem
-            self._ask_operator(f"{problem}. It has ended {work.failed_starts} times before it did anything.")
+            self._ask_operator(f"{problem}. It has ended {runner.failed_starts} times before it did anything.")
         elif self._verdicts:
             self._tell_verdicts()
         elif work is not None and not self._was_reminded:
@@ -395,6 +399,7 @@ class _ProgramRun:
         """Answer a request for permission by the policy, by what the operator has answered, or ask him."""
         call, desk = request.call, self._desk
         self._open_calls.setdefault(call.id, call)
+        self._unpermitted.add(call.id)
         is_boxed = self._mind.box.is_boxed
         policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands, is_boxed=is_boxed)
         if policy != "ask":
@@ -414,6 +419,8 @@ class _ProgramRun:
             description = describe_call(request.call)[:_UPDATE_CHARS]
             self._note("denied", f"{description}: {denial}")
             self._verdicts.append(f"Not allowed: {description}. {denial[:1].upper()}{denial[1:]}")
+        else:
+            self._unpermitted.discard(request.call.id)
         if not self._program.answer(request, is_allowed=is_allowed, reason=denial):
             action = (request.call.title or request.call.tool)[:200]
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
