@@ -243,8 +243,13 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig) -> str:
         if not root_config.worktree:
             lines.append(f"You may read {'and write ' * root_config.write}`{root}`.")
     if config.runs_program:
-        return "\n".join(lines)
-    if config.shell:
+        rule = config.program.get("permissions", {}).get("execute", "commands")
+        if config.commands and rule == "commands":
+            lines.append(
+                f"Of the commands for which you need permission, those of {', '.join(config.commands)} run at once; the "
+                "operator is asked about any other."
+            )
+    elif config.shell:
         lines.append("You may run every program, also by a shell.")
     elif config.commands:
         lines.append(f"You may run these programs: {', '.join(config.commands)}.")

@@ -136,6 +136,7 @@ class _ProgramRun:
         self.session = _session_of(self._talk, self._mind)
         self.heard = self.has_session = False
         self._open_calls: dict[str, events.ProgramCall] = {}
+        self._unpermitted: set[str] = set()  # calls that asked for permission and do not have it
         self._chunks: list[events.AgentText] = []
         self._plan: events.AgentPlan | None = None
         self._update_count = 0
@@ -257,7 +258,8 @@ class _ProgramRun:
         self._record_refusals()
         self._flush_chunks()
         for call in [*self._open_calls.values()]:
-            self._record_call(call, events.ProgramCallResult(call.id, "(no result was reported)"))
+            is_failed = call.id in self._unpermitted
+            self._record_call(call, events.ProgramCallResult(call.id, "(no result was reported)", is_failed=is_failed))
         if self._work is not None and not self._work.is_ended and not isinstance(self._interruption, TaskMoved):
             self._work.commit()
             note_branches(self._tool_session.hive, self._work)
@@ -397,6 +399,7 @@ class _ProgramRun:
         """Answer a request for permission by the policy, by what the operator has answered, or ask him."""
         call, desk = request.call, self._desk
         self._open_calls.setdefault(call.id, call)
+        self._unpermitted.add(call.id)
         is_boxed = self._mind.box.is_boxed
         policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands, is_boxed=is_boxed)
         if policy != "ask":
@@ -416,6 +419,8 @@ class _ProgramRun:
             description = describe_call(request.call)[:_UPDATE_CHARS]
             self._note("denied", f"{description}: {denial}")
             self._verdicts.append(f"Not allowed: {description}. {denial[:1].upper()}{denial[1:]}")
+        else:
+            self._unpermitted.discard(request.call.id)
         if not self._program.answer(request, is_allowed=is_allowed, reason=denial):
             action = (request.call.title or request.call.tool)[:200]
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)

@@ -357,7 +357,8 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
     from hivemind.taskrun.report import TaskUsage
 
     parked = task["parked"]
-    until_text = f" (until {parked['until']})" if parked and parked["until"] and task["owner"] != EXCHANGE else ""
+    is_due = parked and parked["until"] and task["owner"] != EXCHANGE
+    until_text = f" (until {parked['until']:%Y-%m-%d %H:%M:%S} UTC)" if is_due else ""
     headers = (
         ("Task", f"{task['id']}: {task['title']}" if task["title"] != task["id"] else task["id"]),
         ("State", f"{task['state']}, in {task['path']}"),

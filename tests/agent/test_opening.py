@@ -174,6 +174,17 @@ def test_a_coding_agent_is_not_shown_what_it_reads_itself(crew: Crew, repo: Repo
     assert "Use make." not in opening(crew, name="claude"), "it has another name for the same file"
 
 
+def test_a_coding_agent_is_shown_which_commands_run_without_a_question(crew: Crew, repo: Repo) -> None:
+    repo.commit(sail="a sail\n")
+    line = "permission, those of make, ls run at once; the operator is asked about any other"
+    minds = {"acp:codex": True, "{agent: claude}": True, "{acp: codex, permissions: {execute: ask}}": False}
+    for mind, is_shown in minds.items():
+        crew.agent_file(f"mind: {mind}\ncommands: [make, ls]\n", "claude")
+        assert (line in section(opening(crew, name="claude"), "Where you work")) is is_shown
+    crew.agent_file("mind: {agent: claude}\n", "claude")
+    assert "permission" not in opening(crew, name="claude")
+
+
 def test_a_link_leads_to_a_file_of_the_commit_and_nowhere_else(crew: Crew, repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the person's secret\n")
     for name, target in (("AGENTS.md", "../secret"), ("CLAUDE.md", str(tmp_path / "secret"))):

@@ -531,16 +531,16 @@ def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("program", "settings", "file"),
+    ("program", "settings", "file", "leaves_out"),
     [
-        ("claude", ".claude.json", "mcp.json"),
-        ("gemini", ".gemini/settings.json", "home/.gemini/settings.json"),
-        ("opencode", ".config/opencode/opencode.json", "opencode.json"),
-        ("codex", ".codex/config.toml", None),
+        ("claude", ".claude.json", "mcp.json", "--strict-mcp-config"),
+        ("gemini", ".gemini/settings.json", "home/.gemini/settings.json", "--allowed-mcp-server-names=hivemind,mine"),
+        ("opencode", ".config/opencode/opencode.json", "opencode.json", "XDG_CONFIG_HOME"),
+        ("codex", ".codex/config.toml", None, "--ignore-user-config"),
     ],
 )
-def test_each_program_is_given_the_servers_that_are_named_in_its_own_form(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, settings: str, file: str | None
+def test_each_program_is_given_the_servers_that_are_named_in_its_own_form_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, settings: str, file: str | None, leaves_out: str
 ):
     monkeypatch.setenv("HOME", str(tmp_path))
     profile = Profile.load(program)
@@ -551,9 +551,10 @@ def test_each_program_is_given_the_servers_that_are_named_in_its_own_form(
     text = "command = 'weather'\nargs = ['a', 'b \"c\"']\nenv = {TOKEN = 'é'}\n"
     own = {"mcpServers": {"mine": server, "other": {}}, "mcp": {"mine": server, "other": {}}}
     path.write_text(f"[mcp_servers.mine]\n{text}[mcp_servers.other]\n" if file is None else json.dumps(own))
-    config = AgentProgram(agent=program, mcp=("mine",))
-    profile.prepare(config, ["relay", "x"], files, is_boxed=True)
+    config = AgentProgram(agent=program, mcp=("mine",), login=True)
+    environment = profile.prepare(config, ["relay", "x"], files, is_boxed=False)
     words = profile.arguments(config, ["relay", "x"], files, None)
+    assert leaves_out in {*words, *environment}
     if file is None:
         given = tomllib.loads("\n".join(word for word in words if word.startswith("mcp_servers.")))["mcp_servers"]
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_a_deadline_that_is_over_is_said(run: Command, hive: Path) -> None:
     listed = run("task", "list")
     assert [line.endswith("its deadline is over") for line in listed.out.splitlines()[1:3]] == [True, False]
     assert [one["deadline"][:4] for one in run("task", "list", "--json").json] == ["2020", "2999"]
+
+
+def test_a_task_that_waits_for_a_time_is_shown_with_it_to_the_second(run: Command, hive: Path) -> None:
+    run("task", "add", "--id", "keel", "Build it")
+    tasks = Hive.open(hive).tasks
+    task = tasks.claims.claim_one("ada", "keel", "analyst", 1)
+    tasks.active.park(task, "waits", datetime(2999, 1, 2, 3, 4, 5, 678901, UTC))
+    assert "Parked:   waits (until 2999-01-02 03:04:05 UTC)\n" in run("task", "show", "keel").out
 
 
 def test_waiting_for_tasks_ends_by_how_they_end(run: Command, hive: Path) -> None:

@@ -13,6 +13,7 @@ from hivemind.minds.agents.events import ProgramCall
 from hivemind.minds.agents.permissions import call_key, decide
 from tests.agent.test_program import PROFILE
 from tests.coding.hives import empty_hive
+from tests.messages import calls_of
 from tests.swarm.conftest import Swarm
 from tests.waiting import until
 
@@ -99,6 +100,8 @@ def test_an_answer_that_comes_after_the_task_rests_holds_when_the_program_asks_a
     assert outcomes(swarm) == ["cancelled", "once", "once"]
     assert "The operator allows what you asked for" in text
     assert len(questions(swarm)) == 1
+    call, *_ = calls_of(swarm.root / "tasks/done/job")
+    assert (call["tool"], call["ok"]) == ("execute", False), "the first was not carried out"
 
 
 def test_a_program_of_lines_asks_by_a_tool_of_the_hive(swarm: Swarm):

@@ -316,6 +316,7 @@ class Profile(StrictModel):
             "servers": "".join(f"{json.dumps(name)}: {json.dumps(entry)}, " for name, entry in servers),
             "command": json.dumps(command), "arguments": json.dumps(arguments), "line": json.dumps([*relay_command]),
             "files": str(files), "mode": config.mode or self.mode, "model": config.model or "",
+            "names": ",".join(("hivemind", *config.mcp)),
         }  # fmt: skip
 
     def access_hint(self, config: AgentProgram) -> str:
