@@ -275,7 +275,8 @@ def test_when_the_agent_is_killed_nothing_is_left_and_the_next_box_starts(person
     mark = f"1000{os.getpid()}.5"
     code = (
         "import sys, time; from pathlib import Path; from tests.sandbox.conftest import Person\n"
-        "person = object.__new__(Person); person.__dict__.update(home=Path(sys.argv[1]), login={}, folders={}, arguments=[], commands=[])\n"
+        "person = object.__new__(Person); person.__dict__.update(home=Path(sys.argv[1]), login={}, folders={}, arguments=[])\n"
+        "person.commands = []\n"
         "person.files, person.work = Path(sys.argv[2]), Path(sys.argv[3])\n"
         f"with person.start(person.box('/bin/sh', '-c', 'echo on > on; setsid sleep {mark} & sleep {mark}')): time.sleep(60)\n"
     )
