@@ -27,12 +27,12 @@ _ANSWER_THRESHOLD_BY_WORDS = 0.36  # … or, without vectors, coverage × (1 + k
 _MAX_DOUBTFUL = 1.19  # words alone, or a quote without the number that is asked for, never make an answer "sure"
 # With late interaction, the value is e to the sum of _BASE and each of `features_of` × its weight: a logistic model, stretched
 # so that its thresholds are 1 and SURE_THRESHOLD. `python -m benchmarks.retrieval documentation TREES --fit` prints the numbers.
-_BASE, _FEATURE_WEIGHTS = -1.16, (7.77, 1.58, 0.14, 0.06, 0.16)
+_BASE, _FEATURE_WEIGHTS = -0.85, (4.84, 1.45, 0.11, 0.05, 0.1)
 _MAX_LEAD = 0.09  # in a small hive, whose passages have little in common, each has a lead
 _CLEAR_LEAD = 0.06  # a smaller lead is named as a reason for doubt
 _MAX_COVERED = 5
 SURE_THRESHOLD = 1.35  # the confidence of a "sure" hit
-_VERSION = re.compile(r"\d+(?:\.\d+)+")
+_NUMBERED_NAME = re.compile(r"\d+(?:\.\d+)+|\b(?=\w*\d)(?=\w*[^\W\d])\w+")  # 1.6.0, M2
 _NUMBER_ASKED = re.compile(
     r"\b(?:how (?:many|much|long|often|big|large|old|far|fast|high)|maximum|minimum|default|number|port|size|percent|minutes"
     r"|seconds|days|version|length|date|wie (?:viele?n?|lange|oft|groß|hoch|alt)|höchstens|mindestens|anzahl|takt|bytes"
@@ -127,13 +127,14 @@ def confidence_of(
     return Confidence(value, "; ".join(reasons), features)
 
 
-def doubt_versions(query: Query, confidence: Confidence, text: str) -> Confidence:
-    """Return the confidence in a quote that names, with its titles in `text`, the version numbers of the query: without one
-    it is never sure."""
-    missing_versions = [version for version in _VERSION.findall(query.text) if version not in _VERSION.findall(text)]
-    if not missing_versions:
+def doubt_names(query: Query, confidence: Confidence, text: str) -> Confidence:
+    """Return the confidence in a quote that names, with its titles in `text`, the query's version numbers and words with a
+    digit: without one it is never sure."""
+    names = _NUMBERED_NAME.findall(text.casefold())
+    missing_names = [name for name in _NUMBERED_NAME.findall(query.text) if name.casefold() not in names]
+    if not missing_names:
         return confidence
-    reason = f"{confidence.reason}; the quote does not name {', '.join(missing_versions)}"
+    reason = f"{confidence.reason}; the quote does not name {', '.join(missing_names)}"
     return replace(confidence, value=min(confidence.value, _MAX_DOUBTFUL), reason=reason)
 
 

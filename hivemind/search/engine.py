@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hivemind.embedding import VectorTable
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
-from hivemind.search.answers import Confidence, Evidence, confidence_of, doubt_versions
+from hivemind.search.answers import Confidence, Evidence, confidence_of, doubt_names
 from hivemind.search.item import Item, read_items
 from hivemind.search.parts import PartSimilarity, compare_parts
 from hivemind.search.query import Query, add_terms, rarest_words
@@ -218,7 +218,7 @@ class Engine:
         stems = set(self.stemmer_of(query.language)(words_of(text)))
         covered_count = sum(term.stem in stems for term in query.question_terms)
         confidence = confidence_of(query, hit.candidate, hit.evidence, (quote, covered_count))
-        return doubt_versions(query, confidence, text)
+        return doubt_names(query, confidence, text)
 
 
 def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidence | None]:

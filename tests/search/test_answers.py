@@ -13,7 +13,7 @@ from hivemind.embedding import Embedder, HashingEmbedder, MiniLM
 from hivemind.embedding.local import is_installed
 from hivemind.layout import Layout
 from hivemind.search import Confidence, merge_hits, quote_span
-from hivemind.search.answers import doubt_versions
+from hivemind.search.answers import doubt_names
 from hivemind.search.query import Query
 from hivemind.search.words import Stemmer
 
@@ -97,9 +97,15 @@ def test_a_number_that_is_asked_for_and_not_quoted_is_missed(tmp_path: Path) -> 
 @pytest.mark.parametrize(("text", "level"), [("Since 1.16.0 and 1.6", "likely"), ("pluggy 1.6.0 (2025)", "sure")])
 def test_an_answer_that_does_not_name_the_version_of_the_question_is_not_sure(text: str, level: str) -> None:
     query = Query("Which Python does pluggy 1.6.0 need?")
-    confidence = doubt_versions(query, Confidence(2.0, "has all the words"), text)
+    confidence = doubt_names(query, Confidence(2.0, "has all the words"), text)
     assert confidence.level == level
     assert confidence.reason.endswith("; the quote does not name 1.6.0") == (level == "likely")
+
+
+@pytest.mark.parametrize(("text", "level"), [("On a MacBook Pro", "likely"), ("On a MacBook with an m2", "sure")])
+def test_an_answer_that_lacks_a_word_with_a_digit_of_the_question_is_not_sure(text: str, level: str) -> None:
+    query = Query("How many tasks a second on a MacBook with an M2?")
+    assert doubt_names(query, Confidence(2.0, "has all the words"), text).level == level
 
 
 def quote(text: str, question: Sequence[str], near: float | None = None) -> str:
