@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from contextlib import closing
 
 from hivemind.embedding import Embedder
@@ -18,7 +19,11 @@ EMBEDDABLE = (
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
 """SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
-_SAMPLED_NODES = 50  # texts by which the language of the documents is told
+_SAMPLED_NODES = 400  # texts by which the language of the documents is told
+_SAMPLES = (
+    "SELECT group_concat(n.text, ' ') FROM (SELECT id, text FROM nodes WHERE token_count > 20 LIMIT ?) n"
+    " LEFT JOIN places p ON p.node_id = n.id GROUP BY coalesce(p.file_id, n.id)"
+)
 _PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 
 
@@ -42,10 +47,11 @@ def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tu
 
 
 def sampled_language(sql: sqlite3.Connection) -> str:
-    """Return the language of most documents, "" if it is not known. English stands for none, and for scripts without spaces."""
-    rows = sql.execute("SELECT text FROM nodes WHERE token_count > 20 LIMIT ?", (_SAMPLED_NODES,)).fetchall()
-    text = " ".join(text for (text,) in rows)
-    return language_of(text) or ("english" if not rows or any(map(is_unspaced, text)) else "")
+    """Return the language of most files, "" if it is not known. English stands for none, and for scripts without spaces."""
+    rows = sql.execute(_SAMPLES, (_SAMPLED_NODES,)).fetchall()
+    languages = Counter(language_of(text) or ("english" if any(map(is_unspaced, text)) else "") for (text,) in rows)
+    name, count = languages.most_common(1)[0] if rows else ("english", 1)
+    return name if 2 * count > len(rows) else ""
 
 
 def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:
