@@ -19,7 +19,7 @@ EMBEDDABLE = (
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
 """SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
-_SAMPLED_NODES = 400  # texts by which the language of the documents is told
+_SAMPLED_NODES = 200  # texts by which the language of the documents is told
 _SAMPLES = (
     "SELECT group_concat(n.text, ' ') FROM (SELECT id, text FROM nodes WHERE token_count > 20 LIMIT ?) n"
     " LEFT JOIN places p ON p.node_id = n.id GROUP BY coalesce(p.file_id, n.id)"
@@ -43,15 +43,13 @@ def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tu
         name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=()
     )
     with closing(Database(path, schema)) as database, database.read() as sql:
-        return *count_embedded(sql, embedder), bool(sampled_language(sql))
+        return *count_embedded(sql, embedder), file_languages(sql).keys() != {""}
 
 
-def sampled_language(sql: sqlite3.Connection) -> str:
-    """Return the language of most files, "" if it is not known. English stands for none, and for scripts without spaces."""
-    rows = sql.execute(_SAMPLES, (_SAMPLED_NODES,)).fetchall()
-    languages = Counter(language_of(text) or ("english" if any(map(is_unspaced, text)) else "") for (text,) in rows)
-    name, count = languages.most_common(1)[0] if rows else ("english", 1)
-    return name if 2 * count > len(rows) else ""
+def file_languages(sql: sqlite3.Connection) -> Counter[str]:
+    """Count the files of each language, "" if it is not known. English stands for scripts without spaces."""
+    texts = [text for (text,) in sql.execute(_SAMPLES, (_SAMPLED_NODES,))]
+    return Counter(language_of(text) or ("english" if any(map(is_unspaced, text)) else "") for text in texts)
 
 
 def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:
