@@ -102,7 +102,7 @@ def test_the_language_of_most_documents_is_that_of_most_files(knowledge: Knowled
     (knowledge.layout.knowledge / "a.md").write_text(GERMAN * 9)
     for number in range(3):
         knowledge.sync()
-        assert number < 2 or knowledge.docmem.language_gap("Wann wird die Pumpe geölt?") == ""
+        assert number != 1 or knowledge.docmem.language_gap("Wann wird die Pumpe geölt?") == ""
         (knowledge.layout.knowledge / f"pump-{number}.md").write_text(
             f"# Pump {number}\n\nThe pump is oiled in the spring, and whoever does it writes the date on the card at the door.\n"
         )
