@@ -78,7 +78,7 @@ def land(
 
         if len(names) == 1:
             raise UserError("land revert names no task", remedy="hivemind land revert TASK")
-        return _landing_output(hive, [request_revert(hive, task_id) for task_id in names[1:]], start_seq)
+        return landing_output(hive, [request_revert(hive, task_id) for task_id in names[1:]], start_seq)
     if again:
         from hivemind.landing.queue import change_entry
 
@@ -88,7 +88,7 @@ def land(
         return CommandOutput([{"id": task_id} for task_id in names], lines)
     from hivemind.landing.queue import approve
 
-    return _landing_output(hive, names, start_seq, approve(hive, *names))
+    return landing_output(hive, names, start_seq, approve(hive, *names))
 
 
 def _report_output(hive: Hive) -> CommandOutput:
@@ -148,7 +148,7 @@ def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
     yield f"  check: {'; '.join(rehearsal.check)} ({rehearsal.verdict})" if rehearsal.check else "  check: none"
 
 
-def _landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
+def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
     """Wait until the tasks have landed, are returned or wait. Lands them in this process if no other one does. A return after the
     event `seq` counts also if the task has been finished again."""
     from hivemind.landing.process import run_landing

@@ -32,8 +32,8 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
     Without a word it lists the lessons of every root: the live ones, which agents are shown, the waiting ones, which a
     person has to adopt, and foreign ones, which linked hives offer. `show ID` shows one with its evidence and its history.
     `adopt ID` makes one yours and live. `forget ID` takes it out of its file; it is not learned again. `propose ROOT` makes
-    a commit of a root's lessons to its AGENTS.md, which lands like the work of a task, and takes out proposed ones that are
-    retired now.
+    a commit of a root's lessons to its AGENTS.md, and takes out proposed ones that are retired now. It lands like the work of
+    a task; output and exit status are those of `land`.
     The files are knowledge/lessons/ROOT.md.
 
     arguments:
@@ -50,13 +50,12 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
     if verb in _VERBS and not names:
         raise UserError(f"lessons {verb} names nothing", remedy="hivemind lessons lists them")
     if verb == "propose":
+        from hivemind.cli.land import landing_output
         from hivemind.landing.proposals import propose
 
         hive = open_hive(str(layout.root))
-        ids = [propose(hive, name) for name in names]
-        return CommandOutput(
-            [{"task": task_id} for task_id in ids], [f"{task_id} waits to land: hivemind land" for task_id in ids]
-        )
+        start_seq = hive.journal.seq
+        return landing_output(hive, [propose(hive, name) for name in names], start_seq)
     if verb in ("adopt", "forget"):
         from hivemind.lessons.choice import decide
 

@@ -32,7 +32,7 @@ from hivemind.documents.node import (
     check_text,
 )
 from hivemind.documents.passages import BACKLOG, Passage
-from hivemind.documents.progress import count_embedded, sampled_language
+from hivemind.documents.progress import count_embedded, file_languages
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
 from hivemind.documents.search import (
     WEIGHTS,
@@ -439,7 +439,8 @@ class Docmem(DatabaseOwner):
     def language_gap(self, question: str) -> str:
         """Return a sentence if a question is in another language than most documents, else ""."""
         with self.database.read() as sql:
-            documents_language = sampled_language(sql)
+            languages = file_languages(sql)
+        documents_language = next((name for name, count in languages.items() if 2 * count > languages.total()), "")
         language = language_of(question, documents_language)
         if not documents_language or language == documents_language:
             return ""

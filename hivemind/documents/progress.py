@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from contextlib import closing
 
 from hivemind.embedding import Embedder
@@ -18,7 +19,11 @@ EMBEDDABLE = (
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
 """SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
-_SAMPLED_NODES = 50  # texts by which the language of the documents is told
+_SAMPLED_NODES = 200  # texts by which the language of the documents is told
+_SAMPLES = (
+    "SELECT group_concat(n.text, ' ') FROM (SELECT id, text FROM nodes WHERE token_count > 20 LIMIT ?) n"
+    " LEFT JOIN places p ON p.node_id = n.id GROUP BY coalesce(p.file_id, n.id)"
+)
 _PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 
 
@@ -38,14 +43,13 @@ def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tu
         name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=()
     )
     with closing(Database(path, schema)) as database, database.read() as sql:
-        return *count_embedded(sql, embedder), bool(sampled_language(sql))
+        return *count_embedded(sql, embedder), file_languages(sql).keys() != {""}
 
 
-def sampled_language(sql: sqlite3.Connection) -> str:
-    """Return the language of most documents, "" if it is not known. English stands for none, and for scripts without spaces."""
-    rows = sql.execute("SELECT text FROM nodes WHERE token_count > 20 LIMIT ?", (_SAMPLED_NODES,)).fetchall()
-    text = " ".join(text for (text,) in rows)
-    return language_of(text) or ("english" if not rows or any(map(is_unspaced, text)) else "")
+def file_languages(sql: sqlite3.Connection) -> Counter[str]:
+    """Count the files of each language, "" if it is not known. English stands for scripts without spaces."""
+    texts = [text for (text,) in sql.execute(_SAMPLES, (_SAMPLED_NODES,))]
+    return Counter(language_of(text) or ("english" if any(map(is_unspaced, text)) else "") for text in texts)
 
 
 def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any
 from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
 from hivemind.documents.passages import Passage, PassagePart, read_parts, vector_keys
-from hivemind.documents.progress import sampled_language
+from hivemind.documents.progress import file_languages
 from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
@@ -38,7 +38,7 @@ MIN_COSINE = 0.35
 
 def question_language(sql: sqlite3.Connection, text: str) -> str:
     """Return the language of a question: by its stop words or, without any, that of the documents."""
-    return language_of(text) or sampled_language(sql) or "english"
+    return language_of(text) or next((name for name, _ in file_languages(sql).most_common(1)), "") or "english"
 
 
 class Units:

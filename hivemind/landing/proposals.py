@@ -35,16 +35,17 @@ def propose(hive: Parts, name: str) -> str:
     text = read_file(target.repository, tip, FILE).decode("utf-8", "surrogateescape")
     with edited(hive, book_of(hive, roots[name])) as records:
         live = [record for record in records if record.state == "live" and record.is_visible]
-        added = [record for record in live if not record.is_proposed]
-        removed = [record for record in records if record.state == "retired" and record.is_proposed]
+        added = [record for record in live if not record.is_proposed or record.has_new_proposal]
+        removed = [
+            record for record in records if record.is_proposed and (record.state == "retired" or record in added)
+        ]
         if not added and not removed:
             message = "no lesson is new or retired since the last proposal"
             raise UserError(message, location=name, remedy="hivemind lessons lists what there is")
         if _HEADING not in text:
             text = f"{text.rstrip()}\n\n{_HEADING}\n".lstrip()
-        new_text = with_changes(
-            text, [Lesson(record.text) for record in added], {Lesson(record.text).digest for record in removed}, FILE
-        )
+        old_digests = {Lesson.parse(record.proposed or record.text).digest for record in removed}
+        new_text = with_changes(text, [record.proposal for record in added], old_digests, FILE)
         start = re.sub(r"[^a-z0-9]+", "-", f"lessons-{name}".lower()).strip("-")[:_MAX_ID]
         task_id = next(f"{start}-{at}" for at in count(1) if not hive.tasks.inbox.has_id(f"{start}-{at}"))
         subject = f"Lessons in {FILE}: {len(added)} more, {len(removed)} less"
@@ -56,6 +57,6 @@ def propose(hive: Parts, name: str) -> str:
         entry = LandingEntry(LANDING, None, datetime.now(UTC).isoformat(), 0, (landing_branch,))
         hive.tasks.add(f"{subject}.\n", id=task_id, title=subject, assignee=LANDING, kept=entry.save())
         for record in (*added, *removed):
-            record.is_proposed = record.state == "live"
+            record.is_proposed, record.proposed = record.state == "live", record.proposal.line
     ring(hive.layout.doorbells, LANDING)
     return task_id

@@ -100,6 +100,7 @@ def lesson_block(record: LessonRecord) -> KnowledgeMemoryBlock:
 def lesson_line(record: LessonRecord) -> str:
     """Show a lesson to an agent, with the id by which it names it."""
     source = f", from {record.source}, not adopted" if record.state == "foreign" else ""
+    source += ", changed since AGENTS.md" if record.has_new_proposal else ""
     return f"{record.id}{source}: {record.text}"
 
 

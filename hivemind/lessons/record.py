@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hivemind.boundary import Unreadable, as_dataclass, read_input
+from hivemind.documents.formats import decode_text
 from hivemind.fs import DamagedRecord, Lock, crash_point, load_record, make_folder, save_record, set_aside, write
 from hivemind.layout import Layout, template_folder
 from hivemind.lessons.lesson_file import MAX_CHARS, Lesson, lessons_in, with_changes
@@ -34,7 +35,7 @@ class LessonRecord:
     A `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept with the reason, the last line
     of `history`. A `foreign` one is offered by a linked hive, `hive`. `failed` and `passed` are the commands that prove it.
     `shown` counts the tasks that were shown it, `unused` those in a row that did not name it; `tasks` are the last ones,
-    `used_in` and `wrong_in` the tasks that named it.
+    `used_in` and `wrong_in` the tasks that named it. `proposed` is the line that was proposed to AGENTS.md.
     """
 
     id: str
@@ -54,11 +55,21 @@ class LessonRecord:
     history: list[str] = field(default_factory=list)
     is_in_file: bool = False
     is_proposed: bool = False
+    proposed: str = ""
     hive: str = ""
 
     @property
     def lesson(self) -> Lesson:
         return Lesson(self.text, tuple(self.places), self.evidence)
+
+    @property
+    def has_new_proposal(self) -> bool:
+        """True if AGENTS.md has another line of the lesson."""
+        return self.is_proposed and (self.proposed or self.text) != self.proposal.line
+
+    @property
+    def proposal(self) -> Lesson:
+        return Lesson(self.text, tuple(self.places))
 
     @property
     def source(self) -> str:
@@ -150,7 +161,7 @@ class LessonBook:
                 make_lessons_folder(self._layout)
                 if not (readme := self.path.with_name("README.md")).exists():
                     write(readme, (template_folder() / "knowledge/lessons/README.md").read_bytes(), durable=False)
-                write(self.path, new_text.encode("utf-8", "surrogateescape"), durable=self._durable)
+                write(self.path, new_text.encode(), durable=self._durable)
                 crash_point("lessons.written")
                 for record in records:
                     record.is_in_file = record.state == "live" or (record.is_in_file and record.state == "waiting")
@@ -162,7 +173,10 @@ class LessonBook:
 
     def _text(self) -> str:
         with suppress(FileNotFoundError):
-            return read_input(self.path, _MAX_BYTES).decode("utf-8", "surrogateescape")
+            raw = read_input(self.path, _MAX_BYTES)
+            # by line: another encoding of a line that a person adds leaves the others
+            parts = [raw] if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else raw.split(b"\n")
+            return "\n".join(decode_text(part, self.path) for part in parts)
         return ""
 
     def saved(self) -> list[LessonRecord]:

@@ -96,3 +96,15 @@ def test_a_question_in_another_language_than_the_documents_is_named(knowledge: K
     )
     assert knowledge.docmem.language_gap("When is the pump oiled?") == ""
     assert knowledge.docmem.language_gap("Pump?") == ""
+
+
+def test_the_language_of_most_documents_is_that_of_most_files(knowledge: Knowledge) -> None:
+    (knowledge.layout.knowledge / "a.md").write_text(GERMAN * 9)
+    for number in range(3):
+        knowledge.sync()
+        assert number != 1 or knowledge.docmem.language_gap("Wann wird die Pumpe geölt?") == ""
+        (knowledge.layout.knowledge / f"pump-{number}.md").write_text(
+            f"# Pump {number}\n\nThe pump is oiled in the spring, and whoever does it writes the date on the card at the door.\n"
+        )
+    knowledge.sync()
+    assert knowledge.docmem.language_gap("When is the pump oiled?") == ""

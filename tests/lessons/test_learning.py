@@ -99,6 +99,9 @@ def test_a_lesson_that_has_landed_in_agents_md_is_shown_there_only(project: Proj
     with book_of(Hive.open(project.crew.root), project.repo.path).edit() as [record]:
         record.is_proposed = True
     assert project.opening("Mend check.sh.\n").count(SENTENCE) == 1
+    lessons_file = project.crew.root / "knowledge/lessons/app.md"
+    lessons_file.write_text(lessons_file.read_text().replace("which fails", "which never works"))
+    assert "app-1, changed since AGENTS.md: Run" in project.opening("Mend check.sh.\n")
 
 
 def test_the_agent_says_which_lessons_helped_and_each_task_counts_once(project: Project) -> None:

@@ -78,16 +78,32 @@ def test_lessons_are_proposed_to_agents_md_and_taken_out_again(harbour: Harbour,
         assert ended.status == status, ended.err
         return ended.out + ended.err
 
-    assert "waits to land" in propose()
-    harbour.land()
-    assert (path / "AGENTS.md").read_text() == f"Use make.\n\n## Lessons\n\n- {TEXT}\n"
+    assert ": landed, main has " in propose()
+    assert (path / "AGENTS.md").read_text() == f"Use make.\n\n## Lessons\n\n- {TEXT} (for `make`)\n"
     assert harbour.repo.git("log", "-1", "--format=%s").startswith("Lessons in AGENTS.md")
+    assert "no lesson is new or retired" in propose(2)
+    lessons_file = harbour.root / "knowledge/lessons/app.md"
+    lessons_file.write_text(lessons_file.read_text().replace("sqlite", "memory"))
+    propose()
+    edited_line = f"- {TEXT.replace('sqlite', 'memory')} (for `make`)\n"
+    assert (path / "AGENTS.md").read_text() == f"Use make.\n\n## Lessons\n\n{edited_line}"
     assert "no lesson is new or retired" in propose(2)
     process("lessons", "forget", lesson, HIVEMIND_HIVE=str(harbour.root))
     propose()
-    harbour.land()
     assert (path / "AGENTS.md").read_text() == "Use make.\n\n## Lessons\n\n"
     assert state(harbour.root, path=path) == "retired"
+
+
+def test_a_proposal_that_waits_for_a_person_is_listed_and_lands_without_a_swarm(
+    harbour: Harbour, process: Command
+) -> None:
+    harbour.configure(land="ask")
+    learn(harbour.root, path=harbour.repo.path)
+    ended = process("lessons", "propose", "app", HIVEMIND_HIVE=str(harbour.root))
+    assert (ended.status, ended.out.split(",")[0]) == (3, "lessons-app-1: waits")
+    assert "lessons-app-1" in process("land", HIVEMIND_HIVE=str(harbour.root)).out
+    assert process("land", "lessons-app-1", HIVEMIND_HIVE=str(harbour.root)).status == 0
+    assert TEXT in (harbour.repo.path / "AGENTS.md").read_text()
 
 
 def test_a_link_in_place_of_agents_md_is_not_written(harbour: Harbour, process: Command) -> None:

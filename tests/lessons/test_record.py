@@ -56,6 +56,18 @@ def test_an_item_that_a_person_changes_keeps_its_id_and_counts_and_becomes_the_o
     assert "never with" in changed.history[-1]
 
 
+def test_a_line_in_latin_1_is_read_and_leaves_the_lines_in_utf_8(book: LessonBook) -> None:
+    learn(book, "Löten mit Zinn.")
+    book.path.write_bytes(book.path.read_bytes() + "- Viele Grüße.\n".encode("latin-1"))
+    learn(book, "Use make.")
+    assert [(record.text, record.state) for record in book.read()] == [
+        ("Löten mit Zinn.", "live"),
+        ("Viele Grüße.", "live"),
+        ("Use make.", "live"),
+    ]
+    assert "- Viele Grüße.\n" in book.path.read_text("utf-8")
+
+
 def test_an_item_that_a_person_deletes_stays_away_and_comes_back_if_it_is_put_back(book: LessonBook) -> None:
     learn(book)
     text = book.path.read_text()
