@@ -55,6 +55,8 @@ class TaskRun:
         self.lease: StepLease | None = None
         self.program_at_work = False
         """While True, ending the task raises ProgramAtWork instead."""
+        self.failed_starts = 0
+        """The runs of its program in a row that ended with an error before the program did anything."""
         self.is_landing = False
         """True once the lander has the task."""
         self.trail = TaskTrail(hive, task, agent, self.step_authority)

@@ -283,6 +283,12 @@ def test_a_program_that_ends_at_once_costs_nothing_and_is_started_three_times(co
     starts = len([one for one in lines_of(task(coder)) if "reserved" in one])
     until_idle(agent)
     assert starts == 3
+    coder.drop("y\n", "other")
+    until_idle(agent)
+    other = agent.hive.tasks.get("other").parked
+    assert other is not None
+    assert "no-such-session" in other.reason
+    assert "times before" not in other.reason, "each task has a count of its own"
     answer(agent, "It is mended, I think.")
     until_idle(agent)
     for _ in range(3):
