@@ -15,13 +15,12 @@ from hivemind.documents import Citation
 from hivemind.landing.merging import unresolved
 from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.lessons.choice import count_use
-from hivemind.pattern import pattern
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.taskrun.landing_entry import LandingEntry
 from hivemind.taskrun.review import MAX_ROUNDS, Review, problems_of, rejected_sources, request_body, request_id
-from hivemind.taskrun.waits import Parking
+from hivemind.taskrun.waits import Parking, is_refusal
 from hivemind.taskrun.waits import StepWait as StepWait
 from hivemind.tools.criteria import advance_review, check_no_review
 from hivemind.tools.delegation import check_recipient
@@ -213,10 +212,6 @@ class FailTask(Arguments):
     lessons_wrong: list[str] = Field([], description="ids of the lessons shown to you that are wrong now")
 
 
-_REFUSAL = pattern(r"(?i)\W*(no|stop|cancel)\s*([.,;:!\n-]|$)")
-"""Answers that end a task which asks before it goes on. "No problem, go on." is none."""
-
-
 @tool()
 def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     """Wait for a time, a mail, a person or another task. Your task pauses until then."""
@@ -234,7 +229,7 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     answer = session.hive.mail.read(session.agent, ended_wait.answer, mark=False)
     reply = answer.answer
     work.trail.add_card(step, "note", reply, title=f"{answer.sender} answered")
-    if is_gate and _REFUSAL.match(reply):
+    if is_gate and is_refusal(reply):
         folder = work.fail(f"{answer.sender} answered {ended_wait.what!r} with no: {reply}")
         return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
     return {"step": step.id, "over": True, "answer": reply, "from": answer.sender}
