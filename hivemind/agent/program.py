@@ -152,6 +152,8 @@ class _ProgramRun:
         """See `ProgramRunner.run`."""
         config = self._mind.config
         for grant in self._desk.take_answers() if self._desk is not None else ():
+            if self._desk is not None and not grant.answer:
+                raise self._desk.parking(grant)
             verdict = "allows" if grant.answer == "allow" else "does not allow"
             text = f"The operator {verdict} what you asked for: {grant.description}\n{grant.reason}".strip()
             self._talk.add_news(f"{text}\nGo on.", cause="permission")
@@ -424,7 +426,7 @@ class _ProgramRun:
             return
         request, grant, until = self._question
         self._runner.hear(self._work)
-        if any(answer.key == grant.key for answer in self._desk.take_answers()):
+        if any(answer.key == grant.key and answer.answer for answer in self._desk.take_answers()):
             self._question = None
             self._decide(request)
         elif time.monotonic() >= until:
