@@ -14,6 +14,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.minds.agents.events import ProgramCall
 from hivemind.minds.agents.permissions import call_key, command_of
+from hivemind.pattern import pattern
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session
@@ -22,7 +23,9 @@ from hivemind.tools.waiting import ask_person
 _RECORD = "permissions"
 _MAX_CHARS = 2_000
 _YES = ("once", "allow", "allowed", "yes", "ok", "y", "approved")
+_NO = ("deny", "denied", "no", "reject", "rejected")
 _ALWAYS = ("always", "allow always")
+_FIRST_WORD = pattern(r"(?s)\W*(\w+)[\s`:,.!]*(.*)")
 
 
 @frozen
@@ -63,9 +66,11 @@ class PermissionDesk:
         earlier = self._grants.get(key)
         if earlier is not None and not earlier.answer:
             return earlier
-        grant = Grant(key, description, 1 if earlier is None else earlier.number + 1)
+        return self._ask(Grant(key, description, 1 if earlier is None else earlier.number + 1))
+
+    def _ask(self, grant: Grant, problem: str = "") -> Grant:
         question = (
-            f"{self._session.agent} wants to do this:\n\n{description[:_MAX_CHARS]}\n\n"
+            f"{problem}{self._session.agent} wants to do this:\n\n{grant.description[:_MAX_CHARS]}\n\n"
             "Answer `once`, `always` or `deny` with the reason; `always` holds for this task."
         )
         self._work.waits.begin(self._wait_name(grant), {"human": question}, datetime.now(UTC))
@@ -74,7 +79,7 @@ class PermissionDesk:
         return grant
 
     def take_answers(self) -> list[Grant]:
-        """Read the answers that have come. Return their grants."""
+        """Read the answers that have come. Return their grants. After an unclear answer the question is asked again."""
         grants = []
         for grant in [*self._grants.values()]:
             wait = self._work.waits.get(self._wait_name(grant))
@@ -84,14 +89,17 @@ class PermissionDesk:
                 reply = self._session.hive.mail.read(self._session.agent, wait.answer, mark=False).answer
             except UserError as error:  # for example: the letter was deleted
                 reply = f"deny your answer cannot be read: {error}"
-            answer, lasts, reason = _read_answer(reply)
-            grants.append(replace(grant, answer=answer, lasts=lasts, reason=reason))
+            if (verdict := _read_answer(reply)) is None:
+                problem = f"Your answer is unclear: {' '.join(reply.split())[:200]}\n\n"
+                grants.append(self._ask(replace(grant, number=grant.number + 1), problem))
+                continue
+            grants.append(replace(grant, answer=verdict[0], lasts=verdict[1], reason=verdict[2]))
             self._keep(grants[-1])
         return grants
 
     def parking(self, grant: Grant) -> Parking:
         """Return the parking of the task until the operator answers."""
-        wait = self._work.waits.get(self._wait_name(grant))
+        wait = self._work.waits.get(self._wait_name(self._grants[grant.key]))
         message_id = None if wait is None else wait.message_id
         hint = f"(answer with: hivemind mail reply human {message_id} once|always|'deny REASON')"
         return Parking(f"asks for permission: {' '.join(grant.description.split())[:200]} {hint}", asks=message_id)
@@ -112,13 +120,12 @@ def describe_call(call: ProgramCall) -> str:
     return f"{call.kind or 'call'}{tool}: {subject}{paths}"
 
 
-def _read_answer(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "task"], str]:
-    """Read an answer. Any answer but a clear yes is a denial, with the text as its reason."""
-    first_line = text.strip().partition("\n")[0].strip().strip("`.!").casefold()
-    if first_line in _ALWAYS:
+def _read_answer(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "task"], str] | None:
+    """Read an answer by its first word. Return None if it is unclear."""
+    if text.strip().partition("\n")[0].strip().strip("`.!").casefold() in _ALWAYS:
         return "allow", "task", ""
-    if first_line in _YES:
+    match = _FIRST_WORD.match(text)
+    word, reason = ("", "") if match is None else (match[1].casefold(), match[2].strip())
+    if word in _YES:
         return "allow", "once", ""
-    word, _, reason = text.strip().partition(" ")
-    is_plain_denial = word.strip(":,.").casefold() in ("deny", "denied", "no", "reject", "rejected")
-    return "deny", "once", (reason if is_plain_denial else text).strip(" :")
+    return ("deny", "once", reason) if word in _NO else None

@@ -65,10 +65,7 @@ class SessionLost(MindUnavailable):
 
 @dataclass(slots=True)
 class ProgramRunner:
-    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task.
-
-    `failed_starts` counts the runs in a row that ended with an error before the program did anything.
-    """
+    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task."""
 
     mind: MeteredMind
     lease: FocusLease
@@ -76,7 +73,6 @@ class ProgramRunner:
     reporter: StatusReporter
     news: News
     hear: Callable[[TaskRun], object]
-    failed_starts: int = 0
 
     def run(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
         """Run the program until it ends its turn. Fill in the turn's results and its parking.
@@ -157,6 +153,8 @@ class _ProgramRun:
         """See `ProgramRunner.run`."""
         config = self._mind.config
         for grant in self._desk.take_answers() if self._desk is not None else ():
+            if self._desk is not None and not grant.answer:
+                raise self._desk.parking(grant)
             verdict = "allows" if grant.answer == "allow" else "does not allow"
             text = f"The operator {verdict} what you asked for: {grant.description}\n{grant.reason}".strip()
             self._talk.add_news(f"{text}\nGo on.", cause="permission")
@@ -285,7 +283,7 @@ class _ProgramRun:
 
     def _conclude(self, error: str) -> None:
         """Set the outcome of the turn."""
-        runner, name, work = self._runner, self._mind.name, self._work
+        name, work = self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # after its usage is counted
             self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending_calls)), True
         elif self._parking is not None:
@@ -298,11 +296,13 @@ class _ProgramRun:
             self._ask_operator(f"{name} {self._failure.reason}.")
         elif self._failure is not None:
             problem = self._mind.error_of(self._failure, self._problem or error)
-            runner.failed_starts = 0 if self.heard or isinstance(problem, LoginNeeded) else runner.failed_starts + 1
             limit = _MAX_SILENT_RUNS if self.has_session else _MAX_FAILED_STARTS
-            if runner.failed_starts < limit or work is None:
+            if work is None:
                 raise problem
-            self._ask_operator(f"{problem}. It has ended {runner.failed_starts} times before it did anything.")
+            work.failed_starts = 0 if self.heard or isinstance(problem, LoginNeeded) else work.failed_starts + 1
+            if work.failed_starts < limit:
+                raise problem
+            self._ask_operator(f"{problem}. It has ended {work.failed_starts} times before it did anything.")
         elif self._verdicts:
             self._tell_verdicts()
         elif work is not None and not self._was_reminded:
@@ -431,7 +431,7 @@ class _ProgramRun:
             return
         request, grant, until = self._question
         self._runner.hear(self._work)
-        if any(answer.key == grant.key for answer in self._desk.take_answers()):
+        if any(answer.key == grant.key and answer.answer for answer in self._desk.take_answers()):
             self._question = None
             self._decide(request)
         elif time.monotonic() >= until:

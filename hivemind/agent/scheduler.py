@@ -90,9 +90,8 @@ class Scheduler:
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
             self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # an answer written by hand flags no letter
-            is_accepted = message.answer.strip().strip("`.!").casefold() == "done"
-            if is_accepted and work.waits.offers_end(message.in_reply_to):
-                work.accept()
+            if work.waits.offers_end(message.in_reply_to):
+                work.end_by(message)
         work.unblock(message.sender)
         self.active_tasks.unpark(work)
         return True

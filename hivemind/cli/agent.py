@@ -103,7 +103,7 @@ def try_out(
     """Run one prompt with an agent's coding agent. Show the answer, its cost, and what the program is.
 
     The coding agent runs in an empty folder, with the settings of the agent's file and without the hive's tools. Errors that
-    it tries to get over are shown at once.
+    it tries to get over are shown at once. It is allowed no call that it asks for. Without an answer the exit status is 1.
 
     arguments:
       AGENT  an agent with mind: {agent: ...}
@@ -132,8 +132,10 @@ def try_out(
         "box": program.box_summary,
         "cost": cost if usage.tokens or usage.money else "not reported",
     }
+    if trial.refused_calls:
+        about["refused"] = "; ".join(map(one_line, trial.refused_calls))
     lines = headed_text(about.items(), trial.text or "(The answer is empty.)")
-    return CommandOutput({**about, "usage": usage.as_record(), "text": trial.text}, lines)
+    return CommandOutput({**about, "usage": usage.as_record(), "text": trial.text}, lines, 0 if trial.text else 1)
 
 
 def _coding_agent(hive: Hive, name: str) -> AgentMind:

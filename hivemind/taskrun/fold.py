@@ -71,6 +71,8 @@ def _add_turns(memory: ReasoningMemory, trail: TaskTrail, title: str, turns: Seq
     hints: dict[int, EpisodeHint] = {}
     for turn in turns:
         first = int(turn.answer.id[1:])
+        if ids[-1] == first:  # the answer before made no calls: this one's message follows it at once
+            del ids[-1], messages[-1]
         messages += _episode(turn)
         ids += [first, first + 1]
         if first not in known_turns:

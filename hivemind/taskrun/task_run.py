@@ -31,7 +31,7 @@ from hivemind.taskrun.project import Project, projects_of
 from hivemind.taskrun.report import Account, StepReport, TaskUsage, compose, output_excerpt
 from hivemind.taskrun.review import Review
 from hivemind.taskrun.trail import TaskTrail
-from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
+from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come, is_refusal
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, AddedText, Task, TaskMoved, TaskStep
 from hivemind.tasks.folder import ATTEMPTS, ended_folder, open_log
@@ -55,6 +55,8 @@ class TaskRun:
         self.lease: StepLease | None = None
         self.program_at_work = False
         """While True, ending the task raises ProgramAtWork instead."""
+        self.failed_starts = 0
+        """The runs of its program in a row that ended with an error before the program did anything."""
         self.is_landing = False
         """True once the lander has the task."""
         self.trail = TaskTrail(hive, task, agent, self.step_authority)
@@ -355,9 +357,15 @@ class TaskRun:
         """Check whether a step belongs to this attempt. Steps that a person or another tool added do as well."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
-    def accept(self) -> None:
-        """Have the next turn finish the task with the mind's last words, since a person accepts the work."""
-        self.conversation.answer(Thought(actions=(ToolCall("finish_task", {"result": self.conversation.last_words}),)))
+    def end_by(self, answer: Message) -> None:
+        """Have the next turn end the task: finish it with the mind's last words if a person's answer is `done`, fail it if no."""
+        if is_refusal(answer.answer):
+            call = ToolCall("fail_task", {"reason": f"{answer.sender} does not let it go on: {answer.answer}"})
+        elif answer.answer.strip().strip("`.!").casefold() == "done":
+            call = ToolCall("finish_task", {"result": self.conversation.last_words})
+        else:
+            return
+        self.conversation.answer(Thought(actions=(call,)))
 
     def unblock(self, by: str) -> None:
         """Unblock the steps whose question to a person was answered."""

@@ -22,7 +22,8 @@ from hivemind.tasks import Task
 
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
-ACCEPTANCE = "Say how to go on; `done` accepts the work."
+ACCEPTANCE = "Say how to go on; `done` accepts the work, `no` ends the task."
+_REFUSAL = pattern(r"(?i)\W*(no|stop|cancel)\s*([.,;:!\n-]|$)")
 _ROOM_RETRY_S = 1.0
 _REPLY_COMMAND = pattern(r"hivemind mail reply human (\S+) TEXT")
 
@@ -120,6 +121,11 @@ class TaskWait:
         by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
         asks = message.expects_reply and message.task in self.tasks
         return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
+
+
+def is_refusal(answer: str) -> bool:
+    """Check whether an answer ends a task that asks before it goes on. "No problem, go on." does not."""
+    return _REFUSAL.match(answer) is not None
 
 
 def is_over(hive: Parts, parent: Task, task_id: str) -> bool:

@@ -8,9 +8,8 @@ from typing import Any
 from pydantic import Field
 
 from hivemind.layout import HUMAN
-from hivemind.pattern import pattern
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.waits import Parking, StepWait, question_id
+from hivemind.taskrun.waits import Parking, StepWait, is_refusal, question_id
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
@@ -48,10 +47,6 @@ def ask_person(
     work.waits.record_question(name, report.message_id)
 
 
-_REFUSAL = pattern(r"(?i)\W*(no|stop|cancel)\s*([.,;:!\n-]|$)")
-"""Answers that end a task which asks before it goes on. "No problem, go on." is none."""
-
-
 @tool()
 def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     """Wait for a time, a mail, a person or another task. Your task pauses until then."""
@@ -70,7 +65,7 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     reply = answer.answer
     if reply not in [card.text for card in work.trail.cards_of(step.id)]:
         work.trail.add_card(step, "note", reply, title=f"{answer.sender} answered")
-    if is_gate and _REFUSAL.match(reply):
+    if is_gate and is_refusal(reply):
         folder = work.fail(f"{answer.sender} answered {ended_wait.what!r} with no: {reply}")
         return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
     return {"step": step.id, "over": True, "answer": reply, "from": answer.sender}

@@ -204,6 +204,18 @@ def test_what_a_session_replays_is_never_recorded_again_and_its_settings_are_mad
     assert [session for session, _ in prompts(coder)] == ["s1", "s1"]
 
 
+def test_a_program_that_continues_no_session_is_told_its_texts_and_calls_in_a_new_one(coder: Crew):
+    tool = update("tool_call", toolCallId="c1", title="Run make", kind="execute", status="completed", rawOutput="ok")
+    agent = begin(coder, orders=f'!say Half of it.\n{tool}\n!say Which?\n!call ask_human {{"question": "Which boat?"}}')
+    until_idle(agent)
+    answer(agent, "The red boat.")
+    until_idle(agent)
+    _, (session, opening), *_ = prompts(coder)
+    assert session == "s2"
+    outline = opening.partition("Earlier turns, folded")[2]
+    assert [outline.count(words) for words in ("Half of it.", "execute(", "The red boat.")] == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     "method", ["initialize", "session/new", "session/set_mode", "session/prompt", "session/resume", "session/load"]
 )

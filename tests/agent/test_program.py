@@ -158,6 +158,20 @@ def test_a_program_that_ends_with_the_same_words_again_asks_again_and_done_takes
     assert len(prompts(coder)) == runs, "its program was not run again"
 
 
+@pytest.mark.parametrize("words", ["no", "stop", "No, leave it."])
+def test_no_to_the_question_whether_a_task_shall_go_on_ends_it(coder: Crew, words: str):
+    coder.drop("Think.\n!say It is complicated.\n")
+    agent = coder.start()
+    until_idle(agent)
+    [question] = agent.hive.mail.list("human")
+    assert "`done` accepts the work, `no` ends the task." in agent.hive.mail.read("human", question.id).body
+    runs = len(prompts(coder))
+    answer(agent, words)
+    until_idle(agent)
+    assert f"human does not let it go on: {words}" in (coder.root / "tasks/failed/t/error.md").read_text()
+    assert len(prompts(coder)) == runs, "its program was not run again"
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 def test_task_say_frees_a_task_whose_agent_asks_whether_to_go_on(coder: Crew, is_running: bool):
     coder.drop("Think.\n!say It is complicated.\n")
@@ -283,6 +297,12 @@ def test_a_program_that_ends_at_once_costs_nothing_and_is_started_three_times(co
     starts = len([one for one in lines_of(task(coder)) if "reserved" in one])
     until_idle(agent)
     assert starts == 3
+    coder.drop("y\n", "other")
+    until_idle(agent)
+    other = agent.hive.tasks.get("other").parked
+    assert other is not None
+    assert "no-such-session" in other.reason
+    assert "times before" not in other.reason, "each task has a count of its own"
     answer(agent, "It is mended, I think.")
     until_idle(agent)
     for _ in range(3):

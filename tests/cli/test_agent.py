@@ -8,6 +8,7 @@ import pty
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     for words in ("version:  Python 3", "protocol: its own lines", "box:      ", "cost:     1 turn, 110 tokens, "):
         assert words in head
     assert run("agent", "try", "analyst", "x").status == 2
+    empty = run("agent", "try", "coder", "Nothing.\n")
+    assert (empty.status, empty.out.endswith("\n\n(The answer is empty.)\n")) == (1, True)
+
+
+def test_a_try_says_which_calls_were_refused(hive: Path, run: Command):
+    command = [sys.executable, str(Path(__file__).parents[1] / "coding" / "acp_agent.py")]
+    (hive / "agents" / "coder.yaml").write_text(json.dumps({"mind": {"acp": command}, "sandbox": "none"}))
+    call = {"toolCallId": "c1", "kind": "execute", "title": "Run make", "rawInput": {"command": "make check"}}
+    order = {"toolCall": call, "options": [{"optionId": "no", "kind": "reject_once", "name": "No"}]}
+    tried = run("agent", "try", "coder", f"!ask {json.dumps(order)}\n!say Well.\n")
+    assert tried.status == 0
+    assert "\nrefused:  make check\n" in tried.out
 
 
 @pytest.mark.parametrize(

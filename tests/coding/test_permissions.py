@@ -131,6 +131,31 @@ def test_a_denial_has_its_reason_and_does_not_end_the_turn(swarm: Swarm):
     assert "Not allowed: execute: rm -r build. Use make clean" in text
 
 
+def test_an_unclear_answer_is_no_answer_and_the_question_comes_again(swarm: Swarm):
+    coder(swarm)
+    drop(swarm, ask("make test"))
+    swarm.start("up")
+    reply(swarm, 1, "vielleicht")
+    reply(swarm, 2, "Yes, please, but only once")
+    ended(swarm)
+    assert outcomes(swarm) == ["once"]
+    second = next(letter for letter in questions(swarm) if "unclear: vielleicht" in letter["preview"])
+    assert "Answer `once`, `always` or `deny`" in swarm.run("mail", "read", "human", second["id"])
+
+
+def test_an_unclear_answer_to_a_task_that_rests_does_not_run_its_program(swarm: Swarm):
+    coder(swarm, ask_s=0)
+    drop(swarm, ask("make test"), ask("make test"))
+    swarm.start("up")
+    until(lambda: "asks for permission: execute" in swarm.run("status"))
+    reply(swarm, 1, "vielleicht")
+    until(lambda: len(questions(swarm)) == 2)
+    assert outcomes(swarm) == ["cancelled"]
+    reply(swarm, 2, "once, and not again")
+    ended(swarm)
+    assert outcomes(swarm) == ["cancelled", "once"]
+
+
 def test_the_policy_answers_without_the_operator(swarm: Swarm):
     permissions = {"execute": "commands", "fetch": "deny", "other": "allow", "read": "deny"}
     coder(swarm, {"commands": ["make", "ls"]}, permissions=permissions)

@@ -21,6 +21,7 @@ from hivemind.guarded import GuardedCommand
 from hivemind.minds.agents import events, relay
 from hivemind.minds.agents.acp import AcpSession
 from hivemind.minds.agents.lines import LineSession
+from hivemind.minds.agents.permissions import command_of
 from hivemind.minds.agents.profile import REFUSALS, AgentProgram, Profile, server_command
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
 from hivemind.minds.meter import Prices
@@ -226,12 +227,13 @@ class AgentMind:
 
 
 class ProgramAnswer:
-    """The answer to one prompt: its texts, what it reported of its usage, what the program announced, and the reason why it
-    failed."""
+    """The answer to one prompt: its texts, what it reported of its usage, the calls that were refused, what the program
+    announced, and the reason why it failed."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.reports: list[events.UsageReport] = []
+        self.refused_calls: list[str] = []
         self.announcement = self.problem = ""
         self.failure: events.Failure | None = None
         self.is_over = False
@@ -260,6 +262,7 @@ class ProgramAnswer:
                     continue
                 case events.PermissionRequest():
                     program.answer(event, is_allowed=False)
+                    self.refused_calls.append(command_of(event.call) or event.call.title or event.call.tool)
                 case events.Problem():
                     self.problem = event.reason
                 case events.TurnEnd():
