@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from hivemind.boundary import Unreadable, as_dataclass, read_input
+from hivemind.boundary import Unreadable, as_dataclass, boundary, read_input
 from hivemind.documents.formats import decode_text
 from hivemind.fs import DamagedRecord, Lock, crash_point, load_record, make_folder, save_record, set_aside, write
 from hivemind.layout import Layout, template_folder
@@ -176,7 +176,8 @@ class LessonBook:
             raw = read_input(self.path, _MAX_BYTES)
             # by line: another encoding of a line that a person adds leaves the others
             parts = [raw] if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else raw.split(b"\n")
-            return "\n".join(decode_text(part, self.path) for part in parts)
+            with boundary("lessons", self.path):
+                return "\n".join(decode_text(part, self.path) for part in parts)
         return ""
 
     def saved(self) -> list[LessonRecord]:

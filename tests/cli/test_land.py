@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from hivemind import Hive
-from hivemind.cli.land import _landing_output
+from hivemind.cli.land import landing_output
 from hivemind.landing.queue import approve
 from hivemind.web.snapshot import take_snapshot
 from tests import program
@@ -212,12 +212,12 @@ def test_a_task_that_was_returned_and_finished_again_meanwhile_was_returned(harb
     harbour.land()
     reason = harbour.reason("mast")
     assert reason.startswith("has come back unchanged since its check was red: look at it")
-    output = _landing_output(hive, ["mast"], since)  # as if the command had not looked before
+    output = landing_output(hive, ["mast"], since)  # as if the command had not looked before
     [line] = output.lines
     assert line.startswith("mast: returned, Not landed: `! test -e mast` fails")
     assert line.endswith(f" It is finished again, and {reason}")
     assert output.status == 1
-    [line] = _landing_output(hive, ["mast"], hive.journal.seq).lines
+    [line] = landing_output(hive, ["mast"], hive.journal.seq).lines
     assert line == f"mast: waits, {reason}"
 
 
