@@ -145,13 +145,16 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
 
 def _carry_out(session: Session, step: PlannedStep) -> None:
     """Do what a person's step says, unless the mind has called the tool for it: wait, send the mail, write the file."""
-    argument, cards = step.todo.argument, session.work.trail.cards_of(step.id)
+    argument, trail = step.todo.argument, session.work.trail
     if step.todo.kind == "wait":
         wait.call(session, {"step": step.id, "until": argument})
-    elif step.todo.kind == "mail" and not any(card.text.startswith(SENT) for card in cards):
-        send_mail.call(session, {**argument, "step": step.id})
-    elif step.todo.kind == "write" and not any(f"/{card.artifact}".endswith(f"/{argument['path']}") for card in cards):
-        write_file.call(session, {**argument, "step": step.id})
+    elif step.todo.kind == "mail":
+        if not any(card.text.startswith(SENT) for card in trail.cards_of(step.id)):
+            send_mail.call(session, {**argument, "step": step.id})
+    elif step.todo.kind == "write":
+        path = f"/{argument['path']}"
+        if not any(f"/{card.artifact}".endswith(path) for card in trail.cards_of(step.id)):
+            write_file.call(session, {**argument, "step": step.id})
 
 
 def _check_command(session: Session, step: PlannedStep) -> None:
