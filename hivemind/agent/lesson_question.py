@@ -1,4 +1,4 @@
-"""What is learned at the end of a task: which texts it used, and lessons; its conversation is asked once for those."""
+"""Learning at the end of a task: the texts that it used, and lessons, for which its conversation is asked once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,5 @@ def learn_from(
                     learn_part()
         except (HivemindError, OSError) as error:
             _log.warning("%s: not all is learned from %s: %s", session.agent, work.task.id, error)
-        except (
-            Exception
-        ):  # the boundary of learning: the task has ended, and a fault in here must not delay the next one
+        except Exception:  # the boundary of learning: the task has ended, and a fault must not delay the next one
             _log.exception("%s: learning from %s broke", session.agent, work.task.id)

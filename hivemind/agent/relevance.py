@@ -167,8 +167,10 @@ def learn_use(hive: Parts, work: TaskRun) -> None:
     texts = [(as_dataclass(ShownText, row, "shown text", work.task.id), opening) for row, opening in rows]
     answers = [record for record in records if record.get("role") == "assistant"]
     calls = [{**call["arguments"], "lessons_wrong": ()} for answer in answers for call in answer.get("calls", ())]
-    written = "\n".join([*(str(answer.get("text", "")) for answer in answers), json.dumps(calls, ensure_ascii=False)])
-    if samples := {text.names[0]: (text, _is_used(text, opening, written)) for text, opening in texts}:
+    answer_text = "\n".join(
+        [*(str(answer.get("text", "")) for answer in answers), json.dumps(calls, ensure_ascii=False)]
+    )
+    if samples := {text.names[0]: (text, _is_used(text, opening, answer_text)) for text, opening in texts}:
         save_samples(hive, f"{work.task.id}.{work.attempt}", samples.values())
 
 
@@ -186,8 +188,8 @@ def _with_folder(name: str) -> tuple[str, str]:
     return name, f"{name.rpartition('/')[0]}/"
 
 
-def _is_used(text: ShownText, opening: str, written: str) -> bool:
-    is_named = any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", written) for name in text.names)
+def _is_used(text: ShownText, opening: str, answer_text: str) -> bool:
+    is_named = any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", answer_text) for name in text.names)
     source = json.dumps(text.source, ensure_ascii=False)[:-1]
     contents = (content for other, content in _MATERIAL.findall(opening) if other.startswith(source))
-    return is_named or any(shares_words(content, written) for content in contents)
+    return is_named or any(shares_words(content, answer_text) for content in contents)

@@ -93,7 +93,5 @@ def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
         return Focus("plan_steps", work=work)
     step = next((step for step in steps if step.step.status != "done"), None)
     if step is not None and step.step.status == "open":
-        is_run = step.last_run is not None and not step.last_run.is_counterevidence
-        tool = "finish_step" if step.command is None or not step.is_from_person or is_run else "run_command"
-        return Focus(tool, work=work, step=step)
+        return Focus("run_command" if step.awaits_run else "finish_step", work=work, step=step)
     return Focus("finish_task", work=work, blocked=step)

@@ -45,6 +45,15 @@ class PlannedStep:
         return next((receipt for receipt in reversed(self.step.command_receipts) if receipt.text == self.command), None)
 
     @property
+    def awaits_run(self) -> bool:
+        """True while the command that a person wrote for the step has not succeeded."""
+        return (
+            self.is_from_person
+            and self.command is not None
+            and (self.last_run is None or self.last_run.is_counterevidence)
+        )
+
+    @property
     def is_implicit(self) -> bool:
         """True for the only step of a task without a plan: the task itself."""
         return bool(self.step.meta.get("implicit"))

@@ -163,7 +163,7 @@ def _check_command(session: Session, step: PlannedStep) -> None:
     if not session.owns(step) and session.agent != HUMAN:
         with suppress(UserError):  # steps need no task
             step = PlannedStep.of(step.step, session.hive.tasks.get(step.step.task))
-    if not step.is_from_person or step.command is None or (step.last_run and not step.last_run.is_counterevidence):
+    if not step.awaits_run:
         return
     outcome = f"ended with status {step.last_run.exit_status}" if step.last_run else "has not run to its end"
     raise ToolProblem(

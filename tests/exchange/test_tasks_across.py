@@ -55,13 +55,19 @@ def test_a_task_for_any_hive_is_worked_on_where_an_agent_is_idle_and_its_result_
     assert "munich" in berlin.command("task", "list")
 
 
+def start_with_reviewer(pair: tuple[LinkedHive, LinkedHive], settings: str) -> None:
+    """Start both hives with an idle agent of these settings in Munich, and wait until Berlin knows its role."""
+    berlin, munich = pair
+    munich.hive.layout.agent_config("coder").write_text(settings)
+    munich.idle()
+    for hive in pair:
+        hive.start()
+    until(lambda: berlin.hive.linked_hives.agents.get("munich", {}).get("coder") == "reviewer")
+
+
 def test_a_task_goes_only_where_it_may(pair: tuple[LinkedHive, LinkedHive], tmp_path: Path) -> None:
     berlin, munich = pair
-    munich.hive.layout.agent_config("coder").write_text("role: reviewer\n")
-    munich.idle()
-    for one in pair:
-        one.start()
-    until(lambda: berlin.hive.linked_hives.agents.get("munich", {}).get("coder") == "reviewer")
+    start_with_reviewer(pair, "role: reviewer\n")
     berlin.command("task", "add", "For nobody there", "--where", "any", "--role", "engineer", "--id", "engineers")
     berlin.command("task", "add", "For its role", "--role", "reviewer", "--id", "reviewers")
     assert munich.claimed().title == "For its role"
@@ -98,11 +104,7 @@ def test_a_task_for_any_agent_is_not_brought_to_a_hive_whose_agents_take_only_na
     pair: tuple[LinkedHive, LinkedHive],
 ) -> None:
     berlin, munich = pair
-    munich.hive.layout.agent_config("coder").write_text("role: reviewer\nclaims: named\n")
-    munich.idle()
-    for hive in pair:
-        hive.start()
-    until(lambda: berlin.hive.linked_hives.agents.get("munich", {}).get("coder") == "reviewer")
+    start_with_reviewer(pair, "role: reviewer\nclaims: named\n")
     berlin.command("task", "add", "For any agent", "--where", "any", "--id", "anybodys")
     berlin.command("task", "add", "For its role", "--where", "any", "--role", "reviewer", "--id", "reviewers")
     until(lambda: [task for task in munich.hive.tasks.list("inbox") if task.title == "For its role"])

@@ -198,9 +198,8 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
         return
     ends: list[int] = []
     last = 0
-    for end in sentence_ends(
-        body
-    ):  # a sentence of more than 400 tokens is cut at its line ends, a long line between words
+    for end in sentence_ends(body):
+        # a sentence of more than 400 tokens is cut at its line ends, a long line between words
         if count(body[last:end]) > MAX_LEAF_TOKENS:
             ends += [match.end() for match in _STRETCH.finditer(body, last, end) if match.end() < end]
         ends.append(end)
