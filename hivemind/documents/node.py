@@ -235,20 +235,10 @@ def js_number(number: float) -> str:
     """Format a number as JavaScript does: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
     if not math.isfinite(number):
         raise DocmemError(f"an order must be a finite number, not {number}")
-    if abs(number) < 2**53 and number == int(number):
-        return str(int(number))
-    sign = "-" if number < 0 else ""
-    _, digit_values, exponent = Decimal(repr(number)).normalize().as_tuple()  # repr has the shortest exact digits
-    digits = "".join(map(str, digit_values))
-    decimal_position = len(digits) + int(exponent)  # of the decimal point, counted from the first digit
-    if -6 < decimal_position <= 0:
-        return f"{sign}0.{'0' * -decimal_position}{digits}"
-    if 0 < decimal_position <= 21:
-        return f"{sign}{digits[:decimal_position].ljust(decimal_position, '0')}" + (
-            f".{digits[decimal_position:]}" if len(digits) > decimal_position else ""
-        )
-    point = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{point}e{'+' if decimal_position > 0 else '-'}{abs(decimal_position - 1)}"
+    digits = repr(number + 0.0)  # the shortest exact digits; -0.0 becomes 0.0
+    if number and not 1e-6 <= abs(number) < 1e21:
+        return digits.replace("e-0", "e-")
+    return format(Decimal(digits), "f").removesuffix(".0")
 
 
 def node_hash(parent_id: str | None, context: tuple[str, str, str], text: str, order: float) -> str:
