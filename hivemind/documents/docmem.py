@@ -192,8 +192,7 @@ class Docmem(DatabaseOwner):
         """Replace the node's context. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
-            node = edit.writable(node_id, expected_hash)
-            return edit.change(node, context_type=context.type, context_name=context.name, context_value=context.value)
+            return edit.change(edit.writable(node_id, expected_hash), context=context)
 
     def set_importance(self, node_id: str, importance: float) -> Node:
         """Set the node's importance, 0 to 1 (default 0.5), for `expand_to_length(by="importance")`."""

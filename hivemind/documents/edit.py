@@ -111,6 +111,7 @@ _UPDATE = (
     "UPDATE nodes SET text = ?, token_count = ?, updated_at = ?, context_type = ?, context_name = ?, context_value = ?,"
     " readonly = ?, hash = ?, importance = ?, sticky = ? WHERE id = ?"
 )
+_CONTEXT_FIELDS = ("context_type", "context_name", "context_value")
 _MOVE = "UPDATE nodes SET parent_id = ?, order_value = ?, updated_at = ?, hash = ? WHERE id = ?"
 
 
@@ -209,8 +210,12 @@ class Edit:
             new_ids |= free
         return sorted(new_ids)
 
-    def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
-        """Set the fields `changes` of a node; update its token count, hash, time, tags and history."""
+    def change(
+        self, node: Node, *, keep_version: bool = True, context: NodeContext | None = None, **changes: Any
+    ) -> Node:
+        """Set the context and the fields `changes` of a node; update its token count, hash, time, tags and history."""
+        if context is not None:
+            changes = dict(zip(_CONTEXT_FIELDS, context, strict=True)) | changes
         if "text" in changes:
             changes["text"] = mask(check_text(changes["text"]))
         is_reworded = changes.get("text", node.text) != node.text
@@ -368,7 +373,4 @@ def restore(edit: Edit, node_id: str, version: int, expected_hash: str | None) -
         raise DocmemError(
             f"node {node_id!r} has no version {short_repr(version)}", remedy="history(node_id) lists them"
         )
-    return edit.change(
-        node, text=earlier_version.text, context_type=earlier_version.context_type,
-        context_name=earlier_version.context_name, context_value=earlier_version.context_value,
-    )  # fmt: skip
+    return edit.change(node, **{name: getattr(earlier_version, name) for name in ("text", *_CONTEXT_FIELDS)})

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from hivemind.documents import tree
 from hivemind.documents.classes import classify, document_status
-from hivemind.documents.edit import Edit
+from hivemind.documents.edit import Edit, NodeDraft
 from hivemind.documents.formats import VERSION, Outline
-from hivemind.documents.importing import context_value, import_outline, refresh, write_places
+from hivemind.documents.importing import context_value, refresh
 from hivemind.documents.node import NodeContext
 from hivemind.documents.schema import index
 from hivemind.frozen import frozen
@@ -112,26 +112,18 @@ def store_document(
         "digest": digest, "title": outline.title, "labels": " ".join(outline.labels), "class": classification.name,
         "why": classification.reason, "note": outline.note, "standing": document_status(outline),
     }  # fmt: skip
-    if known_file is None or known_file.root_id is None:
-        root_id, node_ids = import_outline(edit, outline, context)
-        number = _save(edit.sql, path, is_synced, stamp, {**columns, "root_id": root_id})
-        write_places(edit.sql, number, root_id, outline, node_ids, {})
-        edit.label(root_id, [*classification.tags, classification.name])
-        index(edit.sql)
-        return root_id, "imported"
-    _save(edit.sql, path, is_synced, stamp, columns)
-    root = tree.get(edit.sql, known_file.root_id)
-    if known_file.digest == digest and known_file.parser == VERSION and root.context == context:
-        return known_file.root_id, "unchanged"
-    refresh(edit, known_file.root_id, known_file.number, outline)
+    known_root = None if known_file is None or known_file.root_id is None else tree.get(edit.sql, known_file.root_id)
+    is_current = known_file is not None and known_file.digest == digest and known_file.parser == VERSION
+    root = known_root or edit.add(None, 0.0, NodeDraft(context, outline.title, 1))
+    number = _save(edit.sql, path, is_synced, stamp, {**columns, "root_id": root.id})
+    if known_root is not None and is_current and root.context == context:
+        return root.id, "unchanged"
+    refresh(edit, root.id, number, outline)
     if root.text != outline.title or root.context != context:
-        edit.change(
-            root, keep_version=root.text != outline.title,
-            text=outline.title, context_name=context.name, context_value=context.value,
-        )  # fmt: skip
+        edit.change(root, keep_version=root.text != outline.title, text=outline.title, context=context)
     edit.label(root.id, [*classification.tags, classification.name])
     index(edit.sql)
-    return root.id, "changed"
+    return root.id, "imported" if known_root is None else "changed"
 
 
 def record_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:

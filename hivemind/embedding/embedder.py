@@ -108,7 +108,10 @@ def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, is_query: bool
 
 
 def _embed_checked(
-    embedder: Embedder, texts: Sequence[str], embed: Callable[[list[str]], Sequence[Any]], pack_output: Callable[[Any], _T]
+    embedder: Embedder,
+    texts: Sequence[str],
+    embed: Callable[[list[str]], Sequence[Any]],
+    pack_output: Callable[[Any], _T],
 ) -> list[_T]:
     if not texts:
         return []
