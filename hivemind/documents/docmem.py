@@ -16,7 +16,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
-from hivemind.documents.edit import Edit, NodeDraft, Version, copy, history, move, restore
+from hivemind.documents.edit import CONTEXT_FIELDS, Edit, NodeDraft, Version, copy, move
 from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
 from hivemind.documents.files import Stamp, store_document
 from hivemind.documents.formats import decode_text, read_bytes, read_outline
@@ -102,7 +102,8 @@ class Docmem(DatabaseOwner):
     def roots(self) -> list[Node]:
         """Return the root of every document, oldest first."""
         with self.database.read() as sql:
-            return tree.roots(sql)
+            rows = sql.execute("SELECT id FROM nodes WHERE parent_id IS NULL ORDER BY created_at, seq")
+            return tree.get_many(sql, [row[0] for row in rows])
 
     def root_of(self, node_id: str) -> Node:
         with self.database.read() as sql:
@@ -209,13 +210,26 @@ class Docmem(DatabaseOwner):
     def history(self, node_id: str) -> list[Version]:
         """Return every version of the node's text and context, oldest first; the last one is the current state."""
         with self.database.read() as sql:
-            return history(sql, node_id)
+            node = tree.get(sql, node_id)
+            rows = sql.execute(
+                "SELECT version, text, context_type, context_name, context_value, updated_at, hash"
+                " FROM versions WHERE node_id = ? ORDER BY version",
+                (node_id,),
+            )
+            versions = [Version(*row) for row in rows]
+            return [*versions, Version(len(versions) + 1, node.text, *node.context, node.updated_at, node.hash)]
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
         """Restore the node's text and context from an earlier version. The history keeps all versions."""
         check_integer(version, "version", 1)
         with self.transaction() as edit:
-            return restore(edit, node_id, version, expected_hash)
+            node = edit.writable(node_id, expected_hash)
+            for earlier in self.history(node_id):
+                if earlier.version == version:
+                    return edit.change(node, **{name: getattr(earlier, name) for name in ("text", *CONTEXT_FIELDS)})
+        raise DocmemError(
+            f"node {node_id!r} has no version {short_repr(version)}", remedy="history(node_id) lists them"
+        )
 
     def delete(self, node_id: str) -> None:
         """Delete the node and its descendants."""
@@ -306,7 +320,10 @@ class Docmem(DatabaseOwner):
     def stale_summaries(self) -> list[Node]:
         """Return the summaries whose children have changed since the summary was written, oldest first."""
         with self.database.read() as sql:
-            return summaries.stale(sql)
+            rows = sql.execute(
+                "SELECT s.node_id FROM summaries s JOIN nodes n ON n.id = s.node_id WHERE s.stale ORDER BY n.updated_at, n.id"
+            )
+            return tree.get_many(sql, [row[0] for row in rows])
 
     # -- expanding and asking ---------------------------------------------------------------------------------------
     def expand_to_length(

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 from hivemind.documents import tree
 from hivemind.documents.classes import classify, document_status
@@ -71,30 +71,25 @@ class KnownFile:
         return has_outcome and self.parser == VERSION and self.stamp.is_unchanged(status) and not self.is_gone
 
 
-def _known_file(row: tuple[Any, ...]) -> KnownFile:
-    path, is_synced, *stamp_columns, digest, root_id, note, number, parser = row
-    return KnownFile(path, bool(is_synced), Stamp(*stamp_columns), digest, root_id, note, number, parser)
+def _select(sql: sqlite3.Connection, condition: str, *values: str) -> list[KnownFile]:
+    rows = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE {condition} ORDER BY path", values)
+    return [KnownFile(row[0], bool(row[1]), Stamp(*row[2:7]), *row[7:]) for row in rows]
 
 
 def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
     """Return the row of a file, or None if it has none."""
-    row = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE path = ?", (path,)).fetchone()
-    return None if row is None else _known_file(row)
+    return next(iter(_select(sql, "path = ?", path)), None)
 
 
 def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
     """Return the rows of the synchronised files at or below `top`, keyed by path."""
-    rows = sql.execute(
-        f"SELECT {_COLUMNS} FROM files WHERE kept AND (path = ? OR (path >= ? AND path < ?))",
-        (top, top + "/", top + "0"),  # "0" follows "/"
-    )
-    return {row[0]: _known_file(row) for row in rows}
+    condition = "kept AND (path = ? OR (path >= ? AND path < ?))"
+    return {file.path: file for file in _select(sql, condition, top, top + "/", top + "0")}  # "0" follows "/"
 
 
 def files_with_digest(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
     """Return the rows of the synchronised files with this digest."""
-    rows = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE kept AND digest = ? ORDER BY path", (digest,))
-    return [_known_file(row) for row in rows]
+    return _select(sql, "kept AND digest = ?", digest)
 
 
 def store_document(

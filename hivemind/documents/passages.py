@@ -56,7 +56,7 @@ class Passage:
     are the document's title and the headings above the passage, outermost first. Scores of one search are comparable.
     `why` describes the match in words; `confidence` says how far the passage can be trusted as an answer. `quote` has the
     offsets in `text` where the answering sentences begin and end, `quote_lines` their first and last line. `status` is
-    the document's declared status (draft, rejected …), or "". `lead` is the number (`seq`) of the passage's first node.
+    the document's declared status (draft, rejected …), or "".
     """
 
     text: str
@@ -72,7 +72,6 @@ class Passage:
     quote: tuple[int, int] = (0, 0)
     quote_lines: tuple[int, int] = (0, 0)
     status: str = ""
-    lead: int = 0
 
     def cite(self) -> Citation:
         """Return a citation of the passage's answering sentences."""
@@ -210,7 +209,7 @@ class PassagePart:
             reason, confidence = reason + status_note, replace(confidence, reason=confidence.reason + status_note)
         return Passage(
             self.text, self.file.path, *self._lines(0, len(self.text)), self.file.digest, score, self.titles,
-            self.members[0].node_id, reason, confidence, quote, self._lines(*quote), self.file.status, self.lead,
+            self.members[0].node_id, reason, confidence, quote, self._lines(*quote), self.file.status,
         )  # fmt: skip
 
     def _lines(self, begin: int, end: int) -> Lines:

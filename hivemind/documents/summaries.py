@@ -75,13 +75,6 @@ def summary_ids(sql: sqlite3.Connection, nodes: Sequence[Node]) -> set[str]:
     return {node.id for node in nodes if node.context_type == "summary" or is_summary(sql, node.id)}
 
 
-def stale(sql: sqlite3.Connection) -> list[Node]:
-    """Return the summaries whose children have changed since the summary was written, oldest first."""
-    rows = sql.execute("SELECT node_id FROM summaries WHERE stale").fetchall()
-    stale_nodes = tree.get_many(sql, (row[0] for row in rows))
-    return sorted(stale_nodes, key=lambda node: (node.updated_at, node.id))
-
-
 def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: NodeContext) -> Node:
     """Create a summary, and move the sibling leaves from start to end below it.
 

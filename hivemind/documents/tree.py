@@ -16,10 +16,11 @@ _ALL = ", ".join(COLUMNS)
 _N_ALL = ", ".join(f"n.{column}" for column in COLUMNS)
 
 _BELOW = """
-WITH RECURSIVE below(id) AS (
-    SELECT id FROM nodes WHERE id = ?
+WITH RECURSIVE below(id, depth, place) AS (
+    SELECT id, 0, 0.0 FROM nodes WHERE id = ?
     UNION ALL
-    SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id
+    SELECT n.id, below.depth + 1, n.order_value FROM below JOIN nodes n ON n.parent_id = below.id
+    ORDER BY 2 DESC, 3 LIMIT -1 -- depth first; without a limit SQLite drops the order
 )
 SELECT {} FROM below CROSS JOIN nodes n ON n.id = below.id
 """
@@ -52,12 +53,6 @@ def get_many(sql: sqlite3.Connection, node_ids: Iterable[str]) -> list[Node]:
     return [Node(*row) for row in rows]
 
 
-def roots(sql: sqlite3.Connection) -> list[Node]:
-    """Return every root, oldest first."""
-    rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id IS NULL ORDER BY created_at, seq")
-    return [Node(*row) for row in rows]
-
-
 def children(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """Return the node's children in reading order."""
     rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id = ? ORDER BY order_value", (node_id,))
@@ -82,14 +77,12 @@ def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """Return the node and its descendants in reading order. Raises NodeNotFoundError."""
     get(sql, node_id)
-    nodes = {row[0]: Node(*row) for row in _select_below(sql, node_id, _N_ALL)}
-    order = _reading_order(node_id, ((node.id, node.parent_id, node.order_value) for node in nodes.values()))
-    return [nodes[member_id] for member_id in order]
+    return [Node(*row) for row in _select_below(sql, node_id, _N_ALL)]
 
 
 def subtree_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
     """Return the ids of the node and its descendants in reading order; [] for an unknown id."""
-    return _reading_order(node_id, _select_below(sql, node_id, "n.id, n.parent_id, n.order_value"))
+    return [row[0] for row in _select_below(sql, node_id, "n.id")]
 
 
 def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
@@ -99,24 +92,10 @@ def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
 
 
 def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
-    """Query the columns of the node and its descendants (`nodes n`), in no order. Raises DamagedError for a cycle."""
+    """Query the columns of the node and its descendants (`nodes n`) in reading order. Raises DamagedError for a cycle."""
     for _ in ancestors(sql, node_id):
         pass  # raises DamagedError for a cycle: in a cycle, the query would never end
     return sql.execute(_BELOW.format(columns), (node_id,))
-
-
-def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) -> list[str]:
-    """Return the ids of a subtree's rows (id, parent id, order), sorted depth first and siblings by order."""
-    children_by_parent: dict[str | None, list[tuple[float, str]]] = {}
-    for current_id, parent_id, order in rows:
-        children_by_parent.setdefault(parent_id if current_id != root_id else None, []).append((order, current_id))
-    ordered_ids: list[str] = []
-    stack = [top_id for _, top_id in children_by_parent.get(None, ())]
-    while stack:
-        ordered_ids.append(current_id := stack.pop())
-        if current_id in children_by_parent:
-            stack += [child for _, child in sorted(children_by_parent[current_id], reverse=True)]
-    return ordered_ids
 
 
 def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:
