@@ -60,10 +60,7 @@ def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: s
         ).fetchone()
         neighbour = None if row is None else float(row[0])
         low, high = (bound, neighbour) if position == "after" else (neighbour, bound if position == "before" else None)
-        if low is None:
-            order = 1.0 if high is None else high - 1.0
-        else:
-            order = low + 1.0 if high is None else (low * 4 + high) / 5
+        order = (low or 0.0) + 1.0 if high is None else high - 1.0 if low is None else (low * 4 + high) / 5
         if (low is None or low < order) and (high is None or order < high) and abs(order) <= MAX_ORDER:
             return order
         renumber(sql, parent_id, now)
@@ -190,16 +187,11 @@ class Edit:
 
     def free_ids(self, count: int) -> list[str]:
         """Return `count` unused short ids. They are sorted, because sorted inserts touch fewer pages of the index."""
-        new_ids: dict[str, None] = {}
+        new_ids: set[str] = set()
         while len(new_ids) < count:
-            candidates = [candidate for _ in range(count - len(new_ids)) if (candidate := _short_id()) not in new_ids]
-            existing_rows = self.sql.execute(
-                "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value", (json.dumps(candidates),)
-            )
-            free = dict.fromkeys(candidates)
-            for (node_id,) in existing_rows.fetchall():
-                del free[node_id]
-            new_ids |= free
+            new_ids |= {_short_id() for _ in range(count - len(new_ids))}
+            taken = "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value"
+            new_ids -= {node_id for (node_id,) in self.sql.execute(taken, (json.dumps([*new_ids]),))}
         return sorted(new_ids)
 
     def change(

@@ -45,8 +45,8 @@ class Units:
     """The units that a search finds: the passages of files, and the nodes without a file.
 
     A unit is identified by the number (`seq`) of its first node. `keys` limits the units to files at or below these
-    paths and other than those `without`, `below` to the subtree of this node, `context_type` to such nodes. Nodes with a tag of the query `text` are
-    always candidates.
+    paths and other than those `without`, `below` to the subtree of this node, `context_type` to nodes of this type. Nodes
+    with a tag of the query `text` are always candidates.
     """
 
     groups: Collection[int] | None = None

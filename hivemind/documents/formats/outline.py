@@ -138,6 +138,32 @@ class Outline:
         yield self.text[last:]
 
 
+def decode_text(raw: bytes, path: object) -> str:
+    """Decode a text file as UTF-8, as UTF-16 (with a byte-order mark), or else as Windows-1252 or Latin-1.
+
+    The byte-order mark is dropped. Raises DocmemError for a file that seems to be binary.
+    """
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        try:
+            return raw.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise DocmemError(f"is not UTF-16 text (byte {error.start})", location=path) from None
+    if b"\0" in raw[:65536]:
+        raise DocmemError("is not text (NUL bytes)", location=path)
+    try:
+        return raw.decode("utf-8-sig")  # a byte-order mark would hide the first heading
+    except UnicodeDecodeError as error:
+        sample = raw[:65536]
+        control_bytes = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
+        high_bytes = sum(byte >= 127 for byte in sample)
+        if control_bytes or high_bytes * 2 > len(sample):
+            raise DocmemError(f"is not text (not UTF-8 at byte {error.start})", location=path) from None
+        try:
+            return raw.decode("cp1252")
+        except UnicodeDecodeError:
+            return "".join(map(chr, raw))  # as Latin-1
+
+
 def line_starts(text: str) -> list[int]:
     starts, at = [0], text.find("\n")
     while at >= 0:
