@@ -343,10 +343,7 @@ class Docmem(DatabaseOwner):
         `resolution="mixed"`, a summary replaces its children if they do not all fit. `interior` works as in
         `serialize`. The node itself is always included, even if it alone exceeds `max_tokens`.
         """
-        check_integer(max_tokens, "max_tokens")
-        relevance_query = None if query is None else self.asked(query, below=node_id)
-        with self.database.read() as sql:
-            priority = self._priority(sql, by, relevance_query, node_id)
+        with self._expanding(node_id, max_tokens, by, query) as (sql, priority):
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
     def shown(self, node_id: str, max_tokens: int, *, by: By = "order", query: str | None = None) -> NodeListing:
@@ -354,10 +351,8 @@ class Docmem(DatabaseOwner):
 
         The text exceeds `max_tokens` only if the node's own text does. The listing's `form` says how complete it is.
         """
-        check_integer(max_tokens, "max_tokens")
-        relevance_query = None if query is None else self.asked(query, below=node_id)
-        with self.database.read() as sql:
-            priority, token_budget = self._priority(sql, by, relevance_query, node_id), max_tokens
+        token_budget = max_tokens
+        with self._expanding(node_id, max_tokens, by, query) as (sql, priority):
             while True:
                 nodes = expand(sql, node_id, token_budget, resolution="mixed", priority=priority)
                 listing = show(sql, nodes)
@@ -366,20 +361,25 @@ class Docmem(DatabaseOwner):
                     return listing
                 token_budget = min(token_budget - excess, sum(node.token_count for node in nodes) - 1)
 
-    def _priority(
-        self, sql: sqlite3.Connection, by: By, relevance_query: Query | None, node_id: str
-    ) -> Callable[[str, float], float] | None:
-        if by == "order":
-            return None
-        if by == "importance":
-            return lambda _, importance: importance
-        if by != "relevance" or relevance_query is None:
-            raise DocmemError(
-                f"invalid by={short_repr(by)}", remedy='use "order", "importance", or "relevance" with a query'
-            )
-        units = score_units(self._engine, sql, relevance_query, node_id, _RELEVANT_PASSAGES)
-        scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
-        return lambda node_id, _: scores.get(node_id, 0.0)
+    @contextmanager
+    def _expanding(
+        self, node_id: str, max_tokens: int, by: By, query: str | None
+    ) -> Iterator[tuple[sqlite3.Connection, Callable[[str, float], float] | None]]:
+        """Read in one transaction; yield its connection, and the priority of nodes by id and importance (None: order)."""
+        check_integer(max_tokens, "max_tokens")
+        relevance_query = None if query is None else self.asked(query, below=node_id)
+        with self.database.read() as sql:
+            if by == "order":
+                yield sql, None
+            elif by == "importance":
+                yield sql, lambda _, importance: importance
+            elif by == "relevance" and relevance_query is not None:
+                units = score_units(self._engine, sql, relevance_query, node_id, _RELEVANT_PASSAGES)
+                scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
+                yield sql, lambda member_id, _: scores.get(member_id, 0.0)
+            else:
+                remedy = 'use "order", "importance", or "relevance" with a query'
+                raise DocmemError(f"invalid by={short_repr(by)}", remedy=remedy)
 
     def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[DocumentHit]:
         """Search all nodes, or the node `node_id` and its descendants; return the best hits, best first.

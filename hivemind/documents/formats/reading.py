@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,24 +21,29 @@ from hivemind.documents.formats.plain import plain
 from hivemind.documents.formats.restructured import restructured
 from hivemind.documents.node import DocmemError
 from hivemind.errors import UserError
-from hivemind.fs.atomic import open_regular
 from hivemind.masking import mask
 
 
 def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
     """Return the content and the stat of a file. If the file is open already, `file` is its descriptor and is closed.
 
-    Raises DocmemError if the file is larger than 64 MiB or cannot be read, UserError if it is not a regular file.
+    Raises DocmemError if the file is not a regular file, is larger than 64 MiB or cannot be read.
     """
     try:
-        with open(open_regular(path, os.O_RDONLY) if file is None else file, "rb") as stream:
+        with open(path if file is None else file, "rb", opener=_open_nonblocking) as stream:
             status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise DocmemError("is not a regular file", location=path)
             if status.st_size > outline.MAX_FILE_BYTES:
                 size = f"{outline.MAX_FILE_BYTES >> 20} MiB"
                 raise DocmemError(f"is larger than {size}", location=path, remedy="split it")
             return stream.read(), status
     except OSError as error:
         raise DocmemError(f"cannot be read ({error.strerror})", location=path) from None
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # O_NONBLOCK: do not wait for a FIFO's writer
 
 
 _ENDINGS = {
