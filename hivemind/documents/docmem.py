@@ -107,13 +107,12 @@ class Docmem(DatabaseOwner):
 
     def root_of(self, node_id: str) -> Node:
         with self.database.read() as sql:
-            *_, (root_id, _) = [*tree.ancestors(sql, tree.get(sql, node_id).id)]
-            return tree.get(sql, root_id)
+            return tree.ancestry(sql, node_id)[-1]
 
     def size(self, node_id: str) -> tuple[int, int]:
         """Return the number of the node's descendants, and the tokens of the node and its descendants together."""
         with self.database.read() as sql:
-            count, tokens = tree.size(sql, tree.get(sql, node_id).id)
+            count, tokens = tree.size(sql, node_id)
             return count - 1, tokens
 
     def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
@@ -234,7 +233,6 @@ class Docmem(DatabaseOwner):
     def delete(self, node_id: str) -> None:
         """Delete the node and its descendants."""
         with self.transaction() as edit:
-            tree.get(edit.sql, node_id)
             edit.remove(tree.subtree_ids(edit.sql, node_id))
 
     # -- moving and copying -----------------------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def move(edit: Edit, node_id: str, target_id: str, position: Position, expected_
     run = sticky_run(edit, node_id)
     movers = [node_id] if target_id in run else run  # next to a sibling that sticks to it, only the node moves
     parent_id, order = edit.free_slot(position, target_id, movers[0])
-    ancestor_ids = {ancestor_id for ancestor_id, _ in tree.ancestors(edit.sql, parent_id)}
+    ancestor_ids = {ancestor.id for ancestor in tree.ancestry(edit.sql, parent_id)}
     if target_id == node_id or not ancestor_ids.isdisjoint(run):
         raise CycleError(node_id, target_id)
     for previous, member in zip((None, *movers), movers, strict=False):

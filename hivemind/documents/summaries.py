@@ -157,7 +157,7 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
     members = tree.children(sql, node_id)
     is_existing_summary = bool(summary_ids(sql, [node]))
     if not is_existing_summary:
-        interior = tree.interior_ids(sql, node_id)
+        interior = {child.id for child in members if tree.first_child(sql, child.id)}
         is_before = lambda child: child.id in interior or child.context_type in _NEVER_FIRST  # noqa: E731
         members = list(takewhile(lambda child: child.id not in interior, dropwhile(is_before, members)))
     if not members:

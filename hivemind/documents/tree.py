@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError
@@ -65,23 +65,13 @@ def first_child(sql: sqlite3.Connection, node_id: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
-    """Return the ids of the node's children that have children themselves."""
-    rows = sql.execute(
-        "SELECT id FROM nodes n WHERE parent_id = ? AND EXISTS (SELECT 1 FROM nodes c WHERE c.parent_id = n.id)",
-        (node_id,),
-    )
-    return {row[0] for row in rows}
-
-
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """Return the node and its descendants in reading order. Raises NodeNotFoundError."""
-    get(sql, node_id)
     return [Node(*row) for row in _select_below(sql, node_id, _N_ALL)]
 
 
 def subtree_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
-    """Return the ids of the node and its descendants in reading order; [] for an unknown id."""
+    """Return the ids of the node and its descendants in reading order. Raises NodeNotFoundError."""
     return [row[0] for row in _select_below(sql, node_id, "n.id")]
 
 
@@ -92,24 +82,17 @@ def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
 
 
 def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
-    """Query the columns of the node and its descendants (`nodes n`) in reading order. Raises DamagedError for a cycle."""
-    for _ in ancestors(sql, node_id):
-        pass  # raises DamagedError for a cycle: in a cycle, the query would never end
+    """Query the columns of the node and its descendants (`nodes n`) in reading order. Raises as `ancestry`."""
+    ancestry(sql, node_id)  # raises DamagedError for a cycle: in a cycle, the query would never end
     return sql.execute(_BELOW.format(columns), (node_id,))
 
 
-def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield (id, parent id) of the node, its parent and so on up to the root. Raises DamagedError for a cycle."""
-    seen: set[str] = set()
-    while node_id is not None:
-        if node_id in seen:
-            raise DamagedError("is damaged: its parents form a cycle", location=node_id, remedy="see: hivemind doctor")
-        seen.add(node_id)
-        row = sql.execute("SELECT parent_id FROM nodes WHERE id = ?", (node_id,)).fetchone()
-        if row is None:
-            return
-        yield node_id, row[0]
-        node_id = row[0]
+def ancestry(sql: sqlite3.Connection, node_id: str) -> list[Node]:
+    """Return the node, its parent and so on up to the root. Raises NodeNotFoundError, DamagedError for a cycle."""
+    nodes = ancestries(sql, [get(sql, node_id).id])[node_id]
+    if nodes[-1].parent_id is not None:
+        raise DamagedError("is damaged: its parents form a cycle", location=node_id, remedy="see: hivemind doctor")
+    return nodes
 
 
 _ANCESTRIES = f"""
@@ -183,8 +166,7 @@ def source_of(sql: sqlite3.Connection, node_id: str) -> NodeSource | None:
 
 def root_source(sql: sqlite3.Connection, node_id: str) -> str | None:
     """Return the path of the file from which the node's document was imported, or None."""
-    root_id = next((ancestor_id for ancestor_id, parent in ancestors(sql, node_id) if parent is None), None)
-    row = sql.execute("SELECT path FROM files WHERE root_id = ?", (root_id,)).fetchone()
+    row = sql.execute("SELECT path FROM files WHERE root_id = ?", (ancestry(sql, node_id)[-1].id,)).fetchone()
     return None if row is None else str(row[0])
 
 

@@ -14,9 +14,8 @@ from hivemind.frozen import frozen
 from hivemind.search.item import Item, Reading
 from hivemind.search.parts import PartSimilarity
 from hivemind.search.query import Query, has_name, has_time, in_first_person
-from hivemind.search.words import bm25_scores, words_of
+from hivemind.search.words import K1, B, bm25_scores, words_of
 
-_K1, _B = 1.2, 0.75  # BM25: saturation and length normalisation
 _MIN_SESSIONS = 2  # sessions can be compared only if there are two
 _MIN_FEATURE = 0.05  # a feature that changes the score by less is not named in `why`
 _BEST_COSINES = 3  # the score of a session averages this many cosines
@@ -142,7 +141,7 @@ def _match_item(query: Query, item: Item, reading: Reading, average: float, weig
     match = Match()
     if not reading.positions:
         return match
-    length_factor = 1 - _B + _B * reading.length / average if average else 1.0
+    length_factor = 1 - B + B * reading.length / average if average else 1.0
     field_factors = {
         "text": 1 / length_factor,
         "heading": weights.heading,
@@ -161,7 +160,7 @@ def _match_item(query: Query, item: Item, reading: Reading, average: float, weig
         with_context += term.weight * _FIELD_CREDIT[best]
         covered += 0.0 if term.is_context else term.weight * _FIELD_CREDIT[best]
         frequency = sum(len(at) * field_factors[name] for name, at in positions.items())
-        match.score += term.weight * frequency * (_K1 + 1) / (frequency + _K1)
+        match.score += term.weight * frequency * (K1 + 1) / (frequency + K1)
         if item.is_lead and "heading" in positions:
             match.score += term.weight * weights.lead
     question_weight = query.question_weight

@@ -147,8 +147,8 @@ class _Page:
         if leaf in _EXPLICIT_END:
             ends, counts = name == leaf, name == leaf
         elif leaf in _ITEMS:
-            ends, counts = name in _ITEMS or name in _LISTS, name in _LISTS
-            ends = ends and (counts or not self._nested)
+            counts = name in _LISTS
+            ends = counts or (name in _ITEMS and not self._nested)
         else:
             ends, counts = True, False
         if ends and counts and self._nested:
