@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -261,14 +260,9 @@ def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
     except in the program's own repository, which is the hive that answers from the manual."""
     names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
     is_template_name = key == names[0] or key.startswith(names[1] + "/")
-    return (
-        is_template_name and digest[:_DIGEST_CHARS].encode() in _shipped_digests() and layout.root != template_folder()
-    )
-
-
-@cache
-def _shipped_digests() -> frozenset[bytes]:
-    return frozenset(SHIPPED.read_bytes().split())
+    if not is_template_name or layout.root == template_folder():
+        return False
+    return digest[:_DIGEST_CHARS].encode() in SHIPPED.read_bytes().split()
 
 
 def files_below(top: str | os.PathLike[str], *, links: bool = False) -> Iterator[tuple[str, os.stat_result]]:

@@ -110,7 +110,6 @@ def has_time(text: str) -> bool:
     return _TIME.search(text) is not None
 
 
-@lru_cache(maxsize=_CACHE_SIZE)
 def has_name(text: str) -> bool:
     """Return whether a text has a capitalised word within a sentence."""
     return _INNER_NAME.search(text) is not None

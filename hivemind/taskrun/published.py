@@ -110,7 +110,7 @@ def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path,
     wrong_quotes = None
     if calls_wrong(text):
         wrong_quotes = [
-            WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, task_id, text.strip(), quote.text)
+            WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, quote.text, task_id, text.strip())
             for quote in _named_quotes(text, _latest_result(hive.layout, task_id, place))
         ]
     if wrong_quotes:
