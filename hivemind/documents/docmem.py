@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.edit import CONTEXT_FIELDS, Edit, NodeDraft, Version, copy, move
 from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
@@ -33,7 +32,7 @@ from hivemind.documents.node import (
 )
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import count_embedded, file_languages
-from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
+from hivemind.documents.schema import LOST_VECTORS, SCHEMA, index, index_if_many, problems
 from hivemind.documents.search import (
     WEIGHTS,
     DocumentHit,
@@ -486,9 +485,9 @@ class Docmem(DatabaseOwner):
         name = check_path(path)
         raw, status = read_bytes(name)
         if name.lower().endswith(".toml"):
-            with boundary("document", name):
-                text = decode_text(raw, name)
-            return self._import_toml(text, name)[0]
+            entries = toml.read(decode_text(raw, name), name)
+            with self.transaction() as edit:
+                return write_entries(edit, entries)[0]
         stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
         outline = read_outline(raw, name, self.count)
         with self.transaction() as edit:
@@ -514,10 +513,7 @@ class Docmem(DatabaseOwner):
 
         If the TOML has an error, change nothing and raise DocmemError, which names the line.
         """
-        return self._import_toml(text, "TOML")
-
-    def _import_toml(self, text: str, path: str) -> list[Node]:
-        entries = toml.read(text, path)
+        entries = toml.read(text)
         with self.transaction() as edit:
             return write_entries(edit, entries)
 
@@ -552,5 +548,5 @@ class Docmem(DatabaseOwner):
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
             sql.execute("DELETE FROM unindexed")
-            drop_lost_vectors(sql)
+            sql.execute(f"DELETE {LOST_VECTORS}")
             sql.execute("UPDATE files SET parser = 0")

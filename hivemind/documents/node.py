@@ -69,12 +69,11 @@ class CycleError(DocmemError):
         self.target_id = target_id
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return _SURROGATE.search(name) is None
 
 
 def uncitable_error(name: str) -> DocmemError:
@@ -199,10 +198,8 @@ def check_text(text: str, name: str = "text") -> str:
     """Return `text`. Raises DocmemError unless it is a string that UTF-8 can encode."""
     if not isinstance(text, str):
         raise DocmemError(f"{name} must be str, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DocmemError(f"{name} has a lone surrogate at {error.start}, which UTF-8 cannot encode") from None
+    if surrogate := _SURROGATE.search(text):
+        raise DocmemError(f"{name} has a lone surrogate at {surrogate.start()}, which UTF-8 cannot encode")
     return text
 
 

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError
+from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError, is_utf8
 from hivemind.frozen import frozen
 
 _ALL = ", ".join(COLUMNS)
@@ -27,12 +27,9 @@ SELECT {} FROM below CROSS JOIN nodes n ON n.id = below.id
 
 
 def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
-    if not isinstance(node_id, str):
+    if not isinstance(node_id, str) or not is_utf8(node_id):  # SQLite cannot encode a lone surrogate
         return None
-    try:
-        row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
-    except UnicodeEncodeError:  # a lone surrogate: SQLite cannot encode it, and no id contains one
-        return None
+    row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
     return None if row is None else Node(*row)
 
 
@@ -186,13 +183,8 @@ def node_at(sql: sqlite3.Connection, path: str, line: int | None) -> str | None:
 
     If `line` is None, return the root's id. Return None if the file was not imported or has no node up to the line.
     """
-    try:
-        row = sql.execute("SELECT id, root_id FROM files WHERE path = ?", (path,)).fetchone()
-    except UnicodeEncodeError:  # a lone surrogate: no imported file has one in its name
-        return None
-    if row is None:
-        return None
-    file_id, root_id = row
+    statement = "SELECT id, root_id FROM files WHERE path = ?"
+    file_id, root_id = (is_utf8(path) and sql.execute(statement, (path,)).fetchone()) or (None, None)
     if line is None:
         return None if root_id is None else str(root_id)
     node_row = sql.execute(

@@ -193,13 +193,9 @@ class Engine:
         positions = {item.address: position for position, item in enumerate(items)}
         candidates = []
         for item, reading, match in zip(items, readings, word_matches, strict=True):
-            neighbour_positions = [None if address is None else positions.get(address) for address in item.neighbours]
+            previous, following = (None if address is None else positions.get(address) for address in item.neighbours)
             similarity, part_similarity = cosines.get(item.id), part_similarities.get(item.id)
-            candidates.append(
-                Candidate(
-                    item, reading, match, similarity, part_similarity, neighbour_positions[0], neighbour_positions[1]
-                )
-            )
+            candidates.append(Candidate(item, reading, match, similarity, part_similarity, previous, following))
         return candidates
 
     def _hit(self, ranked: RankedCandidate, candidate: Candidate, query: Query, evidence: Evidence | None) -> SearchHit:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import pairwise
 
 from hivemind.frozen import frozen
 from hivemind.search.item import Item, Reading
 from hivemind.search.parts import PartSimilarity
-from hivemind.search.query import Query, has_name, has_time, in_first_person
+from hivemind.search.query import ExpectedKind, Query, expected_kind, has_name, has_time, in_first_person
 from hivemind.search.words import K1, B, bm25_scores, words_of
 
 _MIN_SESSIONS = 2  # sessions can be compared only if there are two
@@ -106,22 +107,20 @@ class RankedCandidate:
     features: Sequence[tuple[str, float]]
 
     def explain(self, candidate: Candidate) -> str:
-        parts = []
-        if candidate.match.words_by_field:
+        parts, match = [], candidate.match
+        if match.words_by_field:
             parts.append(
                 "has "
-                + "; ".join(
-                    f"{', '.join(words)}{_FIELD_SUFFIXES[name]}"
-                    for name, words in candidate.match.words_by_field.items()
-                )
+                + "; ".join(", ".join(words) + _FIELD_SUFFIXES[name] for name, words in match.words_by_field.items())
             )
-            if candidate.match.missing_words:
-                parts[0] += f"; without {', '.join(candidate.match.missing_words)}"
+            if match.missing_words:
+                parts.append(f"without {', '.join(match.missing_words)}")
         if candidate.cosine is not None:
             parts.append(f"is near in meaning ({candidate.best_cosine:.2f})")
         parts = parts or ["is next to a match"]
-        feature_names = [name for name, weight in self.features if abs(weight) >= _MIN_FEATURE]
-        return "; ".join([*parts, *([f"counts for it: {', '.join(feature_names)}"] if feature_names else [])])
+        if feature_names := [name for name, weight in self.features if abs(weight) >= _MIN_FEATURE]:
+            parts.append(f"counts for it: {', '.join(feature_names)}")
+        return "; ".join(parts)
 
 
 _FIELD_SUFFIXES = {
@@ -202,9 +201,9 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
     scale = _scale(word_similarities)
     sessions = _session_scores(query, candidates, cosines, weights)
     has_meanings = any(cosine is not None for cosine in cosines)
-    ranking = []
+    answer_kind, ranking = expected_kind(query.text), []
     for position, candidate in enumerate(candidates):
-        features = _features(query, candidate, weights)
+        features = _features(query, answer_kind, candidate, weights)
         session = sessions[position]
         closeness = 0.0 if candidate.word_similarity is None else scale(candidate.word_similarity)
         if has_meanings and candidate.cosine is None:  # without a vector the words count here too
@@ -229,22 +228,23 @@ def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: flo
         candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
         for candidate in candidates
     ]
-    sessions = {candidate.session for candidate, is_match in zip(candidates, has_match, strict=True) if is_match} - {
-        None
-    }
+    pairs = [*zip(candidates, has_match, strict=True)]
+    sessions = {candidate.session for candidate, is_match in pairs if is_match} - {None}
     return [
         is_match
         or any(has_match[neighbour] for neighbour in (candidate.previous, candidate.next) if neighbour is not None)
         or candidate.session in sessions
         or not query.participants.isdisjoint(candidate.reading.speaker_words)
-        for candidate, is_match in zip(candidates, has_match, strict=True)
+        for candidate, is_match in pairs
     ]
 
 
-def _features(query: Query, candidate: Candidate, weights: Weights) -> list[tuple[str, float]]:
+def _features(
+    query: Query, answer_kind: ExpectedKind, candidate: Candidate, weights: Weights
+) -> list[tuple[str, float]]:
     """Return (name, weight) of the candidate's features, except words, meaning and session."""
     features = []
-    answer_kind, text, moment = query.answer_kind, candidate.item.text, candidate.item.moment
+    text, moment = candidate.item.text, candidate.item.moment
     if not query.participants.isdisjoint(candidate.reading.speaker_words):
         features.append(("its speaker", weights.speaker))
         if in_first_person(text):
@@ -286,23 +286,18 @@ def _with_neighbours(
     A missing neighbour counts as if it had the item's own cosine. For an item without a vector, return None.
     """
 
-    def cosine_at(position: int | None, default: float) -> float:
-        cosine = None if position is None else cosines[position]
-        return default if cosine is None else cosine
-
     sums: list[float | None] = []
-    for item_cosine, candidate in zip(cosines, candidates, strict=True):
-        if item_cosine is None:
+    for cosine, candidate in zip(cosines, candidates, strict=True):
+        if cosine is None:
             sums.append(None)
             continue
-        before, after = weights.neighbour, weights.neighbour
+        total, share = cosine, weights.neighbour
         if candidate.previous is not None and candidates[candidate.previous].reading.is_question:
-            before += weights.answer
-        sums.append(
-            item_cosine
-            + before * cosine_at(candidate.previous, item_cosine)
-            + after * cosine_at(candidate.next, item_cosine)
-        )
+            share += weights.answer
+        for neighbour, factor in ((candidate.previous, share), (candidate.next, weights.neighbour)):
+            neighbour_cosine = None if neighbour is None else cosines[neighbour]
+            total += factor * (cosine if neighbour_cosine is None else neighbour_cosine)
+        sums.append(total)
     return sums
 
 
@@ -319,14 +314,10 @@ def _with_neighbour_words(query: Query, candidates: Sequence[Candidate], weights
     ]
 
     def added_score(position: int, neighbour: int | None) -> float:
-        if neighbour is None or not matched_stems[neighbour]:
+        if neighbour is None or not (stems := matched_stems[neighbour]):
             return 0.0
-        total_weight = sum(term_weights[stem] for stem in matched_stems[neighbour])
-        return (
-            candidates[neighbour].match.score
-            * sum(term_weights[stem] for stem in matched_stems[neighbour] - matched_stems[position])
-            / total_weight
-        )
+        share, total = (sum(map(term_weights.__getitem__, part)) for part in (stems - matched_stems[position], stems))
+        return candidates[neighbour].match.score * share / total
 
     return [
         candidate.match.score
@@ -371,27 +362,18 @@ def _session_scores(
             members[candidate.session].append(position)
     if len(members) < _MIN_SESSIONS or all(cosine is None for cosine in cosines):
         return [0.0] * len(candidates)
-    tops = [
-        sorted((cosine for position in positions if (cosine := cosines[position]) is not None), reverse=True)[
-            :_BEST_COSINES
-        ]
-        for positions in members.values()
-    ]
-    mean_cosines = [sum(top) / len(top) if top else None for top in tops]
-    term_weights = {term.stem: term.weight for term in query.terms}
-    tallies = [_tally([candidates[position].reading for position in positions]) for positions in members.values()]
-    lengths = [
-        sum(candidates[position].reading.length for position in session_positions)
-        for session_positions in members.values()
-    ]
-    words = bm25_scores(term_weights, tallies, lengths)
-    scores = [0.0] * len(candidates)
-    for positions, score in zip(
-        members.values(), _fuse(words, mean_cosines, [1.0] * len(mean_cosines), weights.meaning), strict=True
-    ):
-        for position in positions:
-            scores[position] = score
-    return scores
+    mean_cosines, tallies, lengths = list[float | None](), list[Mapping[str, int]](), list[int]()
+    for positions in members.values():
+        known_cosines = (cosine for position in positions if (cosine := cosines[position]) is not None)
+        best_cosines = nlargest(_BEST_COSINES, known_cosines)
+        mean_cosines.append(sum(best_cosines) / len(best_cosines) if best_cosines else None)
+        readings = [candidates[position].reading for position in positions]
+        tallies.append(_tally(readings))
+        lengths.append(sum(reading.length for reading in readings))
+    words = bm25_scores({term.stem: term.weight for term in query.terms}, tallies, lengths)
+    scores = _fuse(words, mean_cosines, [1.0] * len(members), weights.meaning)
+    score_of = {at: score for positions, score in zip(members.values(), scores, strict=True) for at in positions}
+    return [score_of.get(position, 0.0) for position in range(len(candidates))]
 
 
 def _tally(readings: Sequence[Reading]) -> Mapping[str, int]:

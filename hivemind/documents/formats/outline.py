@@ -55,15 +55,13 @@ def sentence_runs(
 
 
 def _trim(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int] | None:
-    first = start
-    while first < end and text[first].isspace():
-        first += 1
-    if first == end:
+    body = text[start:end]
+    if not body.strip():
         return None
-    start = max(start, text.rfind("\n", start, first) + 1) if whole_lines else first
-    while text[end - 1].isspace():
-        end -= 1
-    return start, end
+    indent = len(body) - len(body.lstrip())
+    if whole_lines:
+        indent = body.rfind("\n", 0, indent) + 1
+    return start + indent, start + len(body.rstrip())
 
 
 class Headings:
