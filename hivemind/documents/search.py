@@ -17,7 +17,7 @@ from hivemind.documents.progress import file_languages
 from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
-from hivemind.search import Confidence, Engine, Item, Query, Weights, quote_span
+from hivemind.search import CandidateSource, Confidence, Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import context_fields
 from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
@@ -41,7 +41,7 @@ def question_language(sql: sqlite3.Connection, text: str) -> str:
     return language_of(text) or next((name for name, _ in file_languages(sql).most_common(1)), "") or "english"
 
 
-class Units:
+class Units(CandidateSource):
     """The units that a search finds: the passages of files, and the nodes without a file.
 
     A unit is identified by the number (`seq`) of its first node. `keys` limits the units to files at or below these
@@ -99,9 +99,6 @@ class Units:
         return count_rows(self._sql, self._stems.pattern(word), bound) + sum(
             stem in node_stems for node_stems in self._unindexed_stems.values()
         )
-
-    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002 - only candidates count as neighbours
-        return ()
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         stems = set(self._stems(words))

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, TextVectors
+from hivemind.embedding.embedder import INSTALL, EmbedderUnavailable, TextVectors
 from hivemind.embedding.graph import build_graph, embeddings, read_tensors
 from hivemind.pattern import pattern
 
@@ -174,10 +174,5 @@ def _tokenizer() -> Any:
     return tokenizer
 
 
-def open_kind(kind: str) -> Embedder:
-    """Return an embedder of this kind. Raises KeyError for an unknown kind, EmbedderUnavailable if it is not installed."""
-    if kind == "minilm":
-        return MiniLM()
-    if kind == "hashing":
-        return HashingEmbedder()
-    raise KeyError(kind)
+KINDS = {"minilm": MiniLM, "hashing": HashingEmbedder}
+"""The embedders that a process can serve, by their names in hive.yaml."""

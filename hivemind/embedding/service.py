@@ -34,7 +34,7 @@ from hivemind.embedding.embedder import (
     embed_packed,
     unpack,
 )
-from hivemind.embedding.local import open_kind
+from hivemind.embedding.local import KINDS
 from hivemind.fs import Lock, make_socket_folder, socket_paths
 from hivemind.fs.locks import is_on_this_machine
 from hivemind.masking import secret_names
@@ -403,7 +403,7 @@ def main(folder: str, kind: str) -> int:
     os.nice(_NICE)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    server = Server(open_kind(kind), listen(folder, kind))
+    server = Server(KINDS[kind](), listen(folder, kind))
     os.write(up_end, b"+")
     server.serve()
     os.unlink(os.path.join(folder, f"{kind}.socket"))

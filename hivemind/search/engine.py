@@ -48,13 +48,15 @@ class CandidateSource(Protocol):
         """Return, by the key of a vector, the id of its item, for items that this search may find."""
 
     def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        """Return the keys of the items' vectors, in reading order, each with its item's id."""
+        """Return the keys of the items' vectors, in reading order, each with its item's id (here: its only key)."""
+        return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
         """Load the items with these ids, except items that this search may not find."""
 
-    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:
-        """Return the ids of a scope's items with these names; [] in a store that loads no neighbours of candidates."""
+    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002
+        """Return the ids of a scope's items with these names; none in a store that loads no neighbours of candidates."""
+        return ()
 
 
 class VectorStore(Protocol):

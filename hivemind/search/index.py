@@ -17,7 +17,7 @@ from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable
 from hivemind.frozen import frozen
 from hivemind.fs.database import Database, DatabaseOwner, integrity_errors
 from hivemind.search.answers import Confidence
-from hivemind.search.engine import Engine
+from hivemind.search.engine import CandidateSource, Engine
 from hivemind.search.item import Item, context_fields
 from hivemind.search.meanings import Backlog, StoreEmbedder
 from hivemind.search.parts import PARTS
@@ -247,7 +247,7 @@ def _are_relevant(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
     ]
 
 
-class _IndexSource:
+class _IndexSource(CandidateSource):
     """The `CandidateSource` of an index. The rarity of words is computed within the searched scope."""
 
     def __init__(self, sql: sqlite3.Connection, scope: str | None) -> None:
@@ -270,9 +270,6 @@ class _IndexSource:
 
     def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
         return {key: key for key in keys if self._keys[0] <= key <= self._keys[1]}
-
-    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         rows = self._sql.execute(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import nlargest
 from itertools import pairwise
 
 from hivemind.frozen import frozen
@@ -362,18 +361,27 @@ def _session_scores(
             members[candidate.session].append(position)
     if len(members) < _MIN_SESSIONS or all(cosine is None for cosine in cosines):
         return [0.0] * len(candidates)
-    mean_cosines, tallies, lengths = list[float | None](), list[Mapping[str, int]](), list[int]()
-    for positions in members.values():
-        known_cosines = (cosine for position in positions if (cosine := cosines[position]) is not None)
-        best_cosines = nlargest(_BEST_COSINES, known_cosines)
-        mean_cosines.append(sum(best_cosines) / len(best_cosines) if best_cosines else None)
-        readings = [candidates[position].reading for position in positions]
-        tallies.append(_tally(readings))
-        lengths.append(sum(reading.length for reading in readings))
-    words = bm25_scores({term.stem: term.weight for term in query.terms}, tallies, lengths)
-    scores = _fuse(words, mean_cosines, [1.0] * len(members), weights.meaning)
-    score_of = {at: score for positions, score in zip(members.values(), scores, strict=True) for at in positions}
-    return [score_of.get(position, 0.0) for position in range(len(candidates))]
+    tops = [
+        sorted((cosine for position in positions if (cosine := cosines[position]) is not None), reverse=True)[
+            :_BEST_COSINES
+        ]
+        for positions in members.values()
+    ]
+    mean_cosines = [sum(top) / len(top) if top else None for top in tops]
+    term_weights = {term.stem: term.weight for term in query.terms}
+    tallies = [_tally([candidates[position].reading for position in positions]) for positions in members.values()]
+    lengths = [
+        sum(candidates[position].reading.length for position in session_positions)
+        for session_positions in members.values()
+    ]
+    words = bm25_scores(term_weights, tallies, lengths)
+    scores = [0.0] * len(candidates)
+    for positions, score in zip(
+        members.values(), _fuse(words, mean_cosines, [1.0] * len(mean_cosines), weights.meaning), strict=True
+    ):
+        for position in positions:
+            scores[position] = score
+    return scores
 
 
 def _tally(readings: Sequence[Reading]) -> Mapping[str, int]:
