@@ -45,7 +45,7 @@ from hivemind.documents.search import (
 )
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
-from hivemind.documents.tree import NodeListing, NodeSource, show, source_of
+from hivemind.documents.tree import NodeListing, NodeSource, show
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.search import Confidence, Engine, Query, StoreEmbedder
@@ -306,7 +306,7 @@ class Docmem(DatabaseOwner):
         for _ in range(10):
             with self.database.read() as sql:
                 material = summaries.read_material(sql, node_id)
-            texts = [member.text for member in material.members]
+            texts = [member.text for member in material[1]]
             text = writer(texts, max_tokens) if writer else extract(texts, max_tokens, self.count)
             with self.transaction() as edit:
                 summary = summaries.write_summary(edit, material, text)
@@ -498,7 +498,12 @@ class Docmem(DatabaseOwner):
         """Return an imported node's place in its file (`.citation` is `path:line-line`); None for any other node."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
-            return source_of(sql, node_id)
+            row = sql.execute(
+                "SELECT f.path, p.start_line, p.end_line, f.digest, p.kind, f.class, f.why"
+                " FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ?",
+                (node_id,),
+            ).fetchone()
+        return None if row is None else NodeSource(*row)
 
     def keep_thread(self, subject: str, letters: Sequence[Letter], thread: str) -> Node:
         """Add the letters that are not stored yet to the document of their mail thread; return the document's root.

@@ -37,7 +37,7 @@ from hivemind.documents.node import (
     uncitable_error,
 )
 from hivemind.documents.passages import Passage, passage_text
-from hivemind.documents.tree import node_at, root_source, split_reference
+from hivemind.documents.tree import node_at, split_reference
 from hivemind.documents.verification import read_file, verify
 from hivemind.documents.wrong_quotes import WrongQuote, read_wrong_quotes
 from hivemind.errors import UserError, remedy_of
@@ -433,12 +433,11 @@ class Knowledge:
 
     def is_among(self, node_id: str, scope: Sequence[str | os.PathLike[str]]) -> bool:
         """Return True if the node's file is at or below a path in `scope`, or if the node has no file in the hive."""
-        with self.docmem.database.read() as sql:
-            source = root_source(sql, node_id)
-        if source is None or os.path.isabs(source):
+        source = self.docmem.source(self.docmem.root_of(node_id).id)
+        if source is None or os.path.isabs(source.path):
             return True
         tops = (self.layout.relative(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope)
-        return any(source == top or source.startswith(top + "/") for top in tops)
+        return any(source.path == top or source.path.startswith(top + "/") for top in tops)
 
     def verify(self, passage: Citation | Passage) -> Verdict:
         """Check that the file contains the quote at the cited lines."""

@@ -151,22 +151,6 @@ class NodeSource:
         return f"{self.path}:{self.start_line}-{self.end_line}"
 
 
-def source_of(sql: sqlite3.Connection, node_id: str) -> NodeSource | None:
-    """Return the place in a file from which the node was imported, or None if it was not imported."""
-    row = sql.execute(
-        "SELECT f.path, p.start_line, p.end_line, f.digest, p.kind, f.class, f.why"
-        " FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ?",
-        (node_id,),
-    ).fetchone()
-    return None if row is None else NodeSource(*row)
-
-
-def root_source(sql: sqlite3.Connection, node_id: str) -> str | None:
-    """Return the path of the file from which the node's document was imported, or None."""
-    row = sql.execute("SELECT path FROM files WHERE root_id = ?", (ancestry(sql, node_id)[-1].id,)).fetchone()
-    return None if row is None else str(row[0])
-
-
 _REFERENCE = re.compile(r"(?P<path>.+?)(?::(?P<line>[1-9]\d{0,8})(?:-\d+)?)?", re.DOTALL)
 
 
