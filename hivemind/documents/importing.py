@@ -18,7 +18,7 @@ from hivemind.documents.classes import classify_thread
 from hivemind.documents.edit import Edit, NodeDraft, park
 from hivemind.documents.formats import Outline
 from hivemind.documents.node import Node, NodeContext
-from hivemind.documents.passages import group_passages
+from hivemind.documents.passages import embedded_texts, group_passages
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point
 from hivemind.masking import mask
@@ -192,7 +192,7 @@ def _wrap(
 
 def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     """Update the document below `root_id` to the outline. The root keeps its text and context."""
-    old_paragraphs = _paragraphs(edit.sql, file_id)
+    old_texts = _embedded_texts(edit.sql, file_id)
     nodes = {node.id: node for node in tree.subtree(edit.sql, root_id)}
     children: dict[str, list[str]] = defaultdict(list)
     for node in nodes.values():
@@ -213,7 +213,10 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     drafts_by_id = dict(zip(ids, drafts, strict=True))
     _write_layout(edit, nodes, children, layout, orphans, drafts_by_id)
     edit.remove([node_id for node_id in imported_ids if node_id not in drafts_by_id])
-    write_places(edit.sql, file_id, root_id, outline, ids, old_paragraphs)
+    _write_places(edit.sql, file_id, root_id, outline, ids)
+    new_texts = _embedded_texts(edit.sql, file_id) if old_texts else {}
+    changed_seqs = [(seq,) for seq, text in old_texts.items() if new_texts.get(seq) != text]
+    edit.sql.executemany("DELETE FROM vectors WHERE key = ?", changed_seqs)
     for node_id in sorted(orphans):
         _log.info(
             "documents: node %s stays at the nearest heading: the text that it is about was removed from the file",
@@ -278,15 +281,10 @@ def _drafts(outline: Outline) -> list[NodeDraft]:
     return drafts
 
 
-def write_places(
-    sql: sqlite3.Connection,
-    file_id: int,
-    root_id: str,
-    outline: Outline,
-    node_ids: Sequence[str],
-    old_paragraphs: Mapping[str, Sequence[str]],
+def _write_places(
+    sql: sqlite3.Connection, file_id: int, root_id: str, outline: Outline, node_ids: Sequence[str]
 ) -> None:
-    """Record each node's place in its file and the text up to the next node; delete the vectors of changed paragraphs."""
+    """Record each node's place in its file and the text up to the next node."""
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
     pages = outline.lines() if outline.format == "pdf" else []  # a passage must not span two pages
@@ -298,23 +296,12 @@ def write_places(
     for at, (node_id, piece, passage, lines, gap, role) in enumerate(columns, 1):
         rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, role))
     sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    new_paragraphs = _paragraphs(sql, file_id)
-    changed_leads = [(lead,) for lead, members in old_paragraphs.items() if new_paragraphs.get(lead) != members]
-    sql.executemany("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", changed_leads)
 
 
-def _paragraphs(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:
-    """Return each paragraph of a file, keyed by the id of its first node: the ids and texts of its nodes."""
-    paragraphs: dict[str, list[str]] = {}
-    first = ""
-    for node_id, text, role in sql.execute(
-        "SELECT p.node_id, n.text, p.leads FROM places p JOIN nodes n ON n.id = p.node_id"
-        " WHERE p.file_id = ? AND p.number > 0 AND p.kind <> 'heading' ORDER BY p.number",
-        (file_id,),
-    ):
-        first = node_id if role else first
-        paragraphs.setdefault(first, []).extend((node_id, text))
-    return paragraphs
+def _embedded_texts(sql: sqlite3.Connection, file_id: int) -> dict[int, str]:
+    """Return the texts of a file that have vectors, by the numbers of the nodes that they begin with."""
+    leads = "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id WHERE p.file_id = ? AND p.leads"
+    return embedded_texts(sql, [seq for (seq,) in sql.execute(leads, (file_id,))])
 
 
 @frozen

@@ -21,7 +21,7 @@ from hivemind.frozen import frozen
 from hivemind.search import Backlog, Confidence, Item
 
 
-def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
+def embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
     """Return, by node number (`seq`), the text to embed: the paragraph that the node begins, or the node without a file."""
     rows = sql.execute(_PARAGRAPHS, (json.dumps(seqs),)).fetchall()
     texts = {}
@@ -33,7 +33,7 @@ def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, s
 
 
 BACKLOG = Backlog(  # without groups: a node keeps its vector when it moves to another document
-    key_column="n.seq", from_clause=EMBEDDABLE, texts_of=_embedded_texts
+    key_column="n.seq", from_clause=EMBEDDABLE, texts_of=embedded_texts
 )
 """Passages, and nodes without a file, that need vectors."""
 
