@@ -146,6 +146,9 @@ class TaskRun:
                 if wait.message_id is not None:
                     self._hive.mail.mark_answered(HUMAN, wait.message_id)
             self.unblock("task say")
+            addition = self.task.said[-1]
+            if any(wait.offers_end for wait in ended_waits) and self.end_by(addition.text, addition.by):
+                return is_new
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard_count = max(
                 (number for step in steps if isinstance(number := step.step.meta.get("heard"), int)), default=0
@@ -357,15 +360,17 @@ class TaskRun:
         """Check whether a step belongs to this attempt. Steps that a person or another tool added do as well."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
-    def end_by(self, answer: Message) -> None:
-        """Have the next turn end the task: finish it with the mind's last words if a person's answer is `done`, fail it if no."""
-        if is_refusal(answer.answer):
-            call = ToolCall("fail_task", {"reason": f"{answer.sender} does not let it go on: {answer.answer}"})
-        elif answer.answer.strip().strip("`.!").casefold() == "done":
+    def end_by(self, answer: str, sender: str) -> bool:
+        """Have the next turn end the task: finish it with the mind's last words if a person's answer is `done`, fail it if no.
+        Return False for another answer."""
+        if is_refusal(answer):
+            call = ToolCall("fail_task", {"reason": f"{sender} does not let it go on: {answer}"})
+        elif answer.strip().strip("`.!").casefold() == "done":
             call = ToolCall("finish_task", {"result": self.conversation.last_words})
         else:
-            return
+            return False
         self.conversation.answer(Thought(actions=(call,)))
+        return True
 
     def unblock(self, by: str) -> None:
         """Unblock the steps whose question to a person was answered."""
