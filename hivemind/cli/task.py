@@ -56,6 +56,7 @@ def add(
     project: str | None = None,
     depends: list[str] | None = None,
     deadline: str | None = None,
+    every: str | None = None,
     budget: Positive | None = None,
     id_: str | None = None,
     attach: AttachedFiles = None,
@@ -76,6 +77,7 @@ def add(
       --project NAME  the project that the task belongs to
       --depends TASK[,TASK]  tasks that must be done first
       --deadline WHEN  2026-11-21, or 2026-11-21T18:00Z
+      --every WHEN  add it again and again: 1h, 07:30, "Mon-Fri 07:30"
       --budget TOKENS  the most tokens that it may use
       --id ID  the task's id (default: derived from the title)
       --attach FILE  a file or folder to attach
@@ -118,6 +120,7 @@ def add(
         where=where,
         dependencies=[hive.tasks.get(dependency).id for dependency in split_lists(depends)],
         deadline=deadline,
+        every=every,
         budget=budget,
         attachments=attach or (),
     )

@@ -90,6 +90,8 @@ def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path)
     assert [Path(path).name for path in shown["attachments"]] == ["figures.csv"]
     assert "first" in shown["waiting"]
     assert Hive.look(hive).tasks.get("second").budget.tokens == 500
+    assert run("task", "add", "Third", "--every", "2h", "--id", "third").status == 0
+    assert "every: 2h" in (hive / "tasks/schedule/third.md").read_text()
 
 
 def test_a_hive_that_is_not_linked_is_refused_with_those_that_are(run: Command, hive: Path) -> None:
