@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hivemind.documents.wrong_quotes import WrongQuote
 
 _QUOTE = re.compile(
-    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>.+):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
+    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>(?s:.{1,4096}?)):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
     r" \(sha256 (?P<digest>[0-9a-f]{12})\)$",
     re.MULTILINE,
 )

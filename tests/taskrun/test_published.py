@@ -57,6 +57,11 @@ def test_the_quotes_of_a_result_are_read_from_it(hive: Hive) -> None:
     ]
 
 
+def test_a_path_of_two_lines_is_read_from_a_quote() -> None:
+    [quote] = quotes_in(f"> {OLD}\n\n— `knowledge/old\nand new.md:3` (sha256 0123456789ab)\n")
+    assert quote.path == "knowledge/old\nand new.md"
+
+
 def test_a_source_that_was_changed_or_deleted_since_is_named(hive: Hive) -> None:
     task = hive.tasks.get("ferry")
     assert list(stale_sources(hive, task)) == []
@@ -75,6 +80,9 @@ def test_what_is_called_wrong_is_not_quoted_again_until_its_file_changes(hive: H
     assert path == hive.layout.inbox / "ferry"
     assert [quote.place for quote in wrong_quotes or ()] == ["knowledge/old.md:3"]
     assert quoted(hive) == {"ferry.md"}
+    (hive.layout.knowledge / "old.md").rename(hive.layout.knowledge / "history.md")
+    assert quoted(hive) == {"ferry.md"}, "a new name is no change"
+    (hive.layout.knowledge / "history.md").rename(hive.layout.knowledge / "old.md")
     (hive.layout.knowledge / "old.md").write_text(f"# Before\n\n{OLD}\n\nThis is history.\n")
     assert quoted(hive) == {"ferry.md", "old.md"}
 
