@@ -227,6 +227,15 @@ def test_a_failed_task_that_is_archived_no_longer_needs_anyone(run: Command, hiv
     assert "exclude each other" in run("archive", "open", "--older-than", "1d").err
 
 
+def test_a_drop_that_never_became_a_task_is_archived_as_cancel_says(run: Command, hive: Path) -> None:
+    (hive / "tasks/inbox").mkdir(parents=True, exist_ok=True)
+    (hive / "tasks/inbox/bad.md").write_text("---\npriority: silly\n---\nx\n")
+    assert Hive.open(hive).tasks.claims.claim("ada") is None, "it goes to failed/"
+    assert "hivemind archive bad puts it away" in run("task", "cancel", "bad").err
+    assert run("archive", "bad").status == 0
+    assert "nothing: there is no such task" in run("archive", "nothing").err
+
+
 @pytest.mark.parametrize("word", ["show", "retry", "cancel"])
 def test_a_task_that_is_not_there_is_wrong_use(run: Command, hive: Path, word: str) -> None:
     ended = run("task", word, "nothing")
