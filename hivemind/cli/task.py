@@ -405,15 +405,12 @@ def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
     """
     from hivemind.taskrun.published import say
 
-    path, wrong_quotes = say(hive, id_, text, by=caller(hive.layout))
-    lines = [f"added to {id_}: {hive.layout.relative(path)}"]
-    if path.parent == hive.layout.inbox:
-        lines = [f"{id_} is back in the inbox with what you said: {hive.layout.relative(path)}"]
-    if wrong_quotes:
-        lines.append(f"Not quoted again until the file changes ({hive.layout.relative(hive.layout.wrong_quotes)}):")
-        lines += [f"  {quote.place}" for quote in wrong_quotes]
-    places = [quote.place for quote in wrong_quotes or ()]
-    return CommandOutput({"id": id_, "path": str(path), "wrong": places}, lines)
+    said = say(hive, id_, text, by=caller(hive.layout))
+    line = f"added to {id_}: {hive.layout.relative(said.path)}"
+    if said.path.parent == hive.layout.inbox:
+        line = f"{id_} is back in the inbox with what you said: {hive.layout.relative(said.path)}"
+    record = {"id": id_, "path": str(said.path), "wrong": said.wrong_places}
+    return CommandOutput(record, filter(None, (line, said.consequence)))
 
 
 @command("task replay", open_read_only)
