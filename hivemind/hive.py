@@ -60,11 +60,13 @@ class Hive:
     def open(cls, path: str | os.PathLike[str]) -> Hive:
         """Open the hive in the folder `path`, and create its missing folders. Set this process's umask (`access:`).
 
-        Raises UserError if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked, ProjectGuardMismatch)
-        if the hive's state belongs to another workspace or project.
+        Raises UserError for a backup and if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked,
+        ProjectGuardMismatch) if the hive's state belongs to another workspace or project.
         """
         layout = Layout.at(path)
         hive = cls(layout, load_hive(layout))
+        if layout.backup_record.exists():
+            raise UserError("is a backup", location=layout.root, remedy=f"hivemind restore {layout.root} NEW-FOLDER")
         for folder in layout.folders():
             try:
                 if make_folder(folder, durable=hive.config.durable) and hive.config.access == "group":

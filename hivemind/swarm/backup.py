@@ -28,7 +28,6 @@ from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
-RECORD = "backup.json"
 _KIND, _VERSION = "backup", 1
 _SHORT_PASS_S = 0.5
 _PASSES = 5
@@ -83,14 +82,14 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
         for name in _DATABASES:
             _copy_database(hive.layout.state / name, state)
         fields = {"at": datetime.now(UTC).isoformat(), "workspace": hive.config.workspace, "root": os.fspath(root)}
-        save_record(state / RECORD, _KIND, _VERSION, fields)
+        save_record(Layout(part).backup_record, _KIND, _VERSION, fields)
     return target
 
 
 def restore_hive(backup: Path, target: Path) -> Path:
     """Restore a backup to a new or empty folder and return the folder's path. Raises UserError, OSError."""
     backup, target = Path(os.path.realpath(backup)), Path(os.path.realpath(target))
-    if load_record(Layout(backup).state / RECORD, _KIND, _VERSION) is None:
+    if load_record(Layout(backup).backup_record, _KIND, _VERSION) is None:
         raise UserError(
             "is not a backup", location=backup, remedy="hivemind backup makes one; an incomplete backup does not count"
         )
@@ -100,7 +99,7 @@ def restore_hive(backup: Path, target: Path) -> Path:
         copy_file = _TreeCopy(backup, part).copy_file
         copy_tree(backup, part, copy_file)
         crash_point("restore.copied")
-        (Layout(part).state / RECORD).unlink()
+        Layout(part).backup_record.unlink()
     return target
 
 
