@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
 from hivemind.frozen import frozen
-from hivemind.fs.atomic import open_regular
+from hivemind.fs.atomic import is_durable, open_regular
 from hivemind.fs.crash import crash_point
 from hivemind.fs.locks import Lock
 from hivemind.fs.postponed import flush_postponed
@@ -315,10 +315,9 @@ class Database:
     schema's damage error for a damaged one.
     """
 
-    def __init__(self, path: str | os.PathLike[str], schema: Schema, *, durable: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], schema: Schema) -> None:
         self.path = os.fspath(path)
         self.schema = schema
-        self._durable = durable
         self._reset()
 
     def _reset(self) -> None:
@@ -389,7 +388,7 @@ class Database:
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_durable() else 'NORMAL'}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
             # Otherwise each statement writes its undo data to a file: 35 KB for a deleted row.
             connection.execute("PRAGMA temp_store = MEMORY")
@@ -407,6 +406,9 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _is_durable(self) -> bool:
+        return is_durable(self.path)
 
     def _uri_query(self, writer_lock: Lock) -> str:
         """Return the parameters of the file's URI. With `modeof` a new file gets the lock's mode, which follows the umask."""
@@ -564,6 +566,9 @@ class Database:
 
 class DerivedDatabase(Database):
     """A database that can be rebuilt from other files. A damaged one is set aside and rebuilt."""
+
+    def _is_durable(self) -> bool:
+        return False
 
     def run_with_rebuild(self, operation: Callable[[], _T]) -> tuple[_T, str | None]:
         """Call `operation`. If the file is damaged, set it aside and call `operation` again, which rebuilds it.

@@ -114,7 +114,7 @@ def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path,
             for quote in _named_quotes(text, _latest_result(hive.layout, task_id, place))
         ]
     if wrong_quotes:
-        add_wrong_quotes(hive.layout, wrong_quotes, durable=hive.config.durable)
+        add_wrong_quotes(hive.layout, wrong_quotes)
     if place is None:
         return hive.tasks.say(task_id, text, by=by), wrong_quotes
     return hive.tasks.endings.reopen(task_id, text, by=by), wrong_quotes
