@@ -489,9 +489,8 @@ def load_hive(layout: Layout) -> HiveConfig:
         raise UserError(f"no {layout.config.name} there", location=layout.root, remedy="make one with: hivemind init")
     with boundary("settings file", layout.config):
         config = _CheckedFiles(layout).read(layout.config, _check_hive)
-    places: list[Path | str | None] = [layout.root, *config.read_roots(layout), config.memory]
-    for place in filter(None, places):
-        set_durability(place, durable=config.durability == "full")
+    for place in filter(None, (layout.root, *config.read_roots(layout), config.memory)):
+        set_durability(str(place), durable=config.durability == "full")
     return config
 
 

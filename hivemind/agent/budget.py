@@ -129,8 +129,8 @@ class SharedAccount:
 class Budget:
     """The limits of one agent: for each task with its subtasks, for the agent's day, and for the hive's day.
 
-    A task's account is in the folder of its topmost task, the agent's account in its state folder. A
-    reservation is on disk before the request is sent.
+    A task's account is in the folder of its topmost task, the agent's account in its state folder. A reservation is on
+    disk before the request is sent.
     """
 
     def __init__(self, limits: BudgetConfig, layout: Layout, name: str, hive_limit: TokenBudget) -> None:

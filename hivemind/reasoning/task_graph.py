@@ -37,8 +37,8 @@ class TaskGraph:
     under the task's lock with the steps that a change touches. The context manager that it returns is held while the
     line is written: it raises to refuse the change, and blocks changes of the steps' leases until the line is written.
 
-    In a durable hive a change is on disk when the call returns; with `lazy`, after `sync`, after a
-    change with a commit, or after `save_snapshot`: for callers that call `sync` before dependent writes.
+    In a durable hive a change is on disk when the call returns; with `lazy`, after `sync`, after a change with
+    a commit, or after `save_snapshot`: for callers that call `sync` before dependent writes.
     """
 
     def __init__(

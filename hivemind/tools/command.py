@@ -316,7 +316,7 @@ def run_program(
         with guarded as process:
             bounded_output = BoundedOutput(file, limits.output_bytes, "limits.output_bytes")
             stop_reason = _OutputReader(process, bounded_output, stopping).until_end(limit_s)
-        if fs.is_durable(output):  # a receipt contains the output's digest
+        if fs.is_durable(os.path.realpath(output)):  # a receipt contains the output's digest
             file.flush()
             if file.tell():
                 os.fsync(file.fileno())
