@@ -84,7 +84,7 @@ class Schema:
     * `statements`: create the tables.
     * `functions`: SQL functions as (name, number of arguments, function).
     * `irreplaceable`: no other file has the data; a database that disappeared or became empty counts as damaged.
-    * `derived`: all data can be rebuilt from other files; an older version counts as damaged.
+    * `derived`: all data can be rebuilt from other files; an older version counts as damaged, and commits are not synced.
     """
 
     name: str
@@ -388,7 +388,8 @@ class Database:
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_durable() else 'NORMAL'}")
+            is_synced = is_durable(self.path) and not self.schema.derived
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
             # Otherwise each statement writes its undo data to a file: 35 KB for a deleted row.
             connection.execute("PRAGMA temp_store = MEMORY")
@@ -406,9 +407,6 @@ class Database:
             connection.close()
             raise
         return connection
-
-    def _is_durable(self) -> bool:
-        return is_durable(self.path)
 
     def _uri_query(self, writer_lock: Lock) -> str:
         """Return the parameters of the file's URI. With `modeof` a new file gets the lock's mode, which follows the umask."""
@@ -566,9 +564,6 @@ class Database:
 
 class DerivedDatabase(Database):
     """A database that can be rebuilt from other files. A damaged one is set aside and rebuilt."""
-
-    def _is_durable(self) -> bool:
-        return False
 
     def run_with_rebuild(self, operation: Callable[[], _T]) -> tuple[_T, str | None]:
         """Call `operation`. If the file is damaged, set it aside and call `operation` again, which rebuilds it.
