@@ -50,9 +50,9 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         _sync_folder(path)
 
 
-def _sync_folder(path: str | os.PathLike[str]) -> None:
+def _sync_folder(path: str | os.PathLike[str], folder_fd: int | None = None) -> None:
     flush_postponed()
-    _fsync(os.open(path, _FOLDER))
+    _fsync(os.open(path, _FOLDER, dir_fd=folder_fd))
 
 
 def fsync_names(path: str | os.PathLike[str]) -> None:
@@ -177,36 +177,23 @@ def write(
     durable: bool | None = None,
     mode: int = _DEFAULT_MODE,
     sync_name: bool = True,
+    folder_fd: int | None = None,
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
 
-    With `sync_name=False` the caller syncs the folder. Raises OSError, and then leaves the old file unchanged.
+    `folder_fd` is the file's open folder, which may have been moved. With `sync_name=False` the caller syncs the folder. Raises
+    OSError, and then leaves the old file unchanged.
     """
     target = os.fspath(path)
-    folder = os.path.dirname(target) or "."
     durable = is_durable(target) if durable is None else durable
+    folder = os.path.dirname(target) or "."
+    if folder_fd is not None:
+        folder, target = "", os.path.basename(target)
     if durable and sync_name:
         flush_postponed()
-    _replace(_write_temporary(folder, content, durable, mode), target)
+    _replace(_write_temporary(folder, content, durable, mode, folder_fd), target, folder_fd)
     if durable and sync_name:
-        _sync_folder(folder)
-
-
-def write_at(
-    folder_fd: int,
-    path: str | os.PathLike[str],
-    content: bytes | str,
-    *,
-    durable: bool | None = None,
-    mode: int = _DEFAULT_MODE,
-) -> None:
-    """Write a whole file, as `write` does, in its open folder `folder_fd`, even if the folder was moved. Raises OSError."""
-    durable = is_durable(path) if durable is None else durable
-    if durable:
-        flush_postponed()
-    _replace(_write_temporary("", content, durable, mode, folder_fd), os.path.basename(path), folder_fd)
-    if durable:
-        os.fsync(folder_fd)
+        _sync_folder(folder or ".", folder_fd)
 
 
 def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:

@@ -190,7 +190,7 @@ class WritableFile:
             if like is not None:
                 with like.folder(session) as (like_folder, like_name):
                     mode = _mode(like_name, like_folder)
-            fs.write_at(folder, self.place.path, text, mode=mode)
+            fs.write(self.place.path, text, mode=mode, folder_fd=folder)
 
     def delete(self, session: Session) -> None:
         """Delete the file. Raises UserError."""
