@@ -69,7 +69,7 @@ class Hive:
             raise UserError("is a backup", location=layout.root, remedy=f"hivemind restore {layout.root} NEW-FOLDER")
         for folder in layout.folders():
             try:
-                if make_folder(folder, durable=hive.config.durable) and hive.config.access == "group":
+                if make_folder(folder) and hive.config.access == "group":
                     folder.chmod(GROUP_FOLDER_MODE)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
@@ -77,10 +77,10 @@ class Hive:
                 ) from None
         identity = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
         try:
-            check_workspace(*identity, durable=hive.config.durable)
+            check_workspace(*identity)
         except DamagedRecord as error:  # it repeats hive.yaml, so it can be rewritten
             _log.warning("%s; kept as %s", error, set_aside(layout.workspace_record).name)
-            check_workspace(*identity, durable=hive.config.durable)
+            check_workspace(*identity)
         if not layout.checked_settings.exists():
             hive.read_agents()  # records the checked settings
         return hive
@@ -172,7 +172,7 @@ class Hive:
 
     @cached_property
     def journal(self) -> Journal:
-        return Journal(self.layout.journal, durable=self.config.durable, read_only=self.layout.read_only)
+        return Journal(self.layout.journal, read_only=self.layout.read_only)
 
     @cached_property
     def steps(self) -> Steps:
@@ -196,7 +196,6 @@ class Hive:
             self.layout,
             self.config.workspace,
             agents=lambda: self.agent_files,
-            durable=self.config.durable,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
             unknown_sender=self.config.mail.unknown_sender,
@@ -211,7 +210,6 @@ class Hive:
         tasks = Tasks(
             self.layout,
             agents=lambda: self.agent_files.roles(),
-            durable=self.config.durable,
             max_bytes=self.config.max_task_bytes,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
@@ -244,7 +242,6 @@ class Hive:
             self.layout.documents_db,
             token_counter=self.count_tokens,
             embedder=None if self.layout.read_only else self.embedder,  # a read-only hive gets no vectors
-            durable=self.config.durable,
         )
 
     @cached_property
@@ -269,5 +266,5 @@ class Hive:
             from hivemind.fs.postgres import check_url
 
             location = check_url(self.config.memory)
-        store = MemoryStore(location, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)
+        store = MemoryStore(location, self.embedder, token_counter=self.count_tokens)
         return self._guarded(store)

@@ -166,7 +166,7 @@ _T = TypeVar("_T")
 class Journal:
     """The event log in `folder`. The first append creates the folder, the first use reads the log. Thread-safe.
 
-    With `durable`, an event is on disk before its append returns and before any reader sees its effect. Without it, an
+    In a durable hive an event is on disk before its append returns and before any reader sees its effect. In a relaxed one, an
     event survives the death of its process at once, and a power failure as soon as the system has written it to disk.
     A file that reaches `segment_bytes` is renamed, and the next event begins a new file.
 
@@ -175,20 +175,12 @@ class Journal:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        durable: bool = True,
-        segment_bytes: int = SEGMENT_BYTES,
-        read_only: bool = False,
+        self, folder: str | os.PathLike[str], *, segment_bytes: int = SEGMENT_BYTES, read_only: bool = False
     ) -> None:
-        self.durable = durable
         self.read_only = read_only
         self.folder = os.path.abspath(folder)
         self.path = os.path.join(self.folder, "journal.jsonl")
-        self._log = Log(
-            self.path, "journal", _VERSION, numbered=True, durable=durable, shared=True, segment_bytes=segment_bytes
-        )
+        self._log = Log(self.path, "journal", _VERSION, numbered=True, shared=True, segment_bytes=segment_bytes)
         self._segment_bytes = segment_bytes
         self._mutex = threading.RLock()
         self._state: JournalState | None = None
@@ -331,7 +323,7 @@ class Journal:
         if self._log.is_locked:
             raise HivemindError("cannot append to the journal inside Journal.locked")
         if not self._folder_exists:
-            make_folder(self.folder, durable=self.durable)
+            make_folder(self.folder)
             self._folder_exists = True
         if self._state is None:  # outside the lock, since it may take long
             self._refresh()
@@ -388,7 +380,7 @@ class Journal:
         return self._snapshot_identity() != self._loaded_snapshot
 
     def _make_durable(self, position: ReadPosition) -> None:
-        if self.durable:
+        if self._log.durable:
             postpone(partial(self._log.sync_to, position, update_note=not self.read_only))
 
     # writing

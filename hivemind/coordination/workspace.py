@@ -22,12 +22,7 @@ def fingerprint(root: str | os.PathLike[str]) -> str:
 
 
 def check_workspace(
-    path: str | os.PathLike[str],
-    workspace: str,
-    root: str | os.PathLike[str],
-    guard: str | None = None,
-    *,
-    durable: bool = True,
+    path: str | os.PathLike[str], workspace: str, root: str | os.PathLike[str], guard: str | None = None
 ) -> None:
     """Check that a state folder belongs to this workspace and project, by the folder's record `path`.
 
@@ -49,7 +44,7 @@ def check_workspace(
         gitignore = Path(path).with_name(".gitignore")  # the state contains keys, and must not be committed
         for file, content in ((gitignore, "*"), (path, json.dumps(new_record, ensure_ascii=False))):
             try:
-                create(file, content + "\n", durable=durable)
+                create(file, content + "\n")
             except FileExistsError:
                 pass  # another process was first: its record counts
         record = load_workspace(path) or new_record

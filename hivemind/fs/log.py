@@ -77,8 +77,8 @@ class Log:
     """A log of records in the file `path`, to append to and to read. Not thread-safe. Keeps no file open unless `shared`.
 
     * `numbered`: records have a `seq`, 1, 2, 3 …, and damage between records is refused.
-    * `durable`: `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and `sync`
-      wait for the disk.
+    * In a durable hive `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and
+      `sync` wait for the disk; with `durable=False` nothing does.
     * `segment_bytes`: a file of that size is renamed and a new one started.
     * `shared` (numbered only): for many writers, which queue. A record is on the disk after `sync_to` was called with its
       position or a later one.

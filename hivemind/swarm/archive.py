@@ -93,8 +93,8 @@ def _archive_task(hive: Parts, folder: Path) -> str | None:
         if has_lock:
             with suppress(UserError, OSError):  # its root is gone, or busy: the branches stay
                 delete_branches(hive, folder.name)
-            make_folder(target.parent, durable=hive.config.durable)
-            move(folder, target, durable=hive.config.durable)
+            make_folder(target.parent)
+            move(folder, target)
             crash_point("tasks.archive.moved")
             return os.fspath(target)
     return None
@@ -122,11 +122,11 @@ def _archive_mail(hive: Parts, before: float) -> int:
                     month = f"{target_name}/{month_of(seconds)}"
                     target = hive.mail.mailboxes.get(name, month)
                     if month not in targets:
-                        target.ensure_folder(hive.config.durable)
+                        target.ensure_folder()
                         targets.add(month)
-                    count += source.move_to_cur(entry, target) is not None
+                    count += source.move_to_cur(entry, target, sync_now=False) is not None
                     crash_point("mail.archive.moved")
-            if targets and hive.config.durable:
+            if targets:
                 for month in targets:
                     hive.mail.mailboxes.get(name, month).sync(in_new=False)
                 source.sync(in_new=False)

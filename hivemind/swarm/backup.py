@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hivemind.config import load_hive
 from hivemind.errors import UserError
-from hivemind.fs import copy_tree, crash_point, fsync_folder, load_record, remove_tree, save_record
+from hivemind.fs import copy_tree, crash_point, fsync_folder, is_durable, load_record, remove_tree, save_record
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.fs.backup import back_up
 from hivemind.fs.locks import try_lock
@@ -64,7 +64,7 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
     root, target = hive.layout.root, Path(os.path.realpath(target))
     if target == root or root in target.parents:
         raise UserError("is inside the hive", location=target, remedy="name a folder outside of it")
-    with _partial(target, durable=hive.config.durable) as part:
+    with _partial(target, root) as part:
         copy = _TreeCopy(root, part)
         for _ in range(_PASSES):  # most of the copying, while the agents work
             start_time = time.monotonic()
@@ -95,7 +95,8 @@ def restore_hive(backup: Path, target: Path) -> Path:
         )
     if backup in target.parents:
         raise UserError("is inside the backup", location=target, remedy="name a folder outside of it")
-    with _partial(target, durable=load_hive(Layout(backup, read_only=True)).durable) as part:
+    load_hive(Layout(backup, read_only=True))  # says whether its copy is synced
+    with _partial(target, backup) as part:
         copy_file = _TreeCopy(backup, part).copy_file
         copy_tree(backup, part, copy_file)
         crash_point("restore.copied")
@@ -104,8 +105,8 @@ def restore_hive(backup: Path, target: Path) -> Path:
 
 
 @contextmanager
-def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
-    """Yield a new folder to copy to, locked for this process. At the end, once it is on disk, rename it to `target`."""
+def _partial(target: Path, source: Path) -> Iterator[Path]:
+    """Yield a new folder for a copy of the hive `source`, locked for this process. Once it is on disk, rename it to `target`."""
     if os.path.lexists(target) and (not target.is_dir() or os.listdir(target)):
         raise UserError(
             "already exists and is not empty", location=target, remedy="name another folder, or move it away"
@@ -122,7 +123,7 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
             remove_tree(path)
         try:
             yield part
-            if durable:
+            if is_durable(source):
                 os.sync()
             crash_point("backup.synced")
             os.rename(part, target)

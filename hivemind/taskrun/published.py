@@ -132,6 +132,6 @@ def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
             WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, task_id, text.strip(), quote.text)
             for quote in named_quotes
         ]
-        add_wrong_quotes(hive.layout, wrong_quotes, durable=hive.config.durable)
+        add_wrong_quotes(hive.layout, wrong_quotes)
     add_text = hive.tasks.say if place is None else hive.tasks.endings.reopen
     return SaidText(add_text(task_id, text, by=by), tuple(quote.place for quote in named_quotes), answering_hive)

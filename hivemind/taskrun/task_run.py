@@ -92,7 +92,7 @@ class TaskRun:
         self._account = Account(records)
         return Conversation(records, self._write, self.agent)
 
-    def _write(self, records: Sequence[Mapping[str, Any]], durable: bool) -> None:
+    def _write(self, records: Sequence[Mapping[str, Any]], sync_now: bool) -> None:
         """Append lines to messages.jsonl in the task's current folder. Raises TaskMoved if the claim is over, except for the
         usage of a task that somebody else has ended, which is still recorded there."""
         if self.is_landing:
@@ -100,10 +100,10 @@ class TaskRun:
         elif self.is_ended:
             open_log(self._folder).append(*records, separate_lines=True)
         else:
-            if durable:  # cards are on the disk before a mind refers to them
+            if sync_now:  # cards are on the disk before a mind refers to them
                 self.trail.sync()
             try:
-                self._hive.tasks.active.log(self.task, *records, durable=durable)
+                self._hive.tasks.active.log(self.task, *records, sync_now=sync_now)
             except TaskMoved:
                 folder = ended_folder(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in record for record in records):

@@ -179,14 +179,14 @@ class ClaimedTasks:
         if record.claim is not None:
             ring(self._layout.doorbells, record.claim.agent)
 
-    def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
-        """Append records to the task's messages.jsonl in one write. With `durable`, they survive a power cut after the
+    def log(self, task: Task, *records: Mapping[str, Any], sync_now: bool = False) -> None:
+        """Append records to the task's messages.jsonl in one write. With `sync_now`, they survive a power cut after the
         return.
 
         Raises UserError after an incomplete write, which is undone.
         """
         with self._claimed_record(task):
-            self._logs.append(task, *records, durable=durable)
+            self._logs.append(task, *records, sync_now=sync_now)
 
     def log_late(self, task_id: str, *records: Mapping[str, Any]) -> None:
         """Append the last records of an agent whose task the lander has or had. A task that was claimed again is left alone."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from hivemind import fs
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.fs import Log, crash_point, fsync_folder, is_durable, make_folder, move, write
+from hivemind.fs import Log, crash_point, fsync_folder, make_folder, move, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
@@ -291,10 +291,8 @@ def set_aside(folder: Path, *, before: Callable[[], object] | None = None) -> No
         if os.path.lexists(folder / name):
             move(folder / name, target / name, durable=False)
             crash_point("tasks.retry.moved")
-    if is_durable(folder):
-        fsync_folder(target)
-        fsync_folder(attempts)
-        fsync_folder(folder)
+    for changed_folder in (target, attempts, folder):
+        fsync_folder(changed_folder)
 
 
 def _attempt_number(attempts: Path) -> int:

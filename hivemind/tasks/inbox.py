@@ -13,18 +13,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 from hivemind.errors import UserError
 from hivemind.frontmatter import parse, split
 from hivemind.frozen import frozen
-from hivemind.fs import (
-    Lock,
-    copy_tree,
-    crash_point,
-    create,
-    fsync_folder,
-    is_durable,
-    make_folder,
-    move,
-    remove_tree,
-    write,
-)
+from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make_folder, move, remove_tree, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
@@ -118,8 +107,7 @@ def _attach(folder: Path, files: list[Attachment]) -> None:
             copy_tree(path, target)
         else:
             write(target, path.read_bytes())
-    if is_durable(folder):
-        fsync_folder(folder)
+    fsync_folder(folder)
 
 
 def compose(fields: Mapping[str, Any], body: str) -> bytes:

@@ -30,12 +30,12 @@ class TaskLogs:
         """Check whether another program has changed the task's log since this process last wrote to it."""
         return task.id in self._file_stats and self._file_stats[task.id] != _stamp(task.path / LOG)
 
-    def append(self, task: Task, *records: Mapping[str, Any], durable: bool) -> None:
+    def append(self, task: Task, *records: Mapping[str, Any], sync_now: bool) -> None:
         """Append records in one write. Raises UserError after an incomplete write."""
         if task.id not in self._logs:
             self.follow(task)
         try:
-            self._logs[task.id].append(*records, sync_now=durable, separate_lines=True)
+            self._logs[task.id].append(*records, sync_now=sync_now, separate_lines=True)
         finally:  # also after an incomplete write, which is undone
             self.follow(task)
 

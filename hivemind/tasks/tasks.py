@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.coordination import Journal
-from hivemind.fs import CrashCount, is_settled, make_folder, set_durability
+from hivemind.fs import CrashCount, is_settled, make_folder
 from hivemind.layout import Layout
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
@@ -48,7 +48,6 @@ class Tasks:
         layout: Layout,
         *,
         agents: Callable[[], Mapping[str, str | None]] = dict,
-        durable: bool = True,
         max_bytes: int = MAX_BYTES,
         settle_ms: float = 250,
         grace_s: float = 2.0,
@@ -63,7 +62,6 @@ class Tasks:
         journal: Journal | None = None,
         has_lander: bool = True,
     ) -> None:
-        set_durability(layout.root, durable=durable)
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
         for folder in () if layout.read_only else folders:
             make_folder(folder)

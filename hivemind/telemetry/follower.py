@@ -257,7 +257,7 @@ class TraceFollower:
             yield self._factory.tool_span(context, {**call, "id": call["id"] or str(number)}, times, call, attributes)
         if "thread" in line:
             conversation = ConversationSpans(self._factory, context, attributes)
-            for message in open_thread(self._hive.layout, agent, line["thread"], durable=False).records():
+            for message in open_thread(self._hive.layout, agent, line["thread"]).records():
                 spans = [*conversation.line_spans(message)]
                 yield from (span for span in spans if times[0] <= timestamp(message) <= times[1])
 

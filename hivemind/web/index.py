@@ -129,7 +129,7 @@ class PageIndex:
         self._active_stamps: dict[str, tuple[int, int]] = {}
         self._agent_logs: dict[str, Log] = {}
         path = os.fspath(self._layout.web_db) if os.access(self._layout.state, os.W_OK) else ":memory:"
-        self._database = DerivedDatabase(path, _SCHEMA, durable=False)
+        self._database = DerivedDatabase(path, _SCHEMA)
         self._database.run_with_rebuild(self._forget_agent_usage)
 
     def _forget_agent_usage(self) -> None:

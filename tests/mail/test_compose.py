@@ -138,12 +138,12 @@ def test_all_that_a_draft_holds_is_read_back() -> None:
 
 
 def test_a_seal_holds_until_a_byte_is_changed(tmp_path: Path) -> None:
-    seal = Seal(tmp_path / "key", durable=False)
+    seal = Seal(tmp_path / "key")
     raw = seal.seal_message(*compose(_draft()))
     assert seal.is_valid(raw)
-    assert Seal(tmp_path / "key", durable=False).is_valid(raw)
+    assert Seal(tmp_path / "key").is_valid(raw)
     for at in range(len(raw)):
         assert not seal.is_valid(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]), raw[at:]
     assert not seal.is_valid(_raw(_draft()))
-    assert not Seal(tmp_path / "other", durable=False).is_valid(raw)
+    assert not Seal(tmp_path / "other").is_valid(raw)
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
