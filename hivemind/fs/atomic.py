@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import count
 
 from hivemind.errors import UserError
@@ -124,22 +125,15 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
     raise UserError("is not a regular file", location=path, remedy="hivemind doctor --fix sets it aside")
 
 
-def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
-    """Create a temporary file. Return its path and descriptor. Skip a name that a killed process with this PID used."""
-    while True:
-        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}"
-        path = os.path.join(folder, name)
-        try:
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
-        except FileExistsError:
-            continue
-
-
 def _write_temporary(
     folder: str, content: bytes | str | Iterable[bytes], durable: bool, mode: int, folder_fd: int | None = None
 ) -> str:
     encoded = content.encode() if isinstance(content, str) else content
-    path, file = _open_temporary(folder, mode, folder_fd)
+    file = None
+    while file is None:
+        path = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}")
+        with suppress(FileExistsError):  # a killed process with this PID left it
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
     try:
         if mode != _DEFAULT_MODE:  # exactly this mode, regardless of the umask: for secrets and replaced files
             os.fchmod(file, mode)
