@@ -22,6 +22,7 @@ from hivemind.memory import (
     StatusMemoryBlock,
 )
 from tests.memory import naive
+from tests.sample import IS_WHOLE, sampled
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -146,7 +147,8 @@ def blocks_of_given_sizes(draw: st.DrawFn) -> list[MemoryBlock]:
     return blocks
 
 
-@settings(max_examples=80, deadline=None)
+@sampled
+@settings(max_examples=80 if IS_WHOLE else 30, deadline=None)
 @given(
     blocks=blocks_of_given_sizes(),
     scored=st.booleans(),
