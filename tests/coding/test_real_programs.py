@@ -220,7 +220,7 @@ def test_the_operator_answers_what_the_program_asks(hive: tuple[Swarm, Played, P
         if "that is wrong" not in told:  # some programs end the turn after a denial
             return shell(asked, "python3 check.py") if asked.turn == 1 else "I end my turn."
         result = f"permission: {any('permission' in tool for tool in asked.tools)}"
-        return "Done." if "is done" in asked.results[-1] else Call("finish_task", {"result": result})
+        return "Done." if "is over" in asked.results[-1] else Call("finish_task", {"result": result})
 
     server.script = script
     path = swarm.root / "agents" / "helper.yaml"
