@@ -200,9 +200,10 @@ def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[S
     )  # OpenCode and Qwen Code start slowly on a busy machine
     done(swarm, server, root)
     counted(swarm, server, program)
-    trial = swarm.run("agent", "try", "helper", "Say hello.", **environment(server.root))
-    cost = "not reported" if program == "kimi" else "1 turn, 110 tokens.*"
-    assert re.search(rf"cost: +{cost}\n\nHello.\n", trial), trial
+    if IS_WHOLE or program == "codex":
+        trial = swarm.run("agent", "try", "helper", "Say hello.", **environment(server.root))
+        cost = "not reported" if program == "kimi" else "1 turn, 110 tokens.*"
+        assert re.search(rf"cost: +{cost}\n\nHello.\n", trial), trial
 
 
 MODES = {"claude": {}, "gemini": {"mode": "default"}, "opencode": {"mode": "ask"}, "qwen": {"mode": "default"}}
