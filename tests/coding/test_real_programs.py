@@ -36,6 +36,7 @@ SHELLS = {
 }
 PROGRAMS = ("codex", "gemini", "opencode", "qwen", "kimi", "claude")
 CHECK = 'import app\nassert app.SAYS == "three", app.SAYS\nprint("CHECKED")\n'
+RELAUNCHES = ("GEMINI_CLI_NO_RELAUNCH", "QWEN_CODE_NO_RELAUNCH")  # these start themselves anew with more memory
 NEEDED = os.environ.get("HIVEMIND_CODING_AGENTS", "").split()
 
 
@@ -60,9 +61,7 @@ def environment(root: str) -> dict[str, str]:
     play = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}}
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "k-played-1234")
     return {
-        **keys,
-        # they start themselves anew with more memory
-        **({} if IS_WHOLE else dict.fromkeys(("GEMINI_CLI_NO_RELAUNCH", "QWEN_CODE_NO_RELAUNCH"), "true")),
+        **keys, **({} if IS_WHOLE else dict.fromkeys(RELAUNCHES, "true")),
         "ANTHROPIC_BASE_URL": root, "GOOGLE_GEMINI_BASE_URL": root, "OPENAI_BASE_URL": f"{root}/v1",
         "KIMI_MODEL_API_KEY": "k-played-1234", "KIMI_MODEL_BASE_URL": f"{root}/v1",
         "OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"play": play}}),
@@ -190,9 +189,8 @@ def counted(swarm: Swarm, server: Played, program: str) -> None:
 def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path], program: str):
     swarm, server, root = hive
     if not IS_WHOLE and shutil.which("codex"):  # a start of it costs a sixth of one of OpenCode
-        (swarm.root / "agents/helper.yaml").write_text(
-            json.dumps({"role": "helper", "mind": mind("codex", server.root)})
-        )
+        text = {"role": "helper", "mind": mind("codex", server.root)}
+        (swarm.root / "agents/helper.yaml").write_text(json.dumps(text))
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
     up = swarm.start("up", "--until-idle", **environment(server.root))
     until(
