@@ -22,10 +22,19 @@ from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, open_log, remove_ends
+from hivemind.tasks.folder import ATTEMPTS, folder_of, free_name, hold, move_task, remove_ends
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.logs import TaskLogs
-from hivemind.tasks.record import RECORD, REOPENED, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound
+from hivemind.tasks.record import (
+    LOG,
+    RECORD,
+    REOPENED,
+    Claim,
+    HandOverTarget,
+    RecordTampered,
+    TaskRecord,
+    load_sound,
+    open_log,
+)
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
@@ -35,13 +44,12 @@ _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 class ClaimedTasks:
     """The operations on a hive's claimed tasks. Each that takes a Task raises TaskMoved if the task's claim is over."""
 
-    def __init__(self, settings: Settings, listing: Listing, claims: Claims, logs: TaskLogs) -> None:
+    def __init__(self, settings: Settings, listing: Listing, claims: Claims) -> None:
         self._layout = settings.layout
         self._listing = listing
         self._claims = claims
         self._records = settings.records
         self._clock, self._outbox = settings.clock, settings.outbox
-        self._logs = logs
 
     def close(self, task: Task, outcome: Outcome, text: str) -> tuple[Path, TaskRecord]:
         """Write result.md or error.md and move the task to done/ or failed/. Return the new folder and the record."""
@@ -52,7 +60,7 @@ class ClaimedTasks:
                 if record.parked is not None:
                     self._save(task, record, parked=None)
                 self._records.announce_end(task.id, end)
-                self._logs.seal(task)
+                self._records.seal_log(task)
                 self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, sync_name=False)
@@ -60,7 +68,7 @@ class ClaimedTasks:
                 crash_point("tasks.close.written")
                 target = move_task(self._layout, task.path, place, record=record)
                 crash_point("tasks.close.moved")
-                self._forget(task.id)
+                self._records.forget(task.id)
                 return target, record
         except TaskMoved as moved:
             late_result = self._keep_late_result(task, name, end)
@@ -73,7 +81,7 @@ class ClaimedTasks:
             inode = os.stat(task.path).st_ino  # nobody has to wait until it is whole
             self._save(task, record, parked=None, inode=inode)
             crash_point("tasks.release.ready")
-            self._forget(task.id)
+            self._records.forget(task.id)
             return self._claims.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
@@ -132,7 +140,7 @@ class ClaimedTasks:
         """Give the claim to a process of the runtime. `change` is made in the same record."""
         claim = Claim(os.urandom(8).hex(), agent, 0, self._clock().isoformat(timespec="milliseconds"))
         self.rewrite(task, lambda record: replace(change(record), claim=claim), event, **payload)
-        self._forget(task.id)
+        self._records.forget(task.id)
 
     def added_texts(self, task: Task) -> tuple[AddedText, ...]:
         with self._claimed_record(task) as record:
@@ -186,7 +194,7 @@ class ClaimedTasks:
         Raises UserError after an incomplete write, which is undone.
         """
         with self._claimed_record(task):
-            self._logs.append(task, *records, durable=durable)
+            self._records.append_to_log(task, *records, durable=durable)
 
     def log_late(self, task_id: str, *records: Mapping[str, Any]) -> None:
         """Append the last records of an agent whose task the lander has or had. A task that was claimed again is left alone."""
@@ -225,18 +233,14 @@ class ClaimedTasks:
 
     def _check_record(self, task: Task) -> TaskRecord:
         try:
-            if not self._logs.is_changed(task):
+            if not self._records.is_log_changed(task):
                 return self._records.load(task.path, task.id)
             problem = RecordTampered(f"{LOG} was changed by something other than hivemind", location=task.path)
         except RecordTampered as error:
             problem = error
-        self._forget(task.id)
+        self._records.forget(task.id)
         self._claims.fail_damaged(task.path, task.owner, problem)
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
-
-    def _forget(self, task_id: str) -> None:
-        self._records.forget(task_id)
-        self._logs.forget(task_id)
 
     def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
         """Write a result that came after the claim's end to `attempts/` of the task. Return None if the task was deleted."""

@@ -14,25 +14,20 @@ from typing import NamedTuple
 
 from hivemind.fs import crash_point, make_folder, move
 from hivemind.fs.atomic import fsync_names
-from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, read_open
+from hivemind.tasks.drop import DropReader, QueuedDrop
 from hivemind.tasks.folder import free_name
-from hivemind.tasks.half_written import stat_at_rest
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.settings import Settings
-from hivemind.tasks.task import TaskProblem
 
 
 class ClaimedDrop(NamedTuple):
-    """A drop after the first stage of its claim. `raw` has the bytes of a text file that was read, else None."""
+    """A drop after the first stage of its claim."""
 
     agent: str
     name: str
     path: str
-    raw: bytes | None
+    is_folder: bool
     dependency_problem: str | None = None
-
-    def is_folder(self) -> bool:
-        return os.path.isdir(self.path) and not os.path.islink(self.path)
 
 
 def rename(source: str, target: str) -> None:
@@ -75,46 +70,15 @@ class DropClaims:
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
         crash_point("tasks.claim.taken")
-        drop = ClaimedDrop(agent, queued.name, target, None, queued.dependency_problem)
-        if queued.folder:
-            return drop
-        if queued.problem:
-            current_drop = self._reader.drop(target)
-            now = None if current_drop is None else current_drop.queued
-            return self._confirm(drop, now is not None and (now.problem is not None or _fits(now, queued, lanes)))
-        try:
-            file = os.open(target, UNTRUSTED_FLAGS)
-        except OSError:
-            return drop  # a link by now: the second stage reports it
-        try:
-            return self._read(file, drop, queued, lanes)
-        except TaskProblem:
-            return drop
-        finally:
-            os.close(file)
-
-    def _read(
-        self, file: int, drop: ClaimedDrop, queued: QueuedDrop, lanes: Container[str] | None
-    ) -> ClaimedDrop | None:
-        """Read a claimed drop. Put it back and return None if it is being written, or if a change moved it to another
-        lane."""
-        open_stat = os.fstat(file)
-        is_same = queued.is_from(open_stat)  # unchanged since it was at rest
-        file_stat = open_stat if is_same else stat_at_rest(file, self._settings)
-        if file_stat is None:
-            return self._confirm(drop, False)
-        if not stat.S_ISREG(file_stat.st_mode):
-            return drop
-        raw = read_open(file, file_stat, queued.name, self._settings.reader.max_bytes)
-        read = drop._replace(raw=raw)
-        if is_same:
-            return read
-        return self._confirm(read, _fits(self._reader.parse(queued.name, file_stat, raw, queued.name), queued, lanes))
-
-    def _confirm(self, drop: ClaimedDrop, is_fit: bool) -> ClaimedDrop | None:
-        if not is_fit:
-            self.put_back(drop.path)
-        return drop if is_fit else None
+        file_stat = os.lstat(target)
+        if not queued.folder and (queued.problem or not queued.is_from(file_stat)):  # changed since it was at rest
+            drop = self._reader.drop(target)
+            now = None if drop is None else drop.queued
+            if now is None or not (now.problem or _fits(now, queued, lanes)):
+                self.put_back(target)
+                return None
+        is_folder = stat.S_ISDIR(file_stat.st_mode)
+        return ClaimedDrop(agent, queued.name, target, is_folder, queued.dependency_problem)
 
     def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
         """Rename a drop. Return False if another process was faster, or if this user must not move the drop."""

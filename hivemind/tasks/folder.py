@@ -14,7 +14,7 @@ from pathlib import Path
 from hivemind import fs
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.fs import Log, crash_point, fsync_folder, is_durable, make_folder, move, write
+from hivemind.fs import crash_point, fsync_folder, is_durable, make_folder, move, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
@@ -24,11 +24,10 @@ from hivemind.outcome import OUTCOME_FILES
 from hivemind.pattern import pattern
 from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
-from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load, load_sound
+from hivemind.tasks.record import ENDS, LOG, RECORD, TaskRecord, has_ended, load, load_sound, open_log
 from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskSummary
 
 ATTEMPTS = "attempts"
-LOG = "messages.jsonl"
 _OF_AN_ATTEMPT = (
     "artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json", "landing.md", "landing.log",
 )  # fmt: skip
@@ -133,11 +132,6 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
 
 
 # its contents
-
-
-def open_log(folder: Path) -> Log:
-    """Return the log of a task's conversation. In a durable hive, lines appended with `sync_now` survive a power cut."""
-    return Log(folder / LOG, "messages", 1, lazy=True)
 
 
 def text_file(record: TaskRecord) -> str:

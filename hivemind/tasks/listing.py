@@ -32,7 +32,6 @@ from hivemind.tasks.folder import (
     folder_of,
     is_being_claimed,
     is_open,
-    open_log,
     read_task,
     revert_of,
     task_of,
@@ -40,7 +39,7 @@ from hivemind.tasks.folder import (
     why_failed,
 )
 from hivemind.tasks.form import ParsedTask
-from hivemind.tasks.record import TaskRecord
+from hivemind.tasks.record import TaskRecord, open_log
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary
 

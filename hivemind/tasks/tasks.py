@@ -17,7 +17,6 @@ from hivemind.tasks.endings import Endings
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.queue_cache import QueueCache
 from hivemind.tasks.record import Records
@@ -74,13 +73,12 @@ class Tasks:
             layout, text_reader, Records(journal), agents, settle_ms,
             grace_s, clock, roots, settled, rename, ask_about_files, self.outbox, local_hives,
         )  # fmt: skip
-        logs = TaskLogs()
         reader = DropReader(settings)
         self.inbox = Inbox(settings)
         self._queue = QueueCache(settings, reader)
         self.listing = Listing(settings, reader, self._queue.read_drops)
-        self.claims = Claims(settings, reader, self._queue, self.listing, logs)
-        self.active = ClaimedTasks(settings, self.listing, self.claims, logs)
+        self.claims = Claims(settings, reader, self._queue, self.listing)
+        self.active = ClaimedTasks(settings, self.listing, self.claims)
         self.endings = Endings(settings, self.claims, self.active)
         self.schedule = Schedule(settings, zone, self.inbox)
         # the operations that most callers use
