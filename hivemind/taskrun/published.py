@@ -117,4 +117,4 @@ def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path,
         add_wrong_quotes(hive.layout, wrong_quotes, durable=hive.config.durable)
     if place is None:
         return hive.tasks.say(task_id, text, by=by), wrong_quotes
-    return hive.tasks.endings.reopen(task_id, text, by=by), wrong_quotes
+    return hive.tasks.active.reopen(task_id, text, by=by), wrong_quotes

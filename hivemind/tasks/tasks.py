@@ -13,7 +13,6 @@ from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import DropReader
 from hivemind.tasks.drop_claims import rename
-from hivemind.tasks.endings import Endings
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.listing import Listing
@@ -29,7 +28,7 @@ MAX_BYTES = 1024 * 1024
 class Tasks:
     """The tasks of one hive. The folder of a task is its state: inbox, active, done or failed.
 
-    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed tasks. `endings` ends tasks.
+    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed tasks and ends them.
     `listing` reads them. `schedule` adds recurring tasks. `outbox` holds notices for people. The methods `add`, `get`,
     `list`, `wait`, `say`, `retry`, `cancel`, `claim`, `mine`, `release`, `finish` and `fail` are set on the object: read
     `help(hive.tasks.add)` and so on.
@@ -79,13 +78,12 @@ class Tasks:
         self.listing = Listing(settings, reader, self._queue.read_drops)
         self.claims = Claims(settings, reader, self._queue, self.listing)
         self.active = ClaimedTasks(settings, self.listing, self.claims)
-        self.endings = Endings(settings, self.claims, self.active)
         self.schedule = Schedule(settings, zone, self.inbox)
         # the operations that most callers use
         self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.claims.resume
         self.get, self.list, self.wait = self.listing.get, self.listing.list, self.listing.wait
-        self.say, self.release, ends = self.active.say, self.active.release, self.endings
-        self.finish, self.fail, self.retry, self.cancel = ends.finish, ends.fail, ends.retry, ends.cancel
+        self.say, self.release, active = self.active.say, self.active.release, self.active
+        self.finish, self.fail, self.retry, self.cancel = active.finish, active.fail, active.retry, active.cancel
 
     def close(self) -> None:
         """Close the open files. The object can still be used."""
