@@ -239,24 +239,20 @@ class TextReader:
         task with candidates in a hive without a lander, which has to choose one."""
         if not has_front_matter(raw, name):  # plain text
             return read_text(raw, name)
-        task = self._read(raw, name, file_stat)
+        try:
+            with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
+                task = read_text(raw, name)
+        except Unreadable as error:
+            raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
         if task.form.candidates and not self._has_lander:
             message = "candidates: one of several branches is to land, and this hive has no root where work lands"
             remedy = "list a root with worktree: true and land: ask or auto in hive.yaml, or take candidates: out"
             raise TaskProblem(message, location=task.location("candidates"), remedy=remedy)
         return task
 
-    def _read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
-        try:
-            with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
-                return read_text(raw, name)
-        except Unreadable as error:
-            raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
-
 
 def _decode(raw: bytes, name: str) -> str:
-    if raw.startswith(tuple(_MAGIC)):
-        kind = next(kind for magic, kind in _MAGIC.items() if raw.startswith(magic))
+    if kind := next((kind for magic, kind in _MAGIC.items() if raw.startswith(magic)), None):
         raise NoText(f"is {kind}, not text", location=name, remedy=_HOW_TO_ATTACH)
     mend = f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
     if b"\0" in raw:

@@ -35,7 +35,6 @@ _CHUNK = 8192
 _HEARTBEAT_S = 5.0  # an older queue is checked even if the inbox seems unchanged
 _SHARE = 10  # building takes at most 1/10 of the time
 _SHORT = 64  # a queue of so few drops is always rebuilt: its order is exact
-_GLANCE_S = 0.001  # a process looks this often for a newer queue
 _PATIENCE_S = 2.0  # a process that builds the queue without progress for so long may be stopped
 _GAZE = 0.05  # a waiting process looks again after this fraction of its wait
 _SIGN_OF_LIFE = 1000  # the builder shows progress after so many drops
@@ -97,7 +96,6 @@ class _Queue:
             self._passed = {lane: int(start) for lane, (start, _) in self.header.lanes.items()}
             if self.header.version != _VERSION or file_stat.st_size != self._start + self.header.size:
                 raise ValueError("version or size")
-        self._chunk = (0, b"")
 
     def close(self) -> None:
         if self._file >= 0:
@@ -112,16 +110,13 @@ class _Queue:
             if size >= end - at:
                 raise ValueError("a line without an end")
             size *= 4
-        self._chunk = (at, chunk)
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
         """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None if all were
         tried."""
         with boundary("cache", self._path):
-            lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # an agent has few of the lanes
-            agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
-            heads = [head for lane in agent_lanes if (head := self._head(lane)) is not None]
+            heads = [head for lane in self._cursors if lane in lanes and (head := self._head(lane)) is not None]
             if not heads:
                 return None
             entry, lane, next_offset = min(heads, key=lambda head: head[0].order)
@@ -135,10 +130,7 @@ class _Queue:
         at, end = max(cursor, self._passed[lane]), self.header.lanes[lane][1]
         if at >= end:
             return None
-        begin, chunk = self._chunk
-        offset = self._start + at - begin
-        line = chunk[offset : chunk.find(b"\n", offset) + 1] if 0 <= offset < len(chunk) else b""
-        line = line or self._line(self._start + at, self._start + end)
+        line = self._line(self._start + at, self._start + end)
         return _entry(_decode(line.decode())[0]), lane, at + len(line)
 
     def entries(self) -> dict[str, QueuedDrop]:
@@ -182,7 +174,6 @@ class QueueCache:
         self._queue: _Queue | None = None
         self._known: tuple[float, dict[str, QueuedDrop]] = (0.0, {})  # of the queue built at that time
         self._outdated = False
-        self._checked = -1.0
         self._sound = 0.0  # when the inbox last agreed with the queue
 
     def close(self) -> None:
@@ -201,7 +192,7 @@ class QueueCache:
         """Return the drop to try next, or None if `lanes` are empty. `lanes_of` returns an agent's lanes."""
         try:
             asked_at = time.monotonic()
-            queue = self._queue if asked_at - self._checked < _GLANCE_S else self._current()
+            queue = self._current()
             if queue is None or self._is_stale(queue, asked_at, pause=queue.header.pause):
                 queue = self._rebuilt(queue, waits=queue is None)
             queued = None if queue is None else queue.next(lanes)
@@ -232,11 +223,9 @@ class QueueCache:
         """Mark the queue as out of date, after a drop has changed. The next claim rebuilds it."""
         with suppress(FileNotFoundError):
             os.utime(self._path, ns=(0, 0))
-        self._checked = -1.0
 
     def _current(self) -> _Queue | None:
         """Open the newest queue and return it, or None if it is missing or unreadable."""
-        self._checked = time.monotonic()
         try:
             file_stat = os.stat(self._path)
             if self._queue is not None and self._queue.ino != file_stat.st_ino:
