@@ -28,7 +28,8 @@ EventDraft = tuple[str, Mapping[str, Any]]
 """An event to append: its kind and its payload."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_UNMASKED_KINDS = ("lease.", "agent.")  # events without free text, which need no masking
+# events without free text, which need no masking
+_UNMASKED_KINDS = ("lease.", "agent.", "task.recorded", "task.ending")
 _json_string = json.encoder.encode_basestring
 
 

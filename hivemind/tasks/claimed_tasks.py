@@ -264,12 +264,10 @@ class ClaimedTasks:
                 continue
             attempts = folder / ATTEMPTS
             late = attempts / free_name(f"late-{task.owner}", set(names_in(attempts)).__contains__)
-            try:
+            with suppress(FileNotFoundError):  # moved meanwhile
                 make_folder(late)
                 write(late / name, end)
-            except FileNotFoundError:
-                continue  # moved meanwhile
-            return late
+                return late
         return None
 
     # tasks that are over, and tasks that people end

@@ -142,12 +142,19 @@ class Claims:
     # recovery: only the process that holds the lock of an agent's name recovers that agent's claims
 
     def _finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
-        """Finish the claims that a crash interrupted, and yield their tasks."""
+        """Finish the claims that a crash interrupted, and yield their tasks. Half-written drops, and those with dependencies, go
+        back."""
         for path in self._half_made_drops(agent):
-            task = self._resume(
-                ClaimedDrop(agent, path.name, os.fspath(path), path.is_dir() and not path.is_symlink()), incarnation
-            )
-            if task is not None:
+            is_folder = path.is_dir() and not path.is_symlink()
+            current_drop = self._reader.drop(
+                os.fspath(path), is_whole=is_folder
+            )  # a folder was complete when it was claimed
+            queued = None if current_drop is None else current_drop.queued
+            if queued is None or queued.dependencies:
+                self.drops.put_back(path)
+            elif task := self._builder.make_task(
+                ClaimedDrop(agent, path.name, os.fspath(path), is_folder), incarnation
+            ):
                 yield task
 
     def _half_made_drops(self, agent: str) -> list[Path]:
@@ -159,20 +166,13 @@ class Claims:
                 self._builder.unbuild(build)
             except PermissionError as error:
                 _log.warning("%s: %s; its claim continues at the agent's next start", error.filename, NOT_MOVABLE)
-        paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
-        closed_folders = [path for path in paths if path.is_dir() and not is_movable(path)]
-        for path in closed_folders:
-            _log.warning("%s: %s; its claim continues at the agent's next start", path, NOT_MOVABLE)
-        return [path for path in paths if path not in closed_folders]
-
-    def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make a claimed drop's task. Return None and put the drop back if it is half-written or has dependencies."""
-        # a folder was complete when it was claimed
-        reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder)
-        if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
-            self.drops.put_back(drop.path)
-            return None
-        return self._builder.make_task(drop, incarnation)
+        paths = []
+        for path in (folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")):
+            if path.is_dir() and not is_movable(path):
+                _log.warning("%s: %s; its claim continues at the agent's next start", path, NOT_MOVABLE)
+            else:
+                paths.append(path)
+        return paths
 
     def _resume_tasks(self, agent: str, incarnation: int | None) -> list[Task]:
         """Return the agent's tasks in active/, oldest claim first. With `incarnation`, each claim gets a new key."""

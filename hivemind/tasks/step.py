@@ -93,25 +93,19 @@ def first_line(text: str) -> str:
 
 def parse_duration(value: object) -> float:
     """Return a duration in seconds, from 0 to a year. Raises ValueError."""
-    seconds = None
+    seconds = math.nan
     with suppress(Unreadable), boundary("duration"):
-        seconds = _seconds(value)
-    if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
+        if isinstance(value, str):
+            text = value.strip()
+            if _NUMBER.fullmatch(text):
+                seconds = float(text)
+            elif len(text) <= 64 and _DURATION.fullmatch(text):
+                seconds = sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = float(value)
+    if not 0 <= seconds <= MAX_SECONDS:
         raise ValueError(f"{value!r} is not a duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
     return seconds
-
-
-def _seconds(value: object) -> float | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    text = value.strip() if isinstance(value, str) else ""
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    if len(text) > 64 or _DURATION.fullmatch(text) is None:
-        return None
-    return sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text))
 
 
 # a step
