@@ -54,6 +54,12 @@ def check_lease(state: JournalState, step_id: str, agent_id: str | None, generat
         raise StaleGeneration(step_id, agent_id, generation, lease)
 
 
+def check_leases(state: JournalState, generations: Mapping[str, int | None], agent_id: str | None) -> None:
+    """Make the checks of `check_lease` for several steps, with the generations of the caller's leases."""
+    for step_id, generation in generations.items():
+        check_lease(state, step_id, agent_id, generation)
+
+
 _Steps = list[Step]
 _NOT_DONE: tuple[StepStatus, ...] = ("open", "blocked")
 
@@ -303,12 +309,7 @@ class Steps:
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
         """Raise StepLeaseHeld if another agent holds a step of the task, which may then not end."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
-
-        def check(state: JournalState) -> None:
-            for step in state.steps_of(task):
-                check_lease(state, step.id, agent, None)
-
-        self._journal.view(check)
+        self._journal.view(lambda state: check_leases(state, {step.id: None for step in state.steps_of(task)}, agent))
 
     @contextmanager
     def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
@@ -318,12 +319,7 @@ class Steps:
         StepLeaseHeld, StaleGeneration. Write only one line within the block.
         """
         agent = _check_optional_agent(agent_id)
-
-        def check(state: JournalState) -> None:
-            for step_id, generation in generations.items():
-                check_lease(state, step_id, agent, generation)
-
-        with self._journal.locked(check):
+        with self._journal.locked(lambda state: check_leases(state, generations, agent)):
             yield
 
     def _write_event(
