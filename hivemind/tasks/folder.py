@@ -193,7 +193,7 @@ def task_of(
         candidates=form.candidates, dependencies=form.dependencies, deadline=form.deadline,
         steps=tuple(step.step() for step in form.steps),
         proof=form.proof, view=form.view, max_tokens=form.max_tokens, fresh=form.fresh, finish=form.finish,
-        review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
+        review=form.review, budget=form.budget, notify=form.notify,
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
         owner=owner, claim=claim.key if claim else None,
         claimed=claim.claimed if claim else None, parked=record.parked, said=record.said, kept=record.kept,

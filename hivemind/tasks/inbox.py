@@ -32,8 +32,8 @@ from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
 from hivemind.tasks.form import SHORT_FORM, read_text
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.settings import Settings
-from hivemind.tasks.step import as_written
-from hivemind.tasks.task import TaskProblem, TaskStep
+from hivemind.tasks.step import TaskStep, as_written
+from hivemind.tasks.task import TaskProblem
 
 Attachment: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
 """A file or folder to attach to a task, or a file's name and content."""

@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.names import check_name
 from hivemind.pattern import pattern
 from hivemind.schema import BeforeValidator, Field, StrictModel, model_validator
-from hivemind.tasks.task import StepKind, TaskStep
 
 TITLE_LENGTH = 200
+StepKind = Literal["run", "ask", "write", "mail", "wait"]
 KINDS: tuple[StepKind, ...] = ("run", "ask", "write", "mail", "wait")
 _WAITS = {"until": "until", "mail": "for mail from", "task": "for task", "human": "for a person:"}
 MAX_SECONDS = 366 * 86_400.0
@@ -109,6 +110,26 @@ def parse_duration(value: object) -> float:
 
 
 # a step
+
+
+@frozen
+class TaskStep:
+    """One step as the task's author wrote it.
+
+    `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
+    write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` · wait:
+    exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
+    `timeout` is in seconds. If `proof` is None, the task's `proof` applies.
+    """
+
+    title: str
+    kind: StepKind | None = None
+    argument: Any = None
+    success_criteria: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    proof: Proof | None = None
+    once: bool = False
+    timeout: float | None = None
 
 
 def _line(value: Any, label: str) -> str:
