@@ -307,38 +307,30 @@ class QueueCache:
         with suppress(FileNotFoundError):  # reported by the reader
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
         known_drops: dict[str, QueuedDrop] = {}
-        unsettled = 0
-        for at, drop in enumerate(self._reader.drops(self._remembered(older)), 1):
-            if drop.queued is None:
-                unsettled += 1
-            else:
+        count = 0
+        for count, drop in enumerate(self._reader.drops(self._remembered(older)), 1):
+            if drop.queued is not None:
                 known_drops[drop.name] = drop.queued
-            if at % _SIGN_OF_LIFE == 0:
+            if count % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
         dependencies = Dependencies(self._settings, self._reader, known_drops.values())
         ready: list[QueuedDrop] = []
         waiting_drops: list[QueuedDrop] = []
         for queued in known_drops.values():
             verdict = dependencies.verdict(queued)
-            if verdict.kind == "waits":
-                waiting_drops.append(queued)
-            else:
-                ready.append(queued if verdict.kind == "ready" else queued._replace(dependency_problem=verdict.reason))
+            (waiting_drops if verdict.kind == "waits" else ready).append(
+                queued if verdict.kind != "fails" else queued._replace(dependency_problem=verdict.reason)
+            )
         body, lanes = _body(ready, waiting_drops)
         built = time.monotonic()
-        restless = len(waiting_drops) + unsettled
+        restless = count - len(ready)
         header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), lanes)
         cursors = b"".join(_CURSOR.pack(start) for start, _ in lanes.values())
-        self._write(_encode(asdict(header)).encode() + b"\n" + cursors + body)
+        if os.path.isdir(self._path):
+            set_aside(self._path)
+        write(self._path, _encode(asdict(header)).encode() + b"\n" + cursors + body, durable=False)
         self._known = (built, known_drops)
         return self._current()
-
-    def _write(self, content: bytes) -> None:
-        try:
-            write(self._path, content, durable=False)
-        except IsADirectoryError:
-            set_aside(self._path)
-            write(self._path, content, durable=False)
 
     def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
         """Return the drops of a queue by name. Those of a queue that another process built are read from its file."""

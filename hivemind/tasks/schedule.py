@@ -118,30 +118,34 @@ class Schedule:
     def _plan(
         self, path: Path, state: _FileState | None, now: datetime
     ) -> tuple[ParsedTask, _FileState, list[datetime], datetime | None]:
-        """Return a file's task, its state, the times that are due, and the next time. Raises UserError."""
+        """Return a file's task, its state, the times that are due (at most the newest for a new file), and the next time.
+
+        Raises UserError.
+        """
         try:
             with boundary("schedule's file", path):
-                task, every, planned_state = self._read(path, state, now)
-                due = self._due_times(task, every, planned_state, now, is_new=planned_state is not state)
-                after = max(now, planned_state.last or now)
-                following = next(every.times_after(planned_state.since, after, self._zone), None)
-                if following is not None and task.form.until is not None and following > task.form.until:
+                raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
+                task = read_text(raw, path.name)
+                if task.form.every is None:
+                    mend = "say when the task comes again, or move it to tasks/inbox/"
+                    raise UserError("has no every:", location=path, remedy=mend)
+                every, until, takes_newest = Every.parse(task.form.every), task.form.until, task.form.missed == "once"
+                if state is None or state.every != task.form.every:
+                    changed_at, takes_newest = datetime.fromtimestamp(file_stat.st_mtime, UTC), True
+                    state = _FileState(task.form.every, min(changed_at, now).replace(microsecond=0))
+                after, end = state.last or state.since, now if until is None else min(now, until)
+                if takes_newest:
+                    newest = every.newest_time(state.since, after, end, self._zone)
+                    due = [] if newest is None else [newest]
+                else:
+                    times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
+                    due = [time for time in times if time <= end]
+                following = next(every.times_after(state.since, max(now, state.last or now), self._zone), None)
+                if following is not None and until is not None and following > until:
                     following = None
-                return task, planned_state, due, following
+                return task, state, due, following
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
-
-    def _due_times(
-        self, task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
-    ) -> list[datetime]:
-        """Return the times for which tasks are to be added. For a new file, return at most the newest time."""
-        until, after = task.form.until, state.last or state.since
-        end = now if until is None else min(now, until)
-        if is_new or task.form.missed == "once":
-            newest = every.newest_time(state.since, after, end, self._zone)
-            return [] if newest is None else [newest]
-        times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
-        return [time for time in times if time <= end]
 
     def _drop(self, path: Path, task: ParsedTask, time: datetime) -> list[str]:
         """Add the task of one time and return its id in a list, which is empty if the task was added before."""
@@ -168,16 +172,6 @@ class Schedule:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [path for path in paths if is_task_name(path.name)]
-
-    def _read(self, path: Path, state: _FileState | None, now: datetime) -> tuple[ParsedTask, Every, _FileState]:
-        raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
-        changed_at, task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
-        if task.form.every is None:
-            mend = "say when the task comes again, or move it to tasks/inbox/"
-            raise UserError("has no every:", location=path, remedy=mend)
-        if state is None or state.every != task.form.every:
-            state = _FileState(task.form.every, min(changed_at, now).replace(microsecond=0))
-        return task, Every.parse(task.form.every), state
 
     def _scheduled(self, path: Path, state: _FileState | None, now: datetime) -> ScheduledTask:
         try:

@@ -81,7 +81,8 @@ class TaskBuilder:
         except UserError as problem:
             if isinstance(problem, NoText) and self._settings.ask_about_files and not drop.is_folder:
                 return self._build(self._with_a_question(drop), incarnation)
-            self._reject(drop, problem)
+            folder = self.reject(drop, error_report(drop.name, problem))
+            self._records.note_failure(folder.name, drop.agent, str(problem), title=drop.name)
             return None
         if reading is None:
             return None
@@ -279,10 +280,6 @@ class TaskBuilder:
         return target
 
     # drops that cannot become tasks
-
-    def _reject(self, drop: ClaimedDrop, problem: UserError) -> None:
-        folder = self.reject(drop, error_report(drop.name, problem))
-        self._records.note_failure(folder.name, drop.agent, str(problem), title=drop.name)
 
     def reject(self, drop: ClaimedDrop, error: bytes | str, task_id: str | None = None) -> Path:
         """Move a drop to failed/, unchanged and under its own name, and write its error.md. Return its folder.
