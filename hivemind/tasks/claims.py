@@ -102,9 +102,19 @@ class Claims:
         """
         agent = check_name(agent, "agent name")
         self._return_human_drops()
-        tasks = [self._records.follow(task) for task in self._resume_tasks(agent, incarnation)]
+        half_made = {task.id for task in self._finish_half_made(agent, incarnation or 0)}
+        tasks: list[Task | None] = []
+        for path, record in self._active_folders():
+            claim = None if record is None else record.claim
+            if claim.agent == agent if claim is not None else self._records.is_claimed_by(path.name, agent):
+                try:
+                    tasks.append(self._resume_task(path, agent, None if path.name in half_made else incarnation))
+                except FileNotFoundError:
+                    continue  # moved by hand meanwhile
+                except UserError as problem:
+                    self.fail_damaged(path, agent, problem)
         self._recovered.add(agent)
-        return tasks
+        return sorted(map(self._records.follow, filter(None, tasks)), key=lambda task: (task.claimed or "", task.id))
 
     def _return_human_drops(self) -> None:
         """Move drops back to the inbox if a person's command was killed while it cancelled them."""
@@ -173,21 +183,6 @@ class Claims:
             else:
                 paths.append(path)
         return paths
-
-    def _resume_tasks(self, agent: str, incarnation: int | None) -> list[Task]:
-        """Return the agent's tasks in active/, oldest claim first. With `incarnation`, each claim gets a new key."""
-        half_made = {task.id for task in self._finish_half_made(agent, incarnation or 0)}
-        tasks: list[Task | None] = []
-        for path, record in self._active_folders():
-            claim = None if record is None else record.claim
-            if claim.agent == agent if claim is not None else self._records.is_claimed_by(path.name, agent):
-                try:
-                    tasks.append(self._resume_task(path, agent, None if path.name in half_made else incarnation))
-                except FileNotFoundError:
-                    continue  # moved by hand meanwhile
-                except UserError as problem:
-                    self.fail_damaged(path, agent, problem)
-        return sorted(filter(None, tasks), key=lambda task: (task.claimed or "", task.id))
 
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
         """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None."""

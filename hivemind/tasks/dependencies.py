@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from hivemind.frozen import frozen
@@ -44,7 +44,7 @@ class Dependencies:
         self._reader = reader
         self._queued_drops = queued_drops
         self._explains = explains
-        self._states: dict[str, str | None] = {}
+        self.state_of = cache(self._find_state)
 
     @cached_property
     def _drops_by_id(self) -> dict[str, QueuedDrop]:
@@ -73,14 +73,9 @@ class Dependencies:
             return _REASONS[state]
         return f"{'' if record.parked.reason.startswith('waits') else 'is parked: '}{record.parked.reason}"
 
-    def state_of(self, name: str) -> str | None:
-        """Return the state of a task, or None if it does not exist."""
-        if name not in self._states:
-            self._states[name] = self._find_state(name)
-        return self._states[name]
-
     def _find_state(self, name: str) -> str | None:
-        """Find a task's state. Look in done/ first, the most likely folder, then in the order in which tasks move."""
+        """Return the state of a task, or None if it does not exist. Look in done/ first, the most likely folder, then in the
+        order in which tasks move."""
         if os.path.lexists(self._layout.done / name):
             return "done"
         if name in self._drops_by_id:

@@ -86,14 +86,6 @@ def _as_list(argument: Any, *kinds: type) -> list[Any]:
     return [argument] if isinstance(argument, kinds) else [*(argument or ())]
 
 
-def _title(content: bytes) -> str:
-    """Return the title of a composed task. Errors name the key but no line, because the author did not write the lines."""
-    try:
-        return read_text(content, "the task").title
-    except TaskProblem as problem:
-        raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
-
-
 def _attach(folder: Path, files: list[Attachment]) -> None:
     if not files:
         return
@@ -157,7 +149,10 @@ class Inbox:
         no key for it. Raises TaskProblem for a task that the inbox would not accept, and for an id that is taken.
         """
         by, (keys, body) = check_maker(by), _front_matter(text or "", fields)
-        title = _title(compose(keys, body))
+        try:
+            title = read_text(compose(keys, body), "the task").title
+        except TaskProblem as problem:  # without a line, because the author did not write the lines
+            raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
         copies = _as_list(attachments, str, os.PathLike)
         for path in copies:
             if not isinstance(path, tuple) and not os.path.exists(path):

@@ -221,7 +221,12 @@ class Listing:
         beyond it are not read.
         """
         places = TaskState if state is None else (TaskState(state),)
-        tasks = [summary for place in places for summary in self._list(place, limit)]
+        tasks: builtins.list[TaskSummary] = []
+        for place in places:
+            if place is TaskState.INBOX:
+                tasks += chain(self._waiting_summaries(limit), self._being_claimed())
+            else:
+                tasks += self._list_folder(self.layout.tasks / place, place, limit)
         claimed_ids = {task.id for task in tasks if task.state is not TaskState.INBOX}
         return [task for task in tasks if task.waiting != f"it {_CLAIMED}" or task.id not in claimed_ids]
 
@@ -234,11 +239,6 @@ class Listing:
         places = [place for place in archived_folders(self.layout) if state in (None, place.name)]
         summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
         return sorted(summaries, key=lambda summary: (summary.since, summary.id))
-
-    def _list(self, state: TaskState, limit: int | None) -> Iterator[TaskSummary]:
-        if state is TaskState.INBOX:
-            return chain(self._waiting_summaries(limit), self._being_claimed())
-        return self._list_folder(self.layout.tasks / state, state, limit)
 
     def _list_folder(self, folder: Path, state: TaskState, limit: int | None = None) -> Iterator[TaskSummary]:
         dir_entries = []

@@ -148,17 +148,6 @@ def _entry(row: list[object]) -> QueuedDrop:
     return queued if queued.dependencies == () else queued._replace(dependencies=tuple(queued.dependencies))
 
 
-def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    lanes: dict[str, list[QueuedDrop]] = {}
-    for queued in ready_drops:
-        lanes.setdefault(queued.lane, []).append(queued)
-    parts, spans, at = [], {}, 0
-    for lane, entries in lanes.items():
-        parts.append(_lines(sorted(entries, key=lambda queued_drop: queued_drop.order)))
-        spans[lane] = (at, at := at + len(parts[-1]))
-    return b"".join((*parts, _lines(waiting_drops))), spans
-
-
 def _lines(queued_drops: list[QueuedDrop]) -> bytes:
     """Return a line for each drop, without trailing fields if all of them have their defaults."""
     rows = (queued[:5] if queued[5:] == _DEFAULTS else queued for queued in queued_drops)
@@ -314,18 +303,23 @@ class QueueCache:
             if count % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
         dependencies = Dependencies(self._settings, self._reader, known_drops.values())
-        ready: list[QueuedDrop] = []
+        lanes: dict[str, list[QueuedDrop]] = {}
         waiting_drops: list[QueuedDrop] = []
-        for queued in known_drops.values():
+        for queued in sorted(known_drops.values(), key=lambda queued_drop: queued_drop.order):
             verdict = dependencies.verdict(queued)
-            (waiting_drops if verdict.kind == "waits" else ready).append(
-                queued if verdict.kind != "fails" else queued._replace(dependency_problem=verdict.reason)
-            )
-        body, lanes = _body(ready, waiting_drops)
-        built = time.monotonic()
-        restless = count - len(ready)
-        header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), lanes)
-        cursors = b"".join(_CURSOR.pack(start) for start, _ in lanes.values())
+            if verdict.kind == "waits":
+                waiting_drops.append(queued)
+            else:
+                tried = queued if verdict.kind == "ready" else queued._replace(dependency_problem=verdict.reason)
+                lanes.setdefault(tried.lane, []).append(tried)
+        parts, spans, size = [], {}, 0
+        for lane, queued_drops in lanes.items():
+            parts.append(_lines(queued_drops))
+            spans[lane] = (size, size := size + len(parts[-1]))
+        body = b"".join((*parts, _lines(waiting_drops)))
+        built, restless = time.monotonic(), len(waiting_drops) + count - len(known_drops)
+        header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), spans)
+        cursors = b"".join(_CURSOR.pack(start) for start, _ in spans.values())
         if os.path.isdir(self._path):
             set_aside(self._path)
         write(self._path, _encode(asdict(header)).encode() + b"\n" + cursors + body, durable=False)

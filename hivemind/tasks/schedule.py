@@ -75,7 +75,14 @@ class Schedule:
             file_states = self._load_state().files
         except UserError as problem:
             return [ScheduledTask(self._layout.schedule_record.name, problem=str(problem))]
-        return [self._scheduled(path, file_states.get(path.name), now) for path in self._files()]
+        scheduled_tasks = []
+        for path in self._files():
+            try:
+                _, state, due, next_time = self._plan(path, file_states.get(path.name), now)
+                scheduled_tasks.append(ScheduledTask(path.name, state.every, due[0] if due else next_time, state.last))
+            except UserError as problem:
+                scheduled_tasks.append(ScheduledTask(path.name, problem=str(problem)))
+        return scheduled_tasks
 
     def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
         """Add the tasks whose time has come. Return their ids and when to call again (None: after a file has changed).
@@ -172,13 +179,6 @@ class Schedule:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [path for path in paths if is_task_name(path.name)]
-
-    def _scheduled(self, path: Path, state: _FileState | None, now: datetime) -> ScheduledTask:
-        try:
-            _, planned_state, due, next_time = self._plan(path, state, now)
-        except UserError as problem:
-            return ScheduledTask(path.name, problem=str(problem))
-        return ScheduledTask(path.name, planned_state.every, due[0] if due else next_time, planned_state.last)
 
     def _load_state(self) -> _ScheduleState:
         return load_dataclass(_ScheduleState, self._layout.schedule_record, _KIND, _VERSION) or _ScheduleState({})
