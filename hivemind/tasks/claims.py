@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Lock, crash_point, write
+from hivemind.fs import Lock, crash_point, make_folder, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.logger import logger
@@ -170,7 +170,8 @@ class Claims:
     def _half_made_drops(self, agent: str) -> list[Path]:
         """Return the drops that an agent claimed but made no task of, by name. Log and leave out folders that cannot be
         moved."""
-        folder = Path(self.drops.folder(agent))
+        folder = self._layout.claimed / agent
+        make_folder(folder)
         for build in sorted(folder.glob(f"{BUILD}*/")):
             try:
                 self._builder.unbuild(build)

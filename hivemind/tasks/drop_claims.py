@@ -44,7 +44,6 @@ class DropClaims:
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._reader = reader
         self._queue = queue
-        self._agent_folders: dict[str, str] = {}
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
     def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
@@ -66,7 +65,7 @@ class DropClaims:
 
     def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `lanes`."""
-        target = f"{self.folder(agent)}/{queued.name}"
+        target = f"{self._layout.claimed}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
         crash_point("tasks.claim.taken")
@@ -93,7 +92,7 @@ class DropClaims:
                 return target not in self._claimed_paths and os.lstat(target).st_ino == queued.ino
             if not os.path.lexists(source):
                 return False
-            make_folder(os.path.dirname(target))  # someone removed the folder
+            make_folder(os.path.dirname(target))  # the agent has claimed nothing before
             return self._rename_drop(source, target, queued)
         self._claimed_paths.add(target)
         return True
@@ -104,7 +103,7 @@ class DropClaims:
         Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
         agent's folder.
         """
-        fsync_names(self.folder(agent))
+        fsync_names(self._layout.claimed / agent)
 
     def put_back(self, path: str | Path) -> Path:
         """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""
@@ -122,14 +121,6 @@ class DropClaims:
 
     def let_go(self, path: str | Path) -> None:
         self._claimed_paths.discard(os.fspath(path))
-
-    def folder(self, agent: str) -> str:
-        """Return the folder with the agent's half-made claims. Create it if it does not exist."""
-        folder = self._agent_folders.get(agent)
-        if folder is None:
-            folder = self._agent_folders[agent] = os.path.join(self._layout.claimed, agent)
-            make_folder(folder)
-        return folder
 
 
 def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:
