@@ -155,16 +155,14 @@ class Claims:
         """Finish the claims that a crash interrupted, and yield their tasks. Half-written drops, and those with dependencies, go
         back."""
         for path in self._half_made_drops(agent):
-            is_folder = path.is_dir() and not path.is_symlink()
+            drop = ClaimedDrop(agent, path.name, os.fspath(path), os.lstat(path))
             current_drop = self._reader.drop(
-                os.fspath(path), is_whole=is_folder
+                drop.path, is_whole=drop.is_folder
             )  # a folder was complete when it was claimed
             queued = None if current_drop is None else current_drop.queued
             if queued is None or queued.dependencies:
                 self.drops.put_back(path)
-            elif task := self._builder.make_task(
-                ClaimedDrop(agent, path.name, os.fspath(path), is_folder), incarnation
-            ):
+            elif task := self._builder.make_task(drop, incarnation):
                 yield task
 
     def _half_made_drops(self, agent: str) -> list[Path]:

@@ -89,13 +89,15 @@ def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
     return True
 
 
-def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
+def read_regular(
+    path: str, label: str, max_bytes: int, file_stat: os.stat_result | None = None
+) -> tuple[bytes, os.stat_result]:
     """Return a regular file's bytes and its stat. Error messages call the file `label`.
 
     Raises TaskProblem if the file is not regular or has more than `max_bytes`, Unreadable, FileNotFoundError.
     """
     with boundary("task's text", label, remedy=f"chmod a+r {os.path.basename(path)}"):
-        _check_regular(os.lstat(path), label)
+        _check_regular(file_stat or os.lstat(path), label)  # before it is opened
         file = os.open(path, UNTRUSTED_FLAGS)
         try:
             file_stat = os.fstat(file)

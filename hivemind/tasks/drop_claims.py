@@ -26,8 +26,12 @@ class ClaimedDrop(NamedTuple):
     agent: str
     name: str
     path: str
-    is_folder: bool
+    file_stat: os.stat_result
     dependency_problem: str | None = None
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.file_stat.st_mode)
 
 
 def rename(source: str, target: str) -> None:
@@ -76,8 +80,7 @@ class DropClaims:
             if now is None or not (now.problem or _fits(now, queued, lanes)):
                 self.put_back(target)
                 return None
-        is_folder = stat.S_ISDIR(file_stat.st_mode)
-        return ClaimedDrop(agent, queued.name, target, is_folder, queued.dependency_problem)
+        return ClaimedDrop(agent, queued.name, target, file_stat, queued.dependency_problem)
 
     def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
         """Rename a drop. Return False if another process was faster, or if this user must not move the drop."""

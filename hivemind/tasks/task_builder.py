@@ -99,7 +99,7 @@ class TaskBuilder:
 
     def _read_file(self, drop: ClaimedDrop, incarnation: int) -> _Reading | None:
         """Read a dropped file as `_read_folder` reads a folder. Return None if it went to the schedule."""
-        raw, file_stat = read_regular(drop.path, drop.name, self._reader.max_bytes)
+        raw, file_stat = read_regular(drop.path, drop.name, self._reader.max_bytes, drop.file_stat)
         parsed_task = self._parse(drop, raw, drop.name, file_stat)
         if parsed_task.form.every is not None:
             self._put_into_schedule(drop)
@@ -139,7 +139,7 @@ class TaskBuilder:
         fields = {"title": f"What to do with {shown_name}", "steps": [question_step, task_step]}
         head = json.dumps(fields)  # JSON is YAML
         write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
-        return drop._replace(name=name, path=os.fspath(folder), is_folder=True)
+        return drop._replace(name=name, path=os.fspath(folder), file_stat=os.lstat(folder))
 
     def _read_folder(self, drop: ClaimedDrop, incarnation: int) -> _Reading:
         """Return the task's id, its record, its text, and whether it was claimed before.
@@ -211,8 +211,7 @@ class TaskBuilder:
         active/), then the event in the journal.
         """
         agent_folder = Path(drop.path).parent
-        build = agent_folder / free_name(BUILD, lambda candidate: os.path.lexists(agent_folder / candidate))
-        build.mkdir()
+        build = agent_folder / free_name(BUILD, lambda name: not make_folder(agent_folder / name, durable=False))
         crash_point("tasks.claim.made")
         write(build / RECORD, record.encode(), sync_name=False)
         crash_point("tasks.claim.recorded")
