@@ -109,8 +109,8 @@ class Claims:
             if claim.agent == agent if claim is not None else self._records.is_claimed_by(path.name, agent):
                 try:
                     tasks.append(self._resume_task(path, agent, None if path.name in half_made else incarnation))
-                except FileNotFoundError:
-                    continue  # moved by hand meanwhile
+                except (FileNotFoundError, NotADirectoryError):
+                    continue  # moved by hand meanwhile, or a link
                 except UserError as problem:
                     self.fail_damaged(path, agent, problem)
         self._recovered.add(agent)

@@ -162,6 +162,10 @@ def has_ended(folder: Path) -> bool:
     return any(os.path.lexists(folder / name) for name in ENDS)
 
 
+_UNKNOWN: tuple[str, TaskRecord | None, bool] = ("", None, False)
+"""The digest of a record, the record (None: not parsed yet), and whether this process has written it."""
+
+
 class Records:
     """Writes and checks the records and logs of one hive's tasks. Without a journal, records are not checked.
 
@@ -171,7 +175,7 @@ class Records:
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
-        self._known_records: dict[str, tuple[str, TaskRecord | None]] = {}  # with their digests; None: not parsed yet
+        self._known_records: dict[str, tuple[str, TaskRecord | None, bool]] = {}
         self._logs: dict[
             str, tuple[Log, tuple[int, ...] | None]
         ] = {}  # each with its stamp after this process's last write
@@ -182,7 +186,7 @@ class Records:
         now, before = _digest(raw), _digest(self._bytes(folder))
         self._append_event(event, task_id=folder.name, record=now, before=before, **payload)
         write(folder / RECORD, raw)
-        self._known_records[folder.name] = now, None
+        self._known_records[folder.name] = now, None, True
 
     def flush_events(self, task_id: str) -> None:
         """Flush the postponed events of an earlier task with that id: otherwise a power cut could make its claim the newest."""
@@ -193,7 +197,7 @@ class Records:
         """Write the event of a claim to the journal, with the digest of the record."""
         assert record.claim is not None
         digest, agent = _digest(record.encode()), record.claim.agent
-        self._known_records[task_id] = digest, None
+        self._known_records[task_id] = digest, None, True
         # if this event is lost, `mine` finds the folder in active/ and writes it again
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
@@ -223,14 +227,14 @@ class Records:
         Raises RecordTampered; FileNotFoundError if the folder is gone; UserError for a missing or damaged record.
         """
         now, raw = self.check(folder, task_id)
-        digest, record = self._known_records.get(task_id, ("", None))
+        digest, record, is_own = self._known_records.get(task_id, _UNKNOWN)
         if record is not None and digest == now:
             return record
         if not raw:
             os.stat(folder)
             raise TaskProblem(f"has no {RECORD}", location=folder, remedy=CLAIM_ANEW)
         record = _parse(folder, raw)
-        self._known_records[task_id] = now, record
+        self._known_records[task_id] = now, record, is_own and digest == now
         return record
 
     def check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
@@ -238,7 +242,8 @@ class Records:
         FileNotFoundError if the folder is gone."""
         raw = self._bytes(folder)
         now = _digest(raw)
-        if now == self._known_records.get(task_id, ("", None))[0]:
+        digest, _, is_own = self._known_records.get(task_id, _UNKNOWN)
+        if is_own and digest == now:
             return now, raw
         task_entry = self._entry(task_id)
         digests = () if task_entry is None else task_entry.record_digests

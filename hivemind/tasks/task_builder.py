@@ -76,7 +76,7 @@ class TaskBuilder:
         if drop.is_folder:
             self._drops.sync(drop.agent)
         try:
-            with boundary("task's folder", drop.name):
+            with boundary("task's folder" if drop.is_folder else "task", drop.name):
                 reading = read(drop, incarnation)
         except UserError as problem:
             if isinstance(problem, NoText) and self._settings.ask_about_files and not drop.is_folder:
