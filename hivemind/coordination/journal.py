@@ -29,7 +29,7 @@ EventDraft = tuple[str, Mapping[str, Any]]
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # events without free text, which need no masking
-_UNMASKED_KINDS = ("lease.", "agent.", "task.recorded", "task.ending")
+_UNMASKED_KINDS = ("lease.", "agent.", "step.verified", "task.recorded", "task.ending")
 _json_string = json.encoder.encode_basestring
 
 
@@ -210,12 +210,13 @@ class Journal:
         Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the
         log stays unchanged. `decide` must not change or keep the state, and must return quickly.
         """
-        return self.transact_and_query(decide, lambda _, events: events)
+        return [Event.from_record(record) for record in self.transact_and_query(decide, lambda _, records: records)]
 
     def transact_and_query(
-        self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Event]], _T]
+        self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Record]], _T]
     ) -> _T:
-        """Do the work of `transact`, and return `query(state, events)`, computed before any other process can write."""
+        """Do the work of `transact`. Return `query(state, records)` of the events' records, computed before any other process can
+        write."""
         with self._locked_state() as state:
             drafts = decide(state)
             query_result = query(state, self._write(state, drafts) if drafts else [])
@@ -379,7 +380,7 @@ class Journal:
 
     # writing
 
-    def _write(self, state: JournalState, drafts: Sequence[EventDraft]) -> list[Event]:
+    def _write(self, state: JournalState, drafts: Sequence[EventDraft]) -> list[Record]:
         line, records = encode_line(state.seq, drafts)
         try:
             self._log.append_line(line, len(records))
@@ -387,4 +388,4 @@ class Journal:
         except BaseException:
             self._state = None
             raise
-        return [Event.from_record(record) for record in records]
+        return records

@@ -45,7 +45,7 @@ class DropClaims:
     def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
         self._settings = settings
         self._layout = settings.layout
-        self._inbox_path = os.fspath(settings.layout.inbox)
+        self._inbox_path, self._claimed_path = os.fspath(settings.layout.inbox), os.fspath(settings.layout.claimed)
         self._reader = reader
         self._queue = queue
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
@@ -69,7 +69,7 @@ class DropClaims:
 
     def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `lanes`."""
-        target = f"{self._layout.claimed}/{agent}/{queued.name}"
+        target = f"{self._claimed_path}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
         crash_point("tasks.claim.taken")
@@ -106,7 +106,7 @@ class DropClaims:
         Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
         agent's folder.
         """
-        fsync_names(self._layout.claimed / agent)
+        fsync_names(f"{self._claimed_path}/{agent}")
 
     def put_back(self, path: str | Path) -> Path:
         """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""

@@ -72,7 +72,7 @@ class TaskBuilder:
             self._drops.let_go(drop.path)  # it has left the agent's folder
 
     def _build(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        path, read = Path(drop.path), self._read_folder if drop.is_folder else self._read_file
+        read = self._read_folder if drop.is_folder else self._read_file
         if drop.is_folder:
             self._drops.sync(drop.agent)
         try:
@@ -88,10 +88,10 @@ class TaskBuilder:
             return None
         task_id, record, parsed_task, was_claimed = reading
         if was_claimed:
-            self._save(path, record)
-            return self._activate(path, task_id, record, parsed_task, drop.name)
+            self._save(Path(drop.path), record)
+            return self._activate(Path(drop.path), task_id, record, parsed_task, drop.name)
         build = self._start_build(drop, record)
-        move(path, build / (FILES if drop.is_folder else text_file(record)), durable=False)
+        move(drop.path, build / (FILES if drop.is_folder else text_file(record)), durable=False)
         crash_point("tasks.claim.moved")
         if drop.is_folder:
             self._take_out_text(build, record)
