@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 _log = logger(__name__)
 _T = TypeVar("_T")
 _WRITES = {
-    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active", "endings"),
+    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active"),
     "Inbox": ("add",),
     "Claims": ("claim", "claim_one", "resume", "reject_waiting", "reclaim", "fail_damaged"),
-    "ClaimedTasks": ("close", "release", "hand_over", "park", "unpark", "keep", "rewrite", "pass_on", "say", "add_text", "log"),
-    "Endings": ("finish", "fail", "retry", "reopen", "disown", "cancel"),
+    "ClaimedTasks": (
+        "finish", "fail", "retry", "reopen", "disown", "cancel", "release", "hand_over", "park", "unpark", "keep", "rewrite",
+        "pass_on", "say", "add_text", "log",
+    ),
     "Mail": ("send", "ensure", "mark_answered"),
     "MemoryStore": ("put", "put_many", "upsert_memory", "delete", "expire", "purge", "create_user", "embed_pending", "reindex"),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,8 @@ def check_workspace(
         }
         gitignore = Path(path).with_name(".gitignore")  # the state contains keys, and must not be committed
         for file, content in ((gitignore, "*"), (path, json.dumps(new_record, ensure_ascii=False))):
-            try:
+            with suppress(FileExistsError):  # another process was first: its record counts
                 create(file, content + "\n")
-            except FileExistsError:
-                pass  # another process was first: its record counts
         record = load_workspace(path) or new_record
     if not isinstance(record.get("workspace"), str) or not isinstance(record.get("guard"), str):
         raise DamagedRecord(

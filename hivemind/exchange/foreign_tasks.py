@@ -61,7 +61,7 @@ def abandon_task(hive: Parts, task: ForeignTask, reason: str) -> bool:
         if hive.tasks.listing.is_open(task.task):
             hive.tasks.cancel(task.task, by=EXCHANGE, reason=reason)
         else:
-            hive.tasks.endings.disown(task.task, f"Cancelled by {EXCHANGE}: {reason}")
+            hive.tasks.active.disown(task.task, f"Cancelled by {EXCHANGE}: {reason}")
     if hive.tasks.listing.is_open(task.task):
         return False
     _delete_record(hive.layout, task)

@@ -133,5 +133,5 @@ def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
             for quote in named_quotes
         ]
         add_wrong_quotes(hive.layout, wrong_quotes)
-    add_text = hive.tasks.say if place is None else hive.tasks.endings.reopen
+    add_text = hive.tasks.say if place is None else hive.tasks.active.reopen
     return SaidText(add_text(task_id, text, by=by), tuple(quote.place for quote in named_quotes), answering_hive)

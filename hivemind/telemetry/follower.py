@@ -24,8 +24,8 @@ from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.conversation import open_thread, usage_of
 from hivemind.tasks import read_outcome
-from hivemind.tasks.folder import ended_at, ended_folder, open_log
-from hivemind.tasks.record import load_sound
+from hivemind.tasks.folder import ended_at, ended_folder
+from hivemind.tasks.record import load_sound, open_log
 from hivemind.telemetry.spans import ConversationSpans, SpanFactory, message_json, timestamp
 from hivemind.trace_context import TraceContext
 

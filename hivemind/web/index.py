@@ -29,7 +29,8 @@ from hivemind.minds import Usage
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import usage_of
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_folder, open_log, why_failed
+from hivemind.tasks.folder import ended_folder, why_failed
+from hivemind.tasks.record import open_log
 
 SLOT_S = 600  # usage is summed in slots of ten minutes
 _ENDED_STATES = (TaskState.DONE, TaskState.FAILED)
