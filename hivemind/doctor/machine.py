@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hivemind.config import load_agents, load_hive
 from hivemind.doctor.context import CheckContext
-from hivemind.documents.formats.reading import decode_text
+from hivemind.documents.formats.outline import decode_text
 from hivemind.errors import UserError
 from hivemind.fs import walk
 from hivemind.fs.check import CheckFinding

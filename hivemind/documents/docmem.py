@@ -16,10 +16,11 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
-from hivemind.documents.edit import Edit, NodeDraft, Version, copy, history, move, restore
+from hivemind.documents.edit import CONTEXT_FIELDS, Edit, NodeDraft, Version, copy, move
 from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
 from hivemind.documents.files import Stamp, store_document
-from hivemind.documents.formats import decode_text, read_bytes, read_outline
+from hivemind.documents.formats import read_bytes, read_outline
+from hivemind.documents.formats.outline import decode_text
 from hivemind.documents.importing import Letter, keep_thread
 from hivemind.documents.node import (
     DocmemError,
@@ -33,7 +34,7 @@ from hivemind.documents.node import (
 )
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import count_embedded, file_languages
-from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
+from hivemind.documents.schema import LOST_VECTORS, SCHEMA, index, index_if_many, problems
 from hivemind.documents.search import (
     WEIGHTS,
     DocumentHit,
@@ -46,7 +47,7 @@ from hivemind.documents.search import (
 )
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
-from hivemind.documents.tree import NodeListing, NodeSource, show, source_of
+from hivemind.documents.tree import NodeListing, NodeSource, show
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.search import Confidence, Engine, Query, StoreEmbedder
@@ -100,17 +101,17 @@ class Docmem(DatabaseOwner):
     def roots(self) -> list[Node]:
         """Return the root of every document, oldest first."""
         with self.database.read() as sql:
-            return tree.roots(sql)
+            rows = sql.execute("SELECT id FROM nodes WHERE parent_id IS NULL ORDER BY created_at, seq")
+            return tree.get_many(sql, [row[0] for row in rows])
 
     def root_of(self, node_id: str) -> Node:
         with self.database.read() as sql:
-            *_, (root_id, _) = [*tree.ancestors(sql, tree.get(sql, node_id).id)]
-            return tree.get(sql, root_id)
+            return tree.ancestry(sql, node_id)[-1]
 
     def size(self, node_id: str) -> tuple[int, int]:
         """Return the number of the node's descendants, and the tokens of the node and its descendants together."""
         with self.database.read() as sql:
-            count, tokens = tree.size(sql, tree.get(sql, node_id).id)
+            count, tokens = tree.size(sql, node_id)
             return count - 1, tokens
 
     def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
@@ -190,8 +191,7 @@ class Docmem(DatabaseOwner):
         """Replace the node's context. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
-            node = edit.writable(node_id, expected_hash)
-            return edit.change(node, context_type=context.type, context_name=context.name, context_value=context.value)
+            return edit.change(edit.writable(node_id, expected_hash), context=context)
 
     def set_importance(self, node_id: str, importance: float) -> Node:
         """Set the node's importance, 0 to 1 (default 0.5), for `expand_to_length(by="importance")`."""
@@ -208,18 +208,30 @@ class Docmem(DatabaseOwner):
     def history(self, node_id: str) -> list[Version]:
         """Return every version of the node's text and context, oldest first; the last one is the current state."""
         with self.database.read() as sql:
-            return history(sql, node_id)
+            node = tree.get(sql, node_id)
+            rows = sql.execute(
+                "SELECT version, text, context_type, context_name, context_value, updated_at, hash"
+                " FROM versions WHERE node_id = ? ORDER BY version",
+                (node_id,),
+            )
+            versions = [Version(*row) for row in rows]
+            return [*versions, Version(len(versions) + 1, node.text, *node.context, node.updated_at, node.hash)]
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
         """Restore the node's text and context from an earlier version. The history keeps all versions."""
         check_integer(version, "version", 1)
         with self.transaction() as edit:
-            return restore(edit, node_id, version, expected_hash)
+            node = edit.writable(node_id, expected_hash)
+            for earlier in self.history(node_id):
+                if earlier.version == version:
+                    return edit.change(node, **{name: getattr(earlier, name) for name in ("text", *CONTEXT_FIELDS)})
+        raise DocmemError(
+            f"node {node_id!r} has no version {short_repr(version)}", remedy="history(node_id) lists them"
+        )
 
     def delete(self, node_id: str) -> None:
         """Delete the node and its descendants."""
         with self.transaction() as edit:
-            tree.get(edit.sql, node_id)
             edit.remove(tree.subtree_ids(edit.sql, node_id))
 
     # -- moving and copying -----------------------------------------------------------------------------------------
@@ -294,7 +306,7 @@ class Docmem(DatabaseOwner):
         for _ in range(10):
             with self.database.read() as sql:
                 material = summaries.read_material(sql, node_id)
-            texts = [member.text for member in material.members]
+            texts = [member.text for member in material[1]]
             text = writer(texts, max_tokens) if writer else extract(texts, max_tokens, self.count)
             with self.transaction() as edit:
                 summary = summaries.write_summary(edit, material, text)
@@ -305,7 +317,10 @@ class Docmem(DatabaseOwner):
     def stale_summaries(self) -> list[Node]:
         """Return the summaries whose children have changed since the summary was written, oldest first."""
         with self.database.read() as sql:
-            return summaries.stale(sql)
+            rows = sql.execute(
+                "SELECT s.node_id FROM summaries s JOIN nodes n ON n.id = s.node_id WHERE s.stale ORDER BY n.updated_at, n.id"
+            )
+            return tree.get_many(sql, [row[0] for row in rows])
 
     # -- expanding and asking ---------------------------------------------------------------------------------------
     def expand_to_length(
@@ -325,10 +340,7 @@ class Docmem(DatabaseOwner):
         `resolution="mixed"`, a summary replaces its children if they do not all fit. `interior` works as in
         `serialize`. The node itself is always included, even if it alone exceeds `max_tokens`.
         """
-        check_integer(max_tokens, "max_tokens")
-        relevance_query = None if query is None else self.asked(query, below=node_id)
-        with self.database.read() as sql:
-            priority = self._priority(sql, by, relevance_query, node_id)
+        with self._expanding(node_id, max_tokens, by, query) as (sql, priority):
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
     def shown(self, node_id: str, max_tokens: int, *, by: By = "order", query: str | None = None) -> NodeListing:
@@ -336,10 +348,8 @@ class Docmem(DatabaseOwner):
 
         The text exceeds `max_tokens` only if the node's own text does. The listing's `form` says how complete it is.
         """
-        check_integer(max_tokens, "max_tokens")
-        relevance_query = None if query is None else self.asked(query, below=node_id)
-        with self.database.read() as sql:
-            priority, token_budget = self._priority(sql, by, relevance_query, node_id), max_tokens
+        token_budget = max_tokens
+        with self._expanding(node_id, max_tokens, by, query) as (sql, priority):
             while True:
                 nodes = expand(sql, node_id, token_budget, resolution="mixed", priority=priority)
                 listing = show(sql, nodes)
@@ -348,20 +358,25 @@ class Docmem(DatabaseOwner):
                     return listing
                 token_budget = min(token_budget - excess, sum(node.token_count for node in nodes) - 1)
 
-    def _priority(
-        self, sql: sqlite3.Connection, by: By, relevance_query: Query | None, node_id: str
-    ) -> Callable[[str, float], float] | None:
-        if by == "order":
-            return None
-        if by == "importance":
-            return lambda _, importance: importance
-        if by != "relevance" or relevance_query is None:
-            raise DocmemError(
-                f"invalid by={short_repr(by)}", remedy='use "order", "importance", or "relevance" with a query'
-            )
-        units = score_units(self._engine, sql, relevance_query, node_id, _RELEVANT_PASSAGES)
-        scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
-        return lambda node_id, _: scores.get(node_id, 0.0)
+    @contextmanager
+    def _expanding(
+        self, node_id: str, max_tokens: int, by: By, query: str | None
+    ) -> Iterator[tuple[sqlite3.Connection, Callable[[str, float], float] | None]]:
+        """Read in one transaction; yield its connection, and the priority of nodes by id and importance (None: order)."""
+        check_integer(max_tokens, "max_tokens")
+        relevance_query = None if query is None else self.asked(query, below=node_id)
+        with self.database.read() as sql:
+            if by == "order":
+                yield sql, None
+            elif by == "importance":
+                yield sql, lambda _, importance: importance
+            elif by == "relevance" and relevance_query is not None:
+                units = score_units(self._engine, sql, relevance_query, node_id, _RELEVANT_PASSAGES)
+                scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
+                yield sql, lambda member_id, _: scores.get(member_id, 0.0)
+            else:
+                remedy = 'use "order", "importance", or "relevance" with a query'
+                raise DocmemError(f"invalid by={short_repr(by)}", remedy=remedy)
 
     def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[DocumentHit]:
         """Search all nodes, or the node `node_id` and its descendants; return the best hits, best first.
@@ -471,8 +486,9 @@ class Docmem(DatabaseOwner):
         raw, status = read_bytes(name)
         if name.lower().endswith(".toml"):
             with boundary("document", name):
-                text = decode_text(raw, name)
-            return self._import_toml(text, name)[0]
+                entries = toml.read(decode_text(raw, name), name)
+            with self.transaction() as edit:
+                return write_entries(edit, entries)[0]
         stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
         outline = read_outline(raw, name, self.count)
         with self.transaction() as edit:
@@ -483,7 +499,12 @@ class Docmem(DatabaseOwner):
         """Return an imported node's place in its file (`.citation` is `path:line-line`); None for any other node."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
-            return source_of(sql, node_id)
+            row = sql.execute(
+                "SELECT f.path, p.start_line, p.end_line, f.digest, p.kind, f.class, f.why"
+                " FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ?",
+                (node_id,),
+            ).fetchone()
+        return None if row is None else NodeSource(*row)
 
     def keep_thread(self, subject: str, letters: Sequence[Letter], thread: str) -> Node:
         """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
@@ -498,10 +519,7 @@ class Docmem(DatabaseOwner):
 
         If the TOML has an error, change nothing and raise DocmemError, which names the line.
         """
-        return self._import_toml(text, "TOML")
-
-    def _import_toml(self, text: str, path: str) -> list[Node]:
-        entries = toml.read(text, path)
+        entries = toml.read(text)
         with self.transaction() as edit:
             return write_entries(edit, entries)
 
@@ -536,5 +554,5 @@ class Docmem(DatabaseOwner):
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
             sql.execute("DELETE FROM unindexed")
-            drop_lost_vectors(sql)
+            sql.execute(f"DELETE {LOST_VECTORS}")
             sql.execute("UPDATE files SET parser = 0")

@@ -20,7 +20,6 @@ from hivemind.documents.node import (
     Node,
     NodeContext,
     NodeGoneError,
-    NodeNotFoundError,
     OptimisticLockError,
     ReadonlyError,
     check_flag,
@@ -32,7 +31,6 @@ from hivemind.documents.node import (
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point
 from hivemind.masking import mask
-from hivemind.words import short_repr
 
 _ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # for ids that can be read aloud: without l, o, 0, 1
 MAX_ORDER = 2.0**52
@@ -53,26 +51,18 @@ def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: s
     `mover_id` is the node that will move to this order; its present order counts as free.
     """
     for _ in range(2):
-        parent_id, target_order, comparison = target.parent_id, target.order_value, ">" if position == "after" else "<"
-        if position == "child":
-            parent_id, target_order = target.id, float("inf")
+        parent_id, bound = (target.id, float("inf")) if position == "child" else (target.parent_id, target.order_value)
         assert parent_id is not None
+        comparison, direction = (">", "ASC") if position == "after" else ("<", "DESC")
         row = sql.execute(
             f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {comparison} ? AND id IS NOT ?"
-            f" ORDER BY order_value {'DESC' if comparison == '<' else 'ASC'} LIMIT 1",
-            (parent_id, target_order, mover_id),
+            f" ORDER BY order_value {direction} LIMIT 1",
+            (parent_id, bound, mover_id),
         ).fetchone()
-        neighbour_order = None if row is None else float(row[0])
-        if neighbour_order is None or position == "child":
-            order = target_order + 1.0 if comparison == ">" else target_order - 1.0
-            if position == "child":
-                order = 1.0 if neighbour_order is None else neighbour_order + 1.0
-            fits = abs(order) <= MAX_ORDER
-        else:
-            low, high = min(neighbour_order, target_order), max(neighbour_order, target_order)
-            order = (low * 4 + high) / 5
-            fits = low < order < high
-        if fits:
+        neighbour = None if row is None else float(row[0])
+        low, high = (bound, neighbour) if position == "after" else (neighbour, bound if position == "before" else None)
+        order = (low or 0.0) + 1.0 if high is None else high - 1.0 if low is None else (low * 4 + high) / 5
+        if (low is None or low < order) and (high is None or order < high) and abs(order) <= MAX_ORDER:
             return order
         renumber(sql, parent_id, now)
         target = tree.get(sql, target.id)
@@ -111,6 +101,7 @@ _UPDATE = (
     "UPDATE nodes SET text = ?, token_count = ?, updated_at = ?, context_type = ?, context_name = ?, context_value = ?,"
     " readonly = ?, hash = ?, importance = ?, sticky = ? WHERE id = ?"
 )
+CONTEXT_FIELDS = ("context_type", "context_name", "context_value")
 _MOVE = "UPDATE nodes SET parent_id = ?, order_value = ?, updated_at = ?, hash = ? WHERE id = ?"
 
 
@@ -137,13 +128,14 @@ class Edit:
     def expect(self, node_id: str, expected_hash: str | None) -> Node:
         """Return the node. Raises NodeNotFoundError if it does not exist.
 
-        With `expected_hash`, raises OptimisticLockError if the node's hash differs, NodeGoneError if it does not exist.
+        With `expected_hash`, raises OptimisticLockError if the node's hash differs or the node does not exist.
         """
+        if expected_hash is None:
+            return tree.get(self.sql, node_id)
         node = tree.find(self.sql, node_id)
-        if node is None:
-            raise NodeNotFoundError(node_id) if expected_hash is None else NodeGoneError(node_id, expected_hash)
-        if expected_hash is not None and node.hash != expected_hash:
-            raise OptimisticLockError(node_id, expected_hash, node.hash)
+        if node is None or node.hash != expected_hash:
+            actual_hash = None if node is None else node.hash
+            raise (OptimisticLockError if node else NodeGoneError)(node_id, expected_hash, actual_hash)
         return node
 
     def writable(self, node_id: str, expected_hash: str | None) -> Node:
@@ -197,20 +189,19 @@ class Edit:
 
     def free_ids(self, count: int) -> list[str]:
         """Return `count` unused short ids. They are sorted, because sorted inserts touch fewer pages of the index."""
-        new_ids: dict[str, None] = {}
+        new_ids: set[str] = set()
         while len(new_ids) < count:
-            candidates = [candidate for _ in range(count - len(new_ids)) if (candidate := _short_id()) not in new_ids]
-            existing_rows = self.sql.execute(
-                "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value", (json.dumps(candidates),)
-            )
-            free = dict.fromkeys(candidates)
-            for (node_id,) in existing_rows.fetchall():
-                del free[node_id]
-            new_ids |= free
+            new_ids |= {_short_id() for _ in range(count - len(new_ids))}
+            taken = "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value"
+            new_ids -= {node_id for (node_id,) in self.sql.execute(taken, (json.dumps([*new_ids]),))}
         return sorted(new_ids)
 
-    def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
-        """Set the fields `changes` of a node; update its token count, hash, time, tags and history."""
+    def change(
+        self, node: Node, *, keep_version: bool = True, context: NodeContext | None = None, **changes: Any
+    ) -> Node:
+        """Set the context and the fields `changes` of a node; update its token count, hash, time, tags and history."""
+        if context is not None:
+            changes = dict(zip(CONTEXT_FIELDS, context, strict=True)) | changes
         if "text" in changes:
             changes["text"] = mask(check_text(changes["text"]))
         is_reworded = changes.get("text", node.text) != node.text
@@ -276,7 +267,7 @@ def move(edit: Edit, node_id: str, target_id: str, position: Position, expected_
     run = sticky_run(edit, node_id)
     movers = [node_id] if target_id in run else run  # next to a sibling that sticks to it, only the node moves
     parent_id, order = edit.free_slot(position, target_id, movers[0])
-    ancestor_ids = {ancestor_id for ancestor_id, _ in tree.ancestors(edit.sql, parent_id)}
+    ancestor_ids = {ancestor.id for ancestor in tree.ancestry(edit.sql, parent_id)}
     if target_id == node_id or not ancestor_ids.isdisjoint(run):
         raise CycleError(node_id, target_id)
     for previous, member in zip((None, *movers), movers, strict=False):
@@ -343,32 +334,3 @@ class Version:
     context_value: str
     updated_at: str
     hash: str
-
-
-def history(sql: sqlite3.Connection, node_id: str) -> list[Version]:
-    """Return all versions, oldest first; the last one is the current state. Raises NodeNotFoundError."""
-    node = tree.get(sql, node_id)
-    rows = sql.execute(
-        "SELECT version, text, context_type, context_name, context_value, updated_at, hash"
-        " FROM versions WHERE node_id = ? ORDER BY version",
-        (node_id,),
-    )
-    versions = [Version(*row) for row in rows]
-    return [*versions, Version(len(versions) + 1, node.text, *node.context, node.updated_at, node.hash)]
-
-
-def restore(edit: Edit, node_id: str, version: int, expected_hash: str | None) -> Node:
-    """Restore a node's text and context from an earlier version. The history keeps the state before.
-
-    Raises DocmemError for an unknown version, and the errors of `Edit.writable`.
-    """
-    node = edit.writable(node_id, expected_hash)
-    earlier_version = next((old for old in history(edit.sql, node_id) if old.version == version), None)
-    if earlier_version is None:
-        raise DocmemError(
-            f"node {node_id!r} has no version {short_repr(version)}", remedy="history(node_id) lists them"
-        )
-    return edit.change(
-        node, text=earlier_version.text, context_type=earlier_version.context_type,
-        context_name=earlier_version.context_name, context_value=earlier_version.context_value,
-    )  # fmt: skip

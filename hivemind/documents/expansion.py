@@ -54,35 +54,28 @@ class _Expansion:
         while level:
             below: list[str] = []
             for at in range(0, len(level), _PARENTS_AT_ONCE):
-                for group in self._read(level[at : at + _PARENTS_AT_ONCE]):
-                    self.children_by_parent[group[0].parent_id] = group
+                rows = self.sql.execute(_CHILDREN, (json.dumps(level[at : at + _PARENTS_AT_ONCE]),)).fetchall()
+                for parent_id, members in groupby((_Candidate(*row) for row in rows), key=attrgetter("parent_id")):
+                    self.children_by_parent[parent_id] = group = list(members)
                     below += [candidate.id for candidate in group if candidate.interior]
                     yield group
                     if self.remaining_tokens <= 0:
                         return
             level = below
 
-    def _read(self, parents: list[str]) -> Iterator[list[_Candidate]]:
-        rows = self.sql.execute(_CHILDREN, (json.dumps(parents),)).fetchall()
-        for _, group in groupby((_Candidate(*row) for row in rows), key=attrgetter("parent_id")):
-            yield list(group)
-
     def add_group(self, group: Sequence[_Candidate]) -> None:
         """Select the siblings that fit, in order. If a selected summary can replace the siblings, select all or none."""
-        parent = group[0].parent_id
-        has_summary = (self.resolution == "mixed" or self.interior == "replace") and is_summary(self.sql, parent)
-        if has_summary and parent in self.selected_tokens:
-            freed_tokens = self.selected_tokens[parent] if self.interior == "replace" else 0
+        parent, can_replace = group[0].parent_id, self.interior == "replace"
+        is_optional = parent in self.selected_tokens and (can_replace or self.resolution == "mixed")
+        if is_optional and is_summary(self.sql, parent):
+            freed_tokens = self.selected_tokens[parent] if can_replace else 0
             if self.cost(group) <= self.remaining_tokens + freed_tokens:
-                if self.interior == "replace":
+                if can_replace:
                     self.remaining_tokens += self.selected_tokens.pop(parent)
                 self.add(group)
-            elif self.resolution == "full":
-                self.add_units(group)
-        else:
-            self.add_units(group)
-
-    def add_units(self, group: Iterable[_Candidate]) -> None:
+                return
+            if self.resolution == "mixed":
+                return
         for unit in sticky_units(group):
             if self.cost(unit) <= self.remaining_tokens:
                 self.add(unit)
@@ -91,10 +84,9 @@ class _Expansion:
         return sum(candidate.tokens for candidate in candidates if self._is_included(candidate))
 
     def add(self, candidates: Iterable[_Candidate]) -> None:
-        for candidate in candidates:
-            if self._is_included(candidate):
-                self.selected_tokens[candidate.id] = candidate.tokens
-                self.remaining_tokens -= candidate.tokens
+        new_tokens = {candidate.id: candidate.tokens for candidate in candidates if self._is_included(candidate)}
+        self.selected_tokens |= new_tokens
+        self.remaining_tokens -= sum(new_tokens.values())
 
     def _is_included(self, candidate: _Candidate) -> bool:
         return not (candidate.interior and self.interior == "skip")

@@ -8,13 +8,13 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 from hivemind.documents import tree
 from hivemind.documents.classes import classify, document_status
-from hivemind.documents.edit import Edit
+from hivemind.documents.edit import Edit, NodeDraft
 from hivemind.documents.formats import VERSION, Outline
-from hivemind.documents.importing import context_value, import_outline, refresh, write_places
+from hivemind.documents.importing import context_value, refresh
 from hivemind.documents.node import NodeContext
 from hivemind.documents.schema import index
 from hivemind.frozen import frozen
@@ -71,24 +71,20 @@ class KnownFile:
         return has_outcome and self.parser == VERSION and self.stamp.is_unchanged(status) and not self.is_gone
 
 
-def _known_file(row: tuple[Any, ...]) -> KnownFile:
-    path, is_synced, *stamp_columns, digest, root_id, note, number, parser = row
-    return KnownFile(path, bool(is_synced), Stamp(*stamp_columns), digest, root_id, note, number, parser)
+def _select(sql: sqlite3.Connection, condition: str, *values: str) -> list[KnownFile]:
+    rows = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE {condition} ORDER BY path", values)
+    return [KnownFile(row[0], bool(row[1]), Stamp(*row[2:7]), *row[7:]) for row in rows]
 
 
 def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
     """Return the row of a file, or None if it has none."""
-    row = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE path = ?", (path,)).fetchone()
-    return None if row is None else _known_file(row)
+    return next(iter(_select(sql, "path = ?", path)), None)
 
 
 def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
     """Return the rows of the synchronised files at or below `top`, keyed by path."""
-    rows = sql.execute(
-        f"SELECT {_COLUMNS} FROM files WHERE kept AND (path = ? OR (path >= ? AND path < ?))",
-        (top, top + "/", top + "0"),  # "0" follows "/"
-    )
-    return {row[0]: _known_file(row) for row in rows}
+    condition = "kept AND (path = ? OR (path >= ? AND path < ?))"
+    return {file.path: file for file in _select(sql, condition, top, top + "/", top + "0")}  # "0" follows "/"
 
 
 def has_digest(sql: sqlite3.Connection, beginning: str) -> bool:
@@ -99,8 +95,7 @@ def has_digest(sql: sqlite3.Connection, beginning: str) -> bool:
 
 def files_with_digest(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
     """Return the rows of the synchronised files with this digest."""
-    rows = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE kept AND digest = ? ORDER BY path", (digest,))
-    return [_known_file(row) for row in rows]
+    return _select(sql, "kept AND digest = ?", digest)
 
 
 def store_document(
@@ -118,26 +113,18 @@ def store_document(
         "digest": digest, "title": outline.title, "labels": " ".join(outline.labels), "class": classification.name,
         "why": classification.reason, "note": outline.note, "standing": document_status(outline),
     }  # fmt: skip
-    if known_file is None or known_file.root_id is None:
-        root_id, node_ids = import_outline(edit, outline, context)
-        number = _save(edit.sql, path, is_synced, stamp, {**columns, "root_id": root_id})
-        write_places(edit.sql, number, root_id, outline, node_ids, {})
-        edit.label(root_id, [*classification.tags, classification.name])
-        index(edit.sql)
-        return root_id, "imported"
-    _save(edit.sql, path, is_synced, stamp, columns)
-    root = tree.get(edit.sql, known_file.root_id)
-    if known_file.digest == digest and known_file.parser == VERSION and root.context == context:
-        return known_file.root_id, "unchanged"
-    refresh(edit, known_file.root_id, known_file.number, outline)
+    known_root = None if known_file is None or known_file.root_id is None else tree.get(edit.sql, known_file.root_id)
+    is_current = known_file is not None and known_file.digest == digest and known_file.parser == VERSION
+    root = known_root or edit.add(None, 0.0, NodeDraft(context, outline.title, 1))
+    number = _save(edit.sql, path, is_synced, stamp, {**columns, "root_id": root.id})
+    if known_root is not None and is_current and root.context == context:
+        return root.id, "unchanged"
+    refresh(edit, root.id, number, outline)
     if root.text != outline.title or root.context != context:
-        edit.change(
-            root, keep_version=root.text != outline.title,
-            text=outline.title, context_name=context.name, context_value=context.value,
-        )  # fmt: skip
+        edit.change(root, keep_version=root.text != outline.title, text=outline.title, context=context)
     edit.label(root.id, [*classification.tags, classification.name])
     index(edit.sql)
-    return root.id, "changed"
+    return root.id, "imported" if known_root is None else "changed"
 
 
 def record_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:

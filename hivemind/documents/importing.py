@@ -8,16 +8,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import sqlite3
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
+from typing import Any
 
 from hivemind.documents import tree
 from hivemind.documents.classes import classify_thread
 from hivemind.documents.edit import Edit, NodeDraft, park
 from hivemind.documents.formats import Outline
 from hivemind.documents.node import Node, NodeContext
-from hivemind.documents.passages import group_passages
+from hivemind.documents.passages import embedded_texts, group_passages
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point
 from hivemind.masking import mask
@@ -29,26 +30,8 @@ _MAX_VALUE_CHARS = 256
 _log = logging.getLogger(__name__)
 
 
-@frozen
-class DocumentState:
-    """The pieces of a document at one time, in reading order: their kinds, texts, section titles and parents.
-
-    A parent is the position of a piece, or −1 for the document itself.
-    """
-
-    kinds: Sequence[str]
-    texts: Sequence[str]
-    sections: Sequence[str]
-    parents: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.kinds)
-
-    def children(self) -> dict[int, list[int]]:
-        children_by_parent: dict[int, list[int]] = defaultdict(list)
-        for at, parent in enumerate(self.parents):
-            children_by_parent[parent].append(at)
-        return children_by_parent
+PieceKey = tuple[str, str, str]
+"""The kind, the text and the section title of a piece."""
 
 
 def parents_of(outline: Outline) -> list[int]:
@@ -63,80 +46,65 @@ def parents_of(outline: Outline) -> list[int]:
     return parents
 
 
-def match_pieces(old: DocumentState, new: DocumentState) -> list[int | None]:
+def match_pieces(old: Sequence[PieceKey], new: Sequence[PieceKey]) -> list[int | None]:
     """Match each new piece with at most one old piece; return the old position for each new piece, None without a match.
 
-    Pieces of equal kind, text and section match first, then those of equal kind and text, then those of equal kind
-    between two matched neighbours under one parent. Runs in linear time.
+    Equal pieces match first, then those of equal kind and text, then those of equal kind after two matched pieces. Runs in
+    linear time.
     """
     matches: list[int | None] = [None] * len(new)
     is_matched = [False] * len(old)
-    for with_section in (True, False):
+    for key_length in (3, 2):
         unmatched: dict[Hashable, deque[int]] = defaultdict(deque)
-        for at in range(len(old)):
+        for at, piece in enumerate(old):
             if not is_matched[at]:
-                unmatched[_key(old, at, with_section)].append(at)
-        for at in range(len(new)):
-            if matches[at] is None and (queue := unmatched.get(_key(new, at, with_section))):
+                unmatched[piece[:key_length]].append(at)
+        for at, piece in enumerate(new):
+            if matches[at] is None and (queue := unmatched.get(piece[:key_length])):
                 matches[at] = old_at = queue.popleft()
                 is_matched[old_at] = True
-    _match_by_position(old, new, matches, is_matched)
+    after, gap = 0, list[int]()
+    for at, match_at in enumerate([*matches, after]):
+        if match_at is None:
+            gap.append(at)
+            continue
+        rest = range(after, min(len(old), after + max(_MAX_PAIRS, len(gap)))) if gap else ()
+        free = [*takewhile(lambda old_at: not is_matched[old_at], rest)]
+        for new_at, old_at in _align(old, new, free, gap):
+            matches[new_at], is_matched[old_at] = old_at, True
+        after, gap = match_at + 1, []
     return matches
 
 
-def _key(side: DocumentState, at: int, with_section: bool) -> Hashable:
-    section = side.sections[at] if with_section else None
-    return side.kinds[at], side.texts[at], section
-
-
-def _match_by_position(
-    old: DocumentState, new: DocumentState, matches: list[int | None], is_matched: list[bool]
-) -> None:
-    old_children, new_children = old.children(), new.children()
-    for parent in (-1, *range(len(new))):  # parents before their children
-        old_parent = -1 if parent < 0 else matches[parent]
-        if old_parent is None or parent not in new_children:
-            continue
-        old_siblings = old_children.get(old_parent, [])
-        position = {at: place for place, at in enumerate(old_siblings)}
-        gap: list[int] = []
-        left = -1
-        for at in (*new_children[parent], None):
-            match_at = None if at is None else matches[at]
-            if at is not None and match_at is None:
-                gap.append(at)
-            elif at is None or match_at in position:
-                right = len(old_siblings) if match_at is None else position[match_at]
-                end = min(right, left + 1 + max(_MAX_PAIRS, len(gap))) if gap else 0
-                free = [candidate_at for candidate_at in old_siblings[left + 1 : end] if not is_matched[candidate_at]]
-                for new_at, old_at in _align(old, new, free, gap):
-                    matches[new_at], is_matched[old_at] = old_at, True
-                gap, left = [], right
-
-
 def _align(
-    old: DocumentState, new: DocumentState, free: Sequence[int], gap: Sequence[int]
+    old: Sequence[PieceKey], new: Sequence[PieceKey], free: Sequence[int], gap: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Match old pieces with new pieces of the same kind, first by common words, then in order; yield (new, old) positions."""
+    """Match old pieces with new pieces of the same kind, first by common words, then by section; yield (new, old) positions."""
     rest_old, rest_new = list(free), list(gap)
     if len(free) * len(gap) <= _MAX_PAIRS:
         alike = [
-            (-_likeness(old.texts[old_at], new.texts[new_at]), new_at, old_at)
+            (-_likeness(old[old_at][1], new[new_at][1]), new_at, old_at)
             for new_at in gap
             for old_at in free
-            if old.kinds[old_at] == new.kinds[new_at]
+            if old[old_at][0] == new[new_at][0]
         ]
         for likeness, new_at, old_at in sorted(alike):
             if -likeness >= _MIN_LIKENESS and new_at in rest_new and old_at in rest_old:
                 rest_new.remove(new_at)
                 rest_old.remove(old_at)
                 yield new_at, old_at
-    unmatched: dict[str, deque[int]] = defaultdict(deque)
+    unmatched: dict[Hashable, deque[int]] = defaultdict(deque)
     for old_at in rest_old:
-        unmatched[old.kinds[old_at]].append(old_at)
+        unmatched[_place(old[old_at])].append(old_at)
     for new_at in rest_new:
-        if queue := unmatched[new.kinds[new_at]]:
+        if queue := unmatched[_place(new[new_at])]:
             yield new_at, queue.popleft()
+
+
+def _place(piece: PieceKey) -> Hashable:
+    """Return the kind and the section of a piece; all headings of a gap have one place."""
+    kind, _, section = piece
+    return kind, section if kind != "heading" else ""
 
 
 def _likeness(first_text: str, second_text: str) -> float:
@@ -160,17 +128,28 @@ def relayout(
     were removed.
     """
     parent = {child: above for above, below in children.items() for child in below}
-    chains = {node_id: _wrappers(node_id, parent, imported_ids) for node_id in imported_ids}
-    wrapper_ids = {wrapper for chain in chains.values() for wrapper in chain}
-    layout, container_of = _with_pieces(pieces, chains)
+    members: dict[str, list[str]] = defaultdict(list)  # by wrapper: a summary, or another node put above imported nodes
+    for node_id in imported_ids:
+        above = parent.get(node_id)
+        while above is not None and above not in imported_ids:
+            members[above].append(node_id)
+            above = parent.get(above)
+    containers, unread = list[str](), [root]
+    while unread:
+        containers.append(container := unread.pop())
+        below = reversed(children.get(container, ()))
+        unread += [node_id for node_id in below if node_id in imported_ids or node_id in members]
+    layout: dict[str, list[str]] = defaultdict(list)
+    for node_id, section in pieces:
+        layout[section].append(node_id)
+    container_of, position = dict(pieces), {node_id: at for at, (node_id, _) in enumerate(pieces)}
+    for wrapper in containers:
+        if present := sorted(position.keys() & members.get(wrapper, ()), key=position.__getitem__):
+            _wrap(wrapper, present, layout, container_of, position.keys() - imported_ids)
     orphans, live_ids, placed_ids = set[str](), {root, *container_of}, set[str]()
-    containers = [root]
-    while containers:
-        container = containers.pop()
-        below = children.get(container, ())
-        containers += [node_id for node_id in reversed(below) if node_id in imported_ids or node_id in wrapper_ids]
+    for container in containers:
         anchor: str | None = None
-        for node_id in below:
+        for node_id in children.get(container, ()):
             if node_id in imported_ids or node_id in container_of:
                 anchor = node_id
                 continue
@@ -187,89 +166,57 @@ def relayout(
                 at += 1
             layout[target].insert(at, node_id)
             placed_ids.add(node_id)
-            if node_id in wrapper_ids or (is_note and is_lost):
+            if node_id in members or (is_note and is_lost):
                 orphans.add(node_id)
     return layout, orphans
 
 
-def _wrappers(node_id: str, parent: Mapping[str, str], imported_ids: Collection[str]) -> tuple[str, ...]:
-    """Return the summaries between an imported node and its nearest ancestor from the file, outermost first."""
-    wrappers: list[str] = []
-    above = parent.get(node_id)
-    while above is not None and above not in imported_ids:
-        wrappers.append(above)
-        above = parent.get(above)
-    return tuple(reversed(wrappers))
-
-
-def _with_pieces(
-    pieces: Sequence[tuple[str, str]], chains: Mapping[str, tuple[str, ...]]
-) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Place the file's pieces below their wrappers (summaries); return each node's children and each node's parent.
-
-    A new piece between two pieces of one wrapper is placed below that wrapper.
-    """
-    sections = {section: rank for rank, section in enumerate(dict.fromkeys(section for _, section in pieces))}
-    ordered_pieces = sorted(pieces, key=lambda piece: sections[piece[1]])
-    next_chains: dict[str, tuple[str, ...]] = {}  # by section: the wrappers of the next wrapped piece
-    chain_pairs = []
-    for node_id, section in reversed(ordered_pieces):
-        chain_pairs.append((chains.get(node_id, ()), next_chains.get(section, ())))
-        next_chains[section] = chains.get(node_id, ()) or next_chains.get(section, ())
-    layout: dict[str, list[str]] = defaultdict(list)
-    container_of: dict[str, str] = {}
-    open_chains: dict[str, tuple[str, ...]] = {}
-    for (node_id, section), (own_chain, next_chain) in zip(ordered_pieces, reversed(chain_pairs), strict=True):
-        previous_chain = open_chains.get(section, ())
-        chain = own_chain or _common(previous_chain, next_chain)
-        inside = _common(previous_chain, chain)
-        for wrapper in chain[len(inside) :]:
-            if wrapper in container_of:  # closed before
-                break
-            container_of[wrapper] = inside[-1] if inside else section
-            layout[container_of[wrapper]].append(wrapper)
-            inside = (*inside, wrapper)
-        open_chains[section] = inside
-        container_of[node_id] = inside[-1] if inside else section
-        layout[container_of[node_id]].append(node_id)
-    return layout, container_of
-
-
-def _common(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
-    return tuple(wrapper for wrapper, _ in same)
-
-
-@frozen
-class _Document:
-    """A stored document: its nodes by id, their children, and the imported nodes' ids and kinds in file order."""
-
-    root: str
-    nodes: dict[str, Node]
-    children: dict[str, list[str]]
-    imported_ids: list[str]
-    kinds: list[str]
+def _wrap(
+    wrapper: str,
+    present: Sequence[str],
+    layout: dict[str, list[str]],
+    container_of: dict[str, str],
+    new_ids: Collection[str],
+) -> None:
+    """Put the wrapper above the first of its pieces, those that follow it, and new pieces between them."""
+    container_of[wrapper] = container = container_of[present[0]]
+    siblings = layout[container]
+    first = siblings.index(present[0])
+    wrapped = list(takewhile(lambda node_id: node_id in present or node_id in new_ids, siblings[first:]))
+    while wrapped[-1] not in present:
+        wrapped.pop()
+    siblings[first : first + len(wrapped)] = [wrapper]
+    layout[wrapper] = wrapped
+    container_of |= dict.fromkeys(wrapped, wrapper)
 
 
 def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     """Update the document below `root_id` to the outline. The root keeps its text and context."""
-    document, old_paragraphs = _read(edit.sql, root_id, file_id), _paragraphs(edit.sql, file_id)
-    contexts = section_contexts(outline)
-    matches = _match_outline(document, outline, contexts)
+    old_texts = _embedded_texts(edit.sql, file_id)
+    nodes = {node.id: node for node in tree.subtree(edit.sql, root_id)}
+    children: dict[str, list[str]] = defaultdict(list)
+    for node in nodes.values():
+        if node.id != root_id and node.parent_id is not None:
+            children[node.parent_id].append(node.id)
+    rows = edit.sql.execute("SELECT node_id FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,))
+    imported_ids = [node_id for (node_id,) in rows if node_id in nodes]  # others were moved to another document
+    drafts = _drafts(outline)
+    matches = match_pieces(
+        [(node.context_type, node.text, node.context_value) for node in map(nodes.__getitem__, imported_ids)],
+        [(draft.context.type, draft.text, draft.context.value) for draft in drafts],
+    )
     new_ids = iter(edit.free_ids(matches.count(None)))
-    ids = [next(new_ids) if at is None else document.imported_ids[at] for at in matches]
-    parents = parents_of(outline)
-    pieces = [(node_id, root_id if up < 0 else ids[up]) for node_id, up in zip(ids, parents, strict=True)]
-    notes = {node.id for node in document.nodes.values() if node.context_type == "note"}
-    layout, orphans = relayout(root_id, document.children, {root_id, *document.imported_ids}, pieces, notes)
-    drafts = {
-        node_id: NodeDraft(context, outline.text[piece.start : piece.end], 1, id=node_id, tokens=tokens)
-        for node_id, context, piece, tokens in zip(ids, contexts, outline.pieces, outline.tokens, strict=True)
-    }
-    _write_layout(edit, document, layout, orphans, drafts)
-    removed_ids = [node_id for node_id in document.imported_ids if node_id not in drafts]
-    edit.remove(removed_ids)
-    write_places(edit.sql, file_id, root_id, outline, ids, old_paragraphs)
+    ids = [next(new_ids) if at is None else imported_ids[at] for at in matches]
+    pieces = [(node_id, root_id if up < 0 else ids[up]) for node_id, up in zip(ids, parents_of(outline), strict=True)]
+    notes = {node.id for node in nodes.values() if node.context_type == "note"}
+    layout, orphans = relayout(root_id, children, {root_id, *imported_ids}, pieces, notes)
+    drafts_by_id = dict(zip(ids, drafts, strict=True))
+    _write_layout(edit, nodes, children, layout, orphans, drafts_by_id)
+    edit.remove([node_id for node_id in imported_ids if node_id not in drafts_by_id])
+    _write_places(edit.sql, file_id, root_id, outline, ids)
+    new_texts = _embedded_texts(edit.sql, file_id) if old_texts else {}
+    changed_seqs = [(seq,) for seq, text in old_texts.items() if new_texts.get(seq) != text]
+    edit.sql.executemany("DELETE FROM vectors WHERE key = ?", changed_seqs)
     for node_id in sorted(orphans):
         _log.info(
             "documents: node %s stays at the nearest heading: the text that it is about was removed from the file",
@@ -277,82 +224,44 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
         )
 
 
-def _read(sql: sqlite3.Connection, root_id: str, file_id: int) -> _Document:
-    nodes = {node.id: node for node in tree.subtree(sql, root_id)}
-    children: dict[str, list[str]] = defaultdict(list)
-    for node in nodes.values():
-        if node.id != root_id and node.parent_id is not None:
-            children[node.parent_id].append(node.id)
-    rows = sql.execute("SELECT node_id, kind FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,))
-    # Nodes that were moved to another document are left out.
-    imported_rows = [(node_id, kind) for node_id, kind in rows if node_id in nodes]
-    return _Document(root_id, nodes, dict(children), [p[0] for p in imported_rows], [p[1] for p in imported_rows])
-
-
-def _match_outline(document: _Document, outline: Outline, contexts: Sequence[NodeContext]) -> list[int | None]:
-    position = {node_id: at for at, node_id in enumerate(document.imported_ids)}
-    parents = []
-    for node_id in document.imported_ids:
-        ancestor_id = document.nodes[node_id].parent_id
-        while ancestor_id is not None and ancestor_id not in position and ancestor_id != document.root:
-            ancestor_id = document.nodes[ancestor_id].parent_id
-        parents.append(position.get(ancestor_id or "", -1))
-    nodes = [document.nodes[node_id] for node_id in document.imported_ids]
-    old = DocumentState(document.kinds, [node.text for node in nodes], [node.context_value for node in nodes], parents)
-    new = DocumentState(
-        [piece.kind for piece in outline.pieces],
-        [outline.text[piece.start : piece.end] for piece in outline.pieces],
-        [context.value for context in contexts],
-        parents_of(outline),
-    )
-    return match_pieces(old, new)
-
-
 def _write_layout(
     edit: Edit,
-    document: _Document,
-    layout: Mapping[str, list[str]],
+    nodes: Mapping[str, Node],
+    children: Mapping[str, Sequence[str]],
+    layout: Mapping[str, Sequence[str]],
     orphans: Collection[str],
-    drafts: dict[str, NodeDraft],
+    drafts: Mapping[str, NodeDraft],
 ) -> None:
-    """Write the planned layout from the top down, so that a parent exists before its children."""
-    containers = [document.root]
-    for container in containers:
-        child_ids = layout.get(container, [])
-        containers += [node_id for node_id in child_ids if node_id in layout]
+    """Write the planned layout: the new nodes in reading order, then the changes of the others."""
+    places: dict[str, tuple[str, float]] = {}  # of the nodes whose container changes its order
+    for container, child_ids in layout.items():
         members = set(child_ids)
-        has_same_order = child_ids == [
-            node_id for node_id in document.children.get(container, ()) if node_id in members
-        ]
-        if not has_same_order and container in document.nodes:
-            park(edit.sql, container)
-        for number, node_id in enumerate(child_ids, 1):
-            draft, node = drafts.get(node_id), document.nodes.get(node_id)
-            if node is None:
-                assert draft is not None
-                edit.add(container, float(number), draft)
-            else:
-                _update_node(
-                    edit, node, container, None if has_same_order else float(number), draft, node_id in orphans
-                )
-            crash_point("documents.refresh.one")
+        if child_ids != [node_id for node_id in children.get(container, ()) if node_id in members]:
+            places |= {node_id: (container, float(number)) for number, node_id in enumerate(child_ids, 1)}
+            if container in nodes:
+                park(edit.sql, container)
 
+    def new_nodes() -> Iterator[Node]:
+        for node_id, draft in drafts.items():
+            if node_id not in nodes:
+                yield edit.build_node(node_id, *places[node_id], draft)
+                crash_point("documents.import.one")
 
-def _update_node(
-    edit: Edit, node: Node, container: str, order: float | None, draft: NodeDraft | None, is_orphan: bool
-) -> None:
-    changes: dict[str, object] = {}
-    if order is not None:
-        node = tree.get(edit.sql, node.id)  # read again: `park` has changed its order
-        changes |= {"parent_id": container, "order_value": order}
-    if is_orphan:
-        changes["context_name"] = "orphaned"
-    if draft is not None and (draft.text != node.text or draft.context != node.context):
-        context = draft.context
-        changes |= {"text": draft.text, "context_type": context.type, "context_name": context.name}
-        changes["context_value"] = context.value
-    if changes:
-        edit.change(node, keep_version=draft is not None and draft.text != node.text, **changes)
+    edit.insert_all(new_nodes())
+    for node_id in chain.from_iterable(layout.values()):
+        if (node := nodes.get(node_id)) is None:
+            continue
+        draft, changes = drafts.get(node_id), dict[str, Any]()
+        if node_id in places:
+            node = tree.get(edit.sql, node_id)  # read again: `park` has changed its order
+            changes["parent_id"], changes["order_value"] = places[node_id]
+        if node_id in orphans:
+            changes["context_name"] = "orphaned"
+        if draft is not None and (draft.text, draft.context) != (node.text, node.context):
+            changes |= {"text": draft.text, "context": draft.context}
+        if changes:
+            edit.change(node, keep_version=draft is not None and draft.text != node.text, **changes)
+        crash_point("documents.refresh.one")
 
 
 def context_value(text: str, default: str) -> str:
@@ -361,42 +270,21 @@ def context_value(text: str, default: str) -> str:
     return text if len(text) <= _MAX_VALUE_CHARS else "…" + text[1 - _MAX_VALUE_CHARS :]
 
 
-def section_contexts(outline: Outline) -> list[NodeContext]:
-    """Return the context of each piece: its kind and the title of its section."""
+def _drafts(outline: Outline) -> list[NodeDraft]:
+    """Return the content of each piece's node. Its context has the piece's kind and the title of its section."""
     titles: list[str] = []
-    for piece, parent in zip(outline.pieces, parents_of(outline), strict=True):
+    drafts: list[NodeDraft] = []
+    for piece, parent, tokens in zip(outline.pieces, parents_of(outline), outline.tokens, strict=True):
         titles.append(piece.title or (titles[parent] if parent >= 0 else outline.title))
-    pairs = zip(outline.pieces, titles, strict=True)
-    return [NodeContext(piece.kind, "section", context_value(title, "document")) for piece, title in pairs]
+        context = NodeContext(piece.kind, "section", context_value(titles[-1], "document"))
+        drafts.append(NodeDraft(context, outline.text[piece.start : piece.end], 1, tokens=tokens))
+    return drafts
 
 
-def import_outline(edit: Edit, outline: Outline, root_context: NodeContext) -> tuple[str, list[str]]:
-    """Write an outline as a new document; return the ids of its root and its pieces."""
-    root = edit.add(None, 0.0, NodeDraft(root_context, outline.title, 1))
-    ids = edit.free_ids(len(outline.pieces))
-    edit.insert_all(_nodes(edit, root.id, ids, outline))
-    return root.id, ids
-
-
-def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> Iterator[Node]:
-    orders: Counter[int] = Counter()
-    columns = zip(ids, outline.pieces, outline.tokens, section_contexts(outline), parents_of(outline), strict=True)
-    for node_id, piece, tokens, context, parent in columns:
-        orders[parent] += 1
-        draft = NodeDraft(context, outline.text[piece.start : piece.end], 1, tokens=tokens)
-        yield edit.build_node(node_id, root_id if parent < 0 else ids[parent], float(orders[parent]), draft)
-        crash_point("documents.import.one")
-
-
-def write_places(
-    sql: sqlite3.Connection,
-    file_id: int,
-    root_id: str,
-    outline: Outline,
-    node_ids: Sequence[str],
-    old_paragraphs: Mapping[str, Sequence[str]],
+def _write_places(
+    sql: sqlite3.Connection, file_id: int, root_id: str, outline: Outline, node_ids: Sequence[str]
 ) -> None:
-    """Record each node's place in its file and the text up to the next node; delete the vectors of changed paragraphs."""
+    """Record each node's place in its file and the text up to the next node."""
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
     pages = outline.lines() if outline.format == "pdf" else []  # a passage must not span two pages
@@ -408,23 +296,15 @@ def write_places(
     for at, (node_id, piece, passage, lines, gap, role) in enumerate(columns, 1):
         rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, role))
     sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    new_paragraphs = _paragraphs(sql, file_id)
-    changed_leads = [(lead,) for lead, members in old_paragraphs.items() if new_paragraphs.get(lead) != members]
-    sql.executemany("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", changed_leads)
 
 
-def _paragraphs(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:
-    """Return each paragraph of a file, keyed by the id of its first node: the ids and texts of its nodes."""
-    paragraphs: dict[str, list[str]] = {}
-    first = ""
-    for node_id, text, role in sql.execute(
-        "SELECT p.node_id, n.text, p.leads FROM places p JOIN nodes n ON n.id = p.node_id"
-        " WHERE p.file_id = ? AND p.number > 0 AND p.kind <> 'heading' ORDER BY p.number",
-        (file_id,),
-    ):
-        first = node_id if role else first
-        paragraphs.setdefault(first, []).extend((node_id, text))
-    return paragraphs
+def _embedded_texts(sql: sqlite3.Connection, file_id: int) -> dict[int, str]:
+    """Return the texts of a file that have vectors, by the numbers of the nodes that they begin with."""
+    leads = (
+        "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id JOIN vectors v ON v.key = n.seq"
+        " WHERE p.file_id = ? AND p.leads"
+    )
+    return embedded_texts(sql, [seq for (seq,) in sql.execute(leads, (file_id,))])
 
 
 @frozen
@@ -447,7 +327,7 @@ def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str
     context = NodeContext("root", "mail", classification.name)
     root = tree.find(edit.sql, root_id) or edit.add(None, 0.0, NodeDraft(context, subject, 1, id=root_id))
     if root.context != context:
-        root = edit.change(root, context_name=context.name, context_value=context.value)
+        root = edit.change(root, context=context)
     edit.label(root.id, [*classification.tags, classification.name])
     known_letters = {(child.context_value, child.text) for child in tree.children(edit.sql, root.id)}
     for letter in letters:

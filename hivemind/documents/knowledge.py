@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +38,7 @@ from hivemind.documents.node import (
     uncitable_error,
 )
 from hivemind.documents.passages import Passage, passage_text
-from hivemind.documents.tree import node_at, root_source, split_reference
+from hivemind.documents.tree import node_at, split_reference
 from hivemind.documents.verification import read_file, verify
 from hivemind.documents.wrong_quotes import WrongQuote, read_wrong_quotes
 from hivemind.errors import UserError, remedy_of
@@ -262,14 +261,9 @@ def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
     except in the program's own repository, which is the hive that answers from the manual."""
     names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
     is_template_name = key == names[0] or key.startswith(names[1] + "/")
-    return (
-        is_template_name and digest[:_DIGEST_CHARS].encode() in _shipped_digests() and layout.root != template_folder()
-    )
-
-
-@cache
-def _shipped_digests() -> frozenset[bytes]:
-    return frozenset(SHIPPED.read_bytes().split())
+    if not is_template_name or layout.root == template_folder():
+        return False
+    return digest[:_DIGEST_CHARS].encode() in SHIPPED.read_bytes().split()
 
 
 def files_below(top: str | os.PathLike[str], *, links: bool = False) -> Iterator[tuple[str, os.stat_result]]:
@@ -435,12 +429,11 @@ class Knowledge:
 
     def is_among(self, node_id: str, scope: Sequence[str | os.PathLike[str]]) -> bool:
         """Return True if the node's file is at or below a path in `scope`, or if the node has no file in the hive."""
-        with self.docmem.database.read() as sql:
-            source = root_source(sql, node_id)
-        if source is None or os.path.isabs(source):
+        source = self.docmem.source(self.docmem.root_of(node_id).id)
+        if source is None or os.path.isabs(source.path):
             return True
         tops = (self.layout.relative(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope)
-        return any(source == top or source.startswith(top + "/") for top in tops)
+        return any(source.path == top or source.path.startswith(top + "/") for top in tops)
 
     def verify(self, passage: Citation | Passage) -> Verdict:
         """Check that the file contains the quote at the cited lines."""

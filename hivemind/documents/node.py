@@ -45,25 +45,20 @@ class NodeNotFoundError(DocmemError):
 class OptimisticLockError(DocmemError):
     """The node's hash is not the one that the caller expected; nothing was written. `reason` is "changed" or "gone"."""
 
-    node_id: object
     reason = "changed"
 
     def __init__(self, node_id: str, expected_hash: str, actual_hash: str | None) -> None:
         state = "has changed since it was read" if actual_hash is not None else "is gone"
         mend = "read it again before you change it"
         DocmemError.__init__(self, f"node {node_id!r} {state}; nothing was written", remedy=mend)  # see NodeGoneError
-        self.node_id = node_id
-        self.expected_hash = expected_hash
-        self.actual_hash = actual_hash
+        self.node_id: object
+        self.node_id, self.expected_hash, self.actual_hash = node_id, expected_hash, actual_hash
 
 
 class NodeGoneError(OptimisticLockError, NodeNotFoundError):
     """The node was deleted after the caller read it."""
 
     reason = "gone"
-
-    def __init__(self, node_id: str, expected_hash: str) -> None:
-        OptimisticLockError.__init__(self, node_id, expected_hash, None)
 
 
 class ReadonlyError(DocmemError):
@@ -83,12 +78,11 @@ class CycleError(DocmemError):
         self.target_id = target_id
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return _SURROGATE.search(name) is None
 
 
 def uncitable_error(name: str) -> DocmemError:
@@ -213,10 +207,8 @@ def check_text(text: str, name: str = "text") -> str:
     """Return `text`. Raises DocmemError unless it is a string that UTF-8 can encode."""
     if not isinstance(text, str):
         raise DocmemError(f"{name} must be str, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DocmemError(f"{name} has a lone surrogate at {error.start}, which UTF-8 cannot encode") from None
+    if surrogate := _SURROGATE.search(text):
+        raise DocmemError(f"{name} has a lone surrogate at {surrogate.start()}, which UTF-8 cannot encode")
     return text
 
 
@@ -235,20 +227,10 @@ def js_number(number: float) -> str:
     """Format a number as JavaScript does: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
     if not math.isfinite(number):
         raise DocmemError(f"an order must be a finite number, not {number}")
-    if abs(number) < 2**53 and number == int(number):
-        return str(int(number))
-    sign = "-" if number < 0 else ""
-    _, digit_values, exponent = Decimal(repr(number)).normalize().as_tuple()  # repr has the shortest exact digits
-    digits = "".join(map(str, digit_values))
-    decimal_position = len(digits) + int(exponent)  # of the decimal point, counted from the first digit
-    if -6 < decimal_position <= 0:
-        return f"{sign}0.{'0' * -decimal_position}{digits}"
-    if 0 < decimal_position <= 21:
-        return f"{sign}{digits[:decimal_position].ljust(decimal_position, '0')}" + (
-            f".{digits[decimal_position:]}" if len(digits) > decimal_position else ""
-        )
-    point = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{point}e{'+' if decimal_position > 0 else '-'}{abs(decimal_position - 1)}"
+    digits = repr(number + 0.0)  # the shortest exact digits; -0.0 becomes 0.0
+    if number and not 1e-6 <= abs(number) < 1e21:
+        return digits.replace("e-0", "e-")
+    return format(Decimal(digits), "f").removesuffix(".0")
 
 
 def node_hash(parent_id: str | None, context: tuple[str, str, str], text: str, order: float) -> str:

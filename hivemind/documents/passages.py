@@ -21,7 +21,7 @@ from hivemind.frozen import frozen
 from hivemind.search import Backlog, Confidence, Item
 
 
-def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
+def embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
     """Return, by node number (`seq`), the text to embed: the paragraph that the node begins, or the node without a file."""
     rows = sql.execute(_PARAGRAPHS, (json.dumps(seqs),)).fetchall()
     texts = {}
@@ -33,7 +33,7 @@ def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, s
 
 
 BACKLOG = Backlog(  # without groups: a node keeps its vector when it moves to another document
-    key_column="n.seq", from_clause=EMBEDDABLE, texts_of=_embedded_texts
+    key_column="n.seq", from_clause=EMBEDDABLE, texts_of=embedded_texts
 )
 """Passages, and nodes without a file, that need vectors."""
 
@@ -56,7 +56,7 @@ class Passage:
     are the document's title and the headings above the passage, outermost first. Scores of one search are comparable.
     `why` describes the match in words; `confidence` says how far the passage can be trusted as an answer. `quote` has the
     offsets in `text` where the answering sentences begin and end, `quote_lines` their first and last line. `status` is
-    the document's declared status (draft, rejected …), or "". `lead` is the number (`seq`) of the passage's first node.
+    the document's declared status (draft, rejected …), or "".
     """
 
     text: str
@@ -72,7 +72,6 @@ class Passage:
     quote: tuple[int, int] = (0, 0)
     quote_lines: tuple[int, int] = (0, 0)
     status: str = ""
-    lead: int = 0
 
     def cite(self) -> Citation:
         """Return a citation of the passage's answering sentences."""
@@ -210,7 +209,7 @@ class PassagePart:
             reason, confidence = reason + status_note, replace(confidence, reason=confidence.reason + status_note)
         return Passage(
             self.text, self.file.path, *self._lines(0, len(self.text)), self.file.digest, score, self.titles,
-            self.members[0].node_id, reason, confidence, quote, self._lines(*quote), self.file.status, self.lead,
+            self.members[0].node_id, reason, confidence, quote, self._lines(*quote), self.file.status,
         )  # fmt: skip
 
     def _lines(self, begin: int, end: int) -> Lines:
@@ -242,8 +241,9 @@ SELECT h.seq, q.file_id, q.passage, (
     ), (
         SELECT n.seq FROM places b JOIN nodes n ON n.id = b.node_id
         WHERE b.file_id = q.file_id AND b.passage > q.passage AND b.leads = 1 ORDER BY b.passage LIMIT 1
-    )
-FROM json_each(?) j CROSS JOIN nodes h ON h.seq = j.value CROSS JOIN places q ON q.node_id = h.id WHERE q.leads = 1
+    ), f.path, f.digest, f.title, f.labels, f.class, f.standing
+FROM json_each(?) j CROSS JOIN nodes h ON h.seq = j.value CROSS JOIN places q ON q.node_id = h.id
+CROSS JOIN files f ON f.id = q.file_id WHERE q.leads = 1
 """
 _PARAGRAPHS = """
 SELECT j.value, n.text, coalesce(p.gap, ''), f.class
@@ -275,33 +275,15 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
     members: list[list[_Member]] = [[] for _ in rows]
     for at, *member in sql.execute(_MEMBERS, (json.dumps([row[1:3] for row in rows]),)):
         members[at].append(_Member(*member))
-    file_ids = json.dumps(sorted({row[1] for row in rows}))
-    files = {
-        number: _PassageFile(*row)
-        for number, *row in sql.execute(
-            "SELECT id, path, digest, title, labels, class, standing FROM files"
-            " WHERE id IN (SELECT value FROM json_each(?))",
-            (file_ids,),
-        )
-    }
     ancestries = tree.ancestries(sql, sorted({passage[0].parent_id for passage in members}))
     parts = {}
-    for (lead, file_id, _, kind_before, *neighbours), passage_members in zip(rows, members, strict=True):
-        titles = tuple(
-            ancestor.context_value
-            for ancestor in reversed(ancestries[passage_members[0].parent_id])
-            if ancestor.context_type == "heading"
-        )
-        if titles[:1] != (files[file_id].title,):
-            titles = (files[file_id].title, *titles)
-        parts[lead] = PassagePart(
-            lead,
-            files[file_id],
-            passage_members,
-            titles,
-            kind_before in ("root", "heading"),
-            (neighbours[0], neighbours[1]),
-        )
+    for (lead, _, _, kind_before, previous, following, *columns), nodes in zip(rows, members, strict=True):
+        file, ancestors = _PassageFile(*columns), ancestries[nodes[0].parent_id]
+        titles = [node.context_value for node in reversed(ancestors) if node.context_type == "heading"]
+        if titles[:1] != [file.title]:
+            titles.insert(0, file.title)
+        opens_section = kind_before in ("root", "heading")
+        parts[lead] = PassagePart(lead, file, nodes, tuple(titles), opens_section, (previous, following))
     return parts
 
 

@@ -60,11 +60,11 @@ def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[
     return int(embedded_count), int(total)
 
 
-def describe_progress(embedded_count: int, total: int, per_second: float = _PER_SECOND) -> str:
+def describe_progress(embedded_count: int, total: int) -> str:
     """Describe the progress of embedding, with an estimate of the remaining time."""
     if embedded_count >= total:
         return f"all {total:,} passages by meaning"
-    minutes = max(1, round((total - embedded_count) / per_second / 60))
+    minutes = max(1, round((total - embedded_count) / _PER_SECOND / 60))
     return f"{embedded_count:,} of {total:,} passages by meaning, about {minutes:,} min left"
 
 

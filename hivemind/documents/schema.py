@@ -184,7 +184,7 @@ SCHEMA = Schema(
 )
 
 
-_LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
+LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
 
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
@@ -203,14 +203,9 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     ).fetchone()
     if reachable != total:
         yield f"{total - reachable} nodes have no root (a cycle)"
-    (lost,) = sql.execute(f"SELECT count(*) {_LOST_VECTORS}").fetchone()
+    (lost,) = sql.execute(f"SELECT count(*) {LOST_VECTORS}").fetchone()
     if lost:
         yield f"{lost} vectors have no node"
     (sources,) = sql.execute("SELECT count(*) FROM vectors_source").fetchone()
     if sources != 1:
         yield f"the vectors have {sources} sources"
-
-
-def drop_lost_vectors(sql: sqlite3.Connection) -> int:
-    """Delete the vectors whose nodes no longer exist; return their number."""
-    return sql.execute(f"DELETE {_LOST_VECTORS}").rowcount

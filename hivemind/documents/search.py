@@ -17,11 +17,11 @@ from hivemind.documents.progress import file_languages
 from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
-from hivemind.search import Confidence, Engine, Item, Query, Weights, quote_span
+from hivemind.search import CandidateSource, Confidence, Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import context_fields
 from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
-from hivemind.search.words import Stemmer, count_rows, or_query, significant_words, words_of
+from hivemind.search.words import Stemmer, count_rows, significant_words, words_of
 from hivemind.words import is_unspaced, language_of, truncate
 
 WEIGHTS = Weights(
@@ -41,12 +41,12 @@ def question_language(sql: sqlite3.Connection, text: str) -> str:
     return language_of(text) or next((name for name, _ in file_languages(sql).most_common(1)), "") or "english"
 
 
-class Units:
+class Units(CandidateSource):
     """The units that a search finds: the passages of files, and the nodes without a file.
 
     A unit is identified by the number (`seq`) of its first node. `keys` limits the units to files at or below these
-    paths and other than those `without`, `below` to the subtree of this node. Nodes with a tag of the query `text` are
-    always candidates.
+    paths and other than those `without`, `below` to the subtree of this node, `context_type` to nodes of this type. Nodes
+    with a tag of the query `text` are always candidates.
     """
 
     groups: Collection[int] | None = None
@@ -60,21 +60,23 @@ class Units:
         keys: Sequence[str] | None = None,
         without: Collection[str] = (),
         below: str | None = None,
+        context_type: str | None = None,
     ) -> None:
         # First: `unindexed_texts` may update the index, whose word frequencies are read later.
         self._unindexed_stems = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
         self._sql, self._stems, self._below = sql, stems, below
         (self.total,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
         within = "TRUE" if keys is None else " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
-        self._bounds = [bound for key in keys or () for bound in (key, key + "/", key + "0")]
-        self._bounds.append(json.dumps([*without]))
+        self._bounds: list[str | None] = [bound for key in keys or () for bound in (key, key + "/", key + "0")]
+        self._bounds += [json.dumps([*without]), context_type]
         self._units = (
             "SELECT n.id, n.seq, coalesce(h.seq, n.seq) FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
             " LEFT JOIN places p ON p.node_id = n.id LEFT JOIN files f ON f.id = p.file_id"
             " LEFT JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads = 1"
             " LEFT JOIN nodes h ON h.id = q.node_id"
             f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within})"
-            " AND coalesce(f.path, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY j.key"
+            " AND coalesce(f.path, '') NOT IN (SELECT value FROM json_each(?)) AND n.context_type = coalesce(?, n.context_type)"
+            " ORDER BY j.key"
         )
         self.tags_by_node = dict[str, list[str]]()  # node id → the query's tags that the node has
         self._tagged_seqs = list[int]()
@@ -97,9 +99,6 @@ class Units:
         return count_rows(self._sql, self._stems.pattern(word), bound) + sum(
             stem in node_stems for node_stems in self._unindexed_stems.values()
         )
-
-    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002 - only candidates count as neighbours
-        return ()
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         stems = set(self._stems(words))
@@ -253,24 +252,9 @@ class ScoredUnit:
     is_in_file: bool = False
 
 
-class NoteUnits(Units):
-    """The notes as units of a search."""
-
-    def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        if not words:
-            return []
-        rows = self._sql.execute(
-            "SELECT n.seq FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?1"
-            " AND n.context_type = 'note' UNION SELECT seq FROM nodes WHERE context_type = 'note'"
-            " AND seq IN (SELECT value FROM json_each(?2)) LIMIT ?3",
-            (or_query(words), json.dumps(list(self._unindexed_stems)), limit),
-        )
-        return [seq for (seq,) in rows]
-
-
 def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -> list[tuple[Node, Confidence]]:
     """Return the notes that answer best by their words, best first, with the confidence of each."""
-    source = NoteUnits(sql, engine.stemmer, "")
+    source = Units(sql, engine.stemmer, "", context_type="note")
     hits, _ = engine.search(
         sql, source, Query(text), limit, candidate_filter=lambda _, notes: [*map(_passage_answers, notes)]
     )

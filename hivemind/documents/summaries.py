@@ -12,7 +12,6 @@ from hivemind.documents import tree
 from hivemind.documents.edit import Edit, NodeDraft, sticky_run
 from hivemind.documents.formats.outline import sentence_ends
 from hivemind.documents.node import DocmemError, Node, NodeContext
-from hivemind.frozen import frozen
 from hivemind.fs import crash_point
 from hivemind.words import STOP_WORDS
 
@@ -75,13 +74,6 @@ def summary_ids(sql: sqlite3.Connection, nodes: Sequence[Node]) -> set[str]:
     return {node.id for node in nodes if node.context_type == "summary" or is_summary(sql, node.id)}
 
 
-def stale(sql: sqlite3.Connection) -> list[Node]:
-    """Return the summaries whose children have changed since the summary was written, oldest first."""
-    rows = sql.execute("SELECT node_id FROM summaries WHERE stale").fetchall()
-    stale_nodes = tree.get_many(sql, (row[0] for row in rows))
-    return sorted(stale_nodes, key=lambda node: (node.updated_at, node.id))
-
-
 def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: NodeContext) -> Node:
     """Create a summary, and move the sibling leaves from start to end below it.
 
@@ -142,19 +134,11 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     return tree.get_many(edit.sql, [member.id for member in members])
 
 
-@frozen
-class SummaryMaterial:
-    """The nodes to summarise (`members`), and their summary if they have one already."""
-
-    summary: Node | None
-    members: tuple[Node, ...]
-
-    def hashes(self) -> list[str]:
-        summary_nodes = () if self.summary is None else (self.summary,)
-        return [node.hash for node in (*summary_nodes, *self.members)]
+Material = tuple[Node | None, list[Node]]
+"""A summary, None if it is not written yet, and the nodes to summarise."""
 
 
-def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
+def read_material(sql: sqlite3.Connection, node_id: str) -> Material:
     """Return the children of a summary or, for another node, its first run of consecutive leaf children.
 
     The run does not begin with front matter or a note (a note is about the node before). Raises DocmemError if there is
@@ -164,7 +148,7 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
     members = tree.children(sql, node_id)
     is_existing_summary = bool(summary_ids(sql, [node]))
     if not is_existing_summary:
-        interior = tree.interior_ids(sql, node_id)
+        interior = {child.id for child in members if tree.first_child(sql, child.id)}
         is_before = lambda child: child.id in interior or child.context_type in _NEVER_FIRST  # noqa: E731
         members = list(takewhile(lambda child: child.id not in interior, dropwhile(is_before, members)))
     if not members:
@@ -172,18 +156,18 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
             f"node {node_id!r} has no leaves to summarise right below it",
             remedy="choose a heading with text right below it: hivemind doc tree shows them",
         )
-    return SummaryMaterial(node if is_existing_summary else None, tuple(members))
+    return (node if is_existing_summary else None), members
 
 
-def write_summary(edit: Edit, source_material: SummaryMaterial, text: str) -> Node | None:
+def write_summary(edit: Edit, material: Material, text: str) -> Node | None:
     """Write a summary of the material and return it; return None if the nodes have changed since they were read."""
-    start, end = source_material.members[0].id, source_material.members[-1].id
-    anchor = source_material.summary.id if source_material.summary else source_material.members[0].parent_id
+    summary, members = material
+    anchor = summary.id if summary else members[0].parent_id
     assert anchor is not None
-    if tree.find(edit.sql, anchor) is None or read_material(edit.sql, anchor).hashes() != source_material.hashes():
+    if tree.find(edit.sql, anchor) is None or read_material(edit.sql, anchor) != material:
         return None
-    if source_material.summary is None:
-        return add_summary(edit, start, end, text, NodeContext("summary", "by", "summarize"))
-    summary = edit.change(source_material.summary, text=text)
+    if summary is None:
+        return add_summary(edit, members[0].id, members[-1].id, text, NodeContext("summary", "by", "summarize"))
+    summary = edit.change(summary, text=text)
     edit.sql.execute("INSERT INTO summaries VALUES (?, 0) ON CONFLICT (node_id) DO UPDATE SET stale = 0", (summary.id,))
     return summary

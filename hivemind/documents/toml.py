@@ -20,8 +20,7 @@ from hivemind.masking import escape_controls
 from hivemind.words import short_repr
 
 VERSION = 1
-_NODE = re.compile(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]")
-_NAMED_NODE = frozenset({'"node"', "'node'"})
+_NODE = re.compile(r"\s*\[\[\s*node\s*\]\]")
 _STRING = re.compile(
     r'''"""(?:[^"\\]++|\\.|"{1,2}+(?!"))*+(?:"{3,5}|\Z)|"(?:[^"\\\n]++|\\.)*+"?|#[^\n]*'''
     r"""|'{3}(?:[^']++|'{1,2}+(?!'))*+(?:'{3,5}|\Z)|'[^'\n]*'?""",
@@ -97,7 +96,9 @@ def read(text: str, path: object = "TOML") -> list[LocatedEntry]:
 
 
 def _read(text: str, path: object) -> list[LocatedEntry]:
-    skeleton = _STRING.sub(_without_string, text).split("\n")
+    skeleton = _STRING.sub(lambda string: "\n" * string[0].count("\n"), text).split(
+        "\n"
+    )  # without strings and comments
     for number, line in enumerate(skeleton, 1):
         check_limit(line.count("."), _MAX_DOTS, "dots in a line", f"{path}:{number}")
     try:
@@ -119,7 +120,7 @@ def _read(text: str, path: object) -> list[LocatedEntry]:
     check_limit(len(tables), MAX_PARTS, "nodes", path)
     lines = [number for number, line in enumerate(skeleton, 1) if _NODE.match(line)]
     if len(lines) != len(tables):
-        lines = [1] * len(tables)  # an inline array: errors name line 1
+        lines = [1] * len(tables)  # written in another way: errors name line 1
     entries: list[LocatedEntry] = []
     deepest = -1
     for table, number in zip(tables, lines, strict=True):
@@ -134,11 +135,6 @@ def _read(text: str, path: object) -> list[LocatedEntry]:
         check_limit(entry.depth, MAX_DEPTH, "levels", path)
         deepest = entry.depth
     return entries
-
-
-def _without_string(match: re.Match[str]) -> str:
-    """Return the line breaks of a string or comment; return the quoted table name "node" unchanged."""
-    return match[0] if match[0] in _NAMED_NODE else "\n" * match[0].count("\n")
 
 
 def write_entries(edit: Edit, entries: Sequence[LocatedEntry]) -> list[Node]:

@@ -6,32 +6,30 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError
+from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError, is_utf8
 from hivemind.frozen import frozen
 
 _ALL = ", ".join(COLUMNS)
 _N_ALL = ", ".join(f"n.{column}" for column in COLUMNS)
 
 _BELOW = """
-WITH RECURSIVE below(id) AS (
-    SELECT id FROM nodes WHERE id = ?
+WITH RECURSIVE below(id, depth, place) AS (
+    SELECT id, 0, 0.0 FROM nodes WHERE id = ?
     UNION ALL
-    SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id
+    SELECT n.id, below.depth + 1, n.order_value FROM below JOIN nodes n ON n.parent_id = below.id
+    ORDER BY 2 DESC, 3 LIMIT -1 -- depth first; without a limit SQLite drops the order
 )
 SELECT {} FROM below CROSS JOIN nodes n ON n.id = below.id
 """
 
 
 def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
-    if not isinstance(node_id, str):
+    if not isinstance(node_id, str) or not is_utf8(node_id):  # SQLite cannot encode a lone surrogate
         return None
-    try:
-        row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
-    except UnicodeEncodeError:  # a lone surrogate: SQLite cannot encode it, and no id contains one
-        return None
+    row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
     return None if row is None else Node(*row)
 
 
@@ -52,12 +50,6 @@ def get_many(sql: sqlite3.Connection, node_ids: Iterable[str]) -> list[Node]:
     return [Node(*row) for row in rows]
 
 
-def roots(sql: sqlite3.Connection) -> list[Node]:
-    """Return every root, oldest first."""
-    rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id IS NULL ORDER BY created_at, seq")
-    return [Node(*row) for row in rows]
-
-
 def children(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """Return the node's children in reading order."""
     rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id = ? ORDER BY order_value", (node_id,))
@@ -70,26 +62,14 @@ def first_child(sql: sqlite3.Connection, node_id: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
-    """Return the ids of the node's children that have children themselves."""
-    rows = sql.execute(
-        "SELECT id FROM nodes n WHERE parent_id = ? AND EXISTS (SELECT 1 FROM nodes c WHERE c.parent_id = n.id)",
-        (node_id,),
-    )
-    return {row[0] for row in rows}
-
-
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """Return the node and its descendants in reading order. Raises NodeNotFoundError."""
-    get(sql, node_id)
-    nodes = {row[0]: Node(*row) for row in _select_below(sql, node_id, _N_ALL)}
-    order = _reading_order(node_id, ((node.id, node.parent_id, node.order_value) for node in nodes.values()))
-    return [nodes[member_id] for member_id in order]
+    return [Node(*row) for row in _select_below(sql, node_id, _N_ALL)]
 
 
 def subtree_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
-    """Return the ids of the node and its descendants in reading order; [] for an unknown id."""
-    return _reading_order(node_id, _select_below(sql, node_id, "n.id, n.parent_id, n.order_value"))
+    """Return the ids of the node and its descendants in reading order. Raises NodeNotFoundError."""
+    return [row[0] for row in _select_below(sql, node_id, "n.id")]
 
 
 def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
@@ -99,38 +79,17 @@ def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
 
 
 def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
-    """Query the columns of the node and its descendants (`nodes n`), in no order. Raises DamagedError for a cycle."""
-    for _ in ancestors(sql, node_id):
-        pass  # raises DamagedError for a cycle: in a cycle, the query would never end
+    """Query the columns of the node and its descendants (`nodes n`) in reading order. Raises as `ancestry`."""
+    ancestry(sql, node_id)  # raises DamagedError for a cycle: in a cycle, the query would never end
     return sql.execute(_BELOW.format(columns), (node_id,))
 
 
-def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) -> list[str]:
-    """Return the ids of a subtree's rows (id, parent id, order), sorted depth first and siblings by order."""
-    children_by_parent: dict[str | None, list[tuple[float, str]]] = {}
-    for current_id, parent_id, order in rows:
-        children_by_parent.setdefault(parent_id if current_id != root_id else None, []).append((order, current_id))
-    ordered_ids: list[str] = []
-    stack = [top_id for _, top_id in children_by_parent.get(None, ())]
-    while stack:
-        ordered_ids.append(current_id := stack.pop())
-        if current_id in children_by_parent:
-            stack += [child for _, child in sorted(children_by_parent[current_id], reverse=True)]
-    return ordered_ids
-
-
-def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield (id, parent id) of the node, its parent and so on up to the root. Raises DamagedError for a cycle."""
-    seen: set[str] = set()
-    while node_id is not None:
-        if node_id in seen:
-            raise DamagedError("is damaged: its parents form a cycle", location=node_id, remedy="see: hivemind doctor")
-        seen.add(node_id)
-        row = sql.execute("SELECT parent_id FROM nodes WHERE id = ?", (node_id,)).fetchone()
-        if row is None:
-            return
-        yield node_id, row[0]
-        node_id = row[0]
+def ancestry(sql: sqlite3.Connection, node_id: str) -> list[Node]:
+    """Return the node, its parent and so on up to the root. Raises NodeNotFoundError, DamagedError for a cycle."""
+    nodes = ancestries(sql, [get(sql, node_id).id])[node_id]
+    if nodes[-1].parent_id is not None:
+        raise DamagedError("is damaged: its parents form a cycle", location=node_id, remedy="see: hivemind doctor")
+    return nodes
 
 
 _ANCESTRIES = f"""
@@ -192,23 +151,6 @@ class NodeSource:
         return f"{self.path}:{self.start_line}-{self.end_line}"
 
 
-def source_of(sql: sqlite3.Connection, node_id: str) -> NodeSource | None:
-    """Return the place in a file from which the node was imported, or None if it was not imported."""
-    row = sql.execute(
-        "SELECT f.path, p.start_line, p.end_line, f.digest, p.kind, f.class, f.why"
-        " FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ?",
-        (node_id,),
-    ).fetchone()
-    return None if row is None else NodeSource(*row)
-
-
-def root_source(sql: sqlite3.Connection, node_id: str) -> str | None:
-    """Return the path of the file from which the node's document was imported, or None."""
-    root_id = next((ancestor_id for ancestor_id, parent in ancestors(sql, node_id) if parent is None), None)
-    row = sql.execute("SELECT path FROM files WHERE root_id = ?", (root_id,)).fetchone()
-    return None if row is None else str(row[0])
-
-
 _REFERENCE = re.compile(r"(?P<path>.+?)(?::(?P<line>[1-9]\d{0,8})(?:-\d+)?)?", re.DOTALL)
 
 
@@ -225,13 +167,8 @@ def node_at(sql: sqlite3.Connection, path: str, line: int | None) -> str | None:
 
     If `line` is None, return the root's id. Return None if the file was not imported or has no node up to the line.
     """
-    try:
-        row = sql.execute("SELECT id, root_id FROM files WHERE path = ?", (path,)).fetchone()
-    except UnicodeEncodeError:  # a lone surrogate: no imported file has one in its name
-        return None
-    if row is None:
-        return None
-    file_id, root_id = row
+    statement = "SELECT id, root_id FROM files WHERE path = ?"
+    file_id, root_id = (is_utf8(path) and sql.execute(statement, (path,)).fetchone()) or (None, None)
     if line is None:
         return None if root_id is None else str(root_id)
     node_row = sql.execute(

@@ -11,8 +11,8 @@ from pathlib import Path
 from hivemind.boundary import boundary
 from hivemind.documents.citation import Citation, Verdict
 from hivemind.documents.formats.extracted import Extract
-from hivemind.documents.formats.outline import line_starts
-from hivemind.documents.formats.reading import decode_text, format_of, read_bytes, read_extract
+from hivemind.documents.formats.outline import decode_text, line_starts
+from hivemind.documents.formats.reading import format_of, read_bytes, read_extract
 from hivemind.documents.passages import Lines, Passage, line_range
 from hivemind.errors import UserError
 from hivemind.fs import open_inside

@@ -29,20 +29,11 @@ _MIN_WORDS = 8  # a shorter passage may be part of a quote by chance
 
 
 @frozen
-class WrongQuote:
-    """A quote with the beginning of its file's SHA-256 digest, the task with the result, and the person's words."""
+class WrongQuote(Citation):
+    """A quote of which `digest` is only the beginning, with the task whose result has it, and the person's words."""
 
-    path: str
-    start_line: int
-    end_line: int
-    digest: str
     task: str
     said: str
-    text: str
-
-    @property
-    def place(self) -> str:
-        return Citation(self.path, self.start_line, self.end_line, self.digest, self.text).place
 
     def is_in(self, passage: Passage) -> bool:
         """Return True if the passage has lines of the quote, or its words, in any file and format."""

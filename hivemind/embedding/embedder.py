@@ -83,18 +83,6 @@ def pack(vector: Sequence[float], dimension: int) -> bytes:
     return array("f", (value / length for value in vector)).tobytes()
 
 
-def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) -> list[bytes]:
-    """Pack many vectors with numpy, each as `pack` does."""
-    matrix = numpy.asarray(vectors, dtype="<f8")
-    if matrix.ndim != 2 or matrix.shape[1] != dimension:
-        raise ValueError(f"vectors of shape {matrix.shape}, not of {dimension} dimensions")
-    lengths = numpy.sqrt((matrix * matrix).sum(axis=1))
-    bad = numpy.flatnonzero(~numpy.isfinite(lengths) | (lengths == 0.0))
-    if len(bad):
-        raise ValueError(f"vector {bad[0]} has length {lengths[bad[0]]}")
-    return [row.tobytes() for row in (matrix / lengths[:, None]).astype("<f4")]
-
-
 def unpack(vector: bytes) -> array[float]:
     return array("f", vector)
 
@@ -104,22 +92,17 @@ def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
 
     Raises EmbedderUnavailable for every failure, also for a wrong number or dimension of vectors, NaN or all zeros.
     """
-    return _embed_checked(
-        embedder, texts, embedder.embed, lambda rows, numpy: _pack_all(numpy, rows, embedder.dimension)
-    )
+    return _embed_checked(embedder, texts, embedder.embed, lambda row: pack(row, embedder.dimension))
 
 
 def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, is_query: bool = False) -> list[TextVectors]:
     """Return the packed vectors of each text and its parts, checked. Raises EmbedderUnavailable as `embed_packed` does."""
     bytes_per_part = embedder.dimension * 4 if is_query else embedder.dimension // 8
 
-    def pack_fine(fine_vectors: Sequence[TextVectors], numpy: Any) -> list[TextVectors]:
-        if any(not text_vectors.parts or len(text_vectors.parts) % bytes_per_part for text_vectors in fine_vectors):
+    def pack_fine(vectors: TextVectors) -> TextVectors:
+        if not vectors.parts or len(vectors.parts) % bytes_per_part:
             raise ValueError(f"parts must have {embedder.dimension} dimensions")
-        vectors = _pack_all(numpy, [unpack(text_vectors.vector) for text_vectors in fine_vectors], embedder.dimension)
-        return [
-            TextVectors(vector, text_vectors.parts) for vector, text_vectors in zip(vectors, fine_vectors, strict=True)
-        ]
+        return TextVectors(pack(unpack(vectors.vector), embedder.dimension), vectors.parts)
 
     return _embed_checked(embedder, texts, partial(embedder.embed_finely, is_query=is_query), pack_fine)
 
@@ -128,12 +111,11 @@ def _embed_checked(
     embedder: Embedder,
     texts: Sequence[str],
     embed: Callable[[list[str]], Sequence[Any]],
-    pack_output: Callable[[Sequence[Any], Any], list[_T]],
+    pack_output: Callable[[Any], _T],
 ) -> list[_T]:
     if not texts:
         return []
-    numpy = numpy_or_none()
-    if numpy is None:
+    if numpy_or_none() is None:
         raise EmbedderUnavailable("comparing vectors needs numpy, which is not installed", remedy=INSTALL)
     try:
         output = embed(list(texts))
@@ -145,7 +127,7 @@ def _embed_checked(
     if vector_count != len(texts):
         raise EmbedderUnavailable(f"{embedder.name} returned {vector_count} vectors for {len(texts)} texts")
     try:
-        return pack_output(output, numpy)
+        return [pack_output(vectors) for vectors in output]
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbedderUnavailable(f"{embedder.name} returned an invalid vector ({error})") from None
 

@@ -75,15 +75,14 @@ class EndpointEmbedder:
                 )
         return vectors
 
-    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(self._url, json.dumps(body).encode(), self._headers())  # noqa: S310 (checked)
         for attempt in range(_TRIES):
             try:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
                     raw = answer.read(_MAX_BYTES)
                 with boundary("answer"):
-                    body_json = json.loads(raw)
-                    return body_json if isinstance(body_json, dict) else {}
+                    return json.loads(raw)
             except urllib.error.HTTPError as error:
                 with error:
                     reason, can_retry = f"answered {error.code} {error.reason}", error.code in _RETRIED_STATUSES

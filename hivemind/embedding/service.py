@@ -20,9 +20,9 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding.embedder import (
@@ -34,7 +34,7 @@ from hivemind.embedding.embedder import (
     embed_packed,
     unpack,
 )
-from hivemind.embedding.local import open_kind
+from hivemind.embedding.local import KINDS
 from hivemind.fs import Lock, make_socket_folder, socket_paths
 from hivemind.fs.locks import is_on_this_machine
 from hivemind.masking import secret_names
@@ -51,8 +51,8 @@ _ALIVE_S = 10.0  # the server's sign of life to a client that waits, while it em
 _MAX_YIELD_S = 2.0  # background texts wait so long for questions: their agent is idle meanwhile
 _START_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
-_MAX_BYTES = 1 << 26
-_REQUEST_LIMITS = 64, 1 << 20  # texts in a request, characters in a request
+_MAX_BYTES = 1 << 28
+_REQUEST_TEXTS = 64
 _MAX_WORKERS = 4
 _REMEMBERED = 1_024  # results: of texts for several questions, or for a client that was killed
 _FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # one heap for the threads of all clients
@@ -111,18 +111,6 @@ def _parse_object(raw: bytes) -> dict[str, Any]:
         return message
 
 
-def _batches(texts: Sequence[str], max_texts: int, max_characters: int) -> Iterator[Sequence[str]]:
-    """Yield the texts in order, in batches of at most `max_texts` texts and about `max_characters` characters."""
-    start = size = 0
-    for at, text in enumerate(texts):
-        if at > start and (at - start == max_texts or size + len(text) > max_characters):
-            yield texts[start:at]
-            start, size = at, 0
-        size += len(text)
-    if texts:
-        yield texts[start:]
-
-
 class SharedEmbedder:
     """An embedder with its model in another process, which serves all clients that use `folder`.
 
@@ -149,7 +137,6 @@ class SharedEmbedder:
         self._silent_s, self._clock, self._is_background = silent_s, clock, is_background
         self._connection: Connection | None = None
         self._guard = threading.Lock()
-        self._last_query: tuple[list[str], list[TextVectors]] = ([], [])
         self._pause_s, self._not_before = 0.0, -float("inf")
         self._pid = os.getpid()
 
@@ -164,18 +151,15 @@ class SharedEmbedder:
         return [unpack(vectors.vector) for vectors in self._embed_all(texts, None)]
 
     def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
-        if not is_query:
-            return self._embed_all(texts, "kept")
-        if texts != self._last_query[0]:  # documents and graphs embed the same query, one after the other
-            self._last_query = [*texts], self._embed_all(texts, "asked")
-        return self._last_query[1]
+        return self._embed_all(texts, "asked" if is_query else "kept")
 
     def _embed_all(self, texts: Sequence[str], parts: str | None) -> list[TextVectors]:
         if self._pid != os.getpid():  # a forked process needs its own connection
             self._pid, self._guard = os.getpid(), threading.Lock()
             self._disconnect()
         with self._guard:
-            return [vectors for batch in _batches(texts, *_REQUEST_LIMITS) for vectors in self._embed(batch, parts)]
+            starts = range(0, len(texts), _REQUEST_TEXTS)
+            return [vectors for at in starts for vectors in self._embed(texts[at : at + _REQUEST_TEXTS], parts)]
 
     def _embed(self, texts: Sequence[str], parts: str | None) -> list[TextVectors]:
         if self._clock() < self._not_before:
@@ -284,17 +268,12 @@ class Server:
     """
 
     def __init__(
-        self,
-        embedder: Embedder,
-        listening: socket.socket,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        idle_s: float = IDLE_S,
+        self, embedder: Embedder, listening: socket.socket, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._embedder, self._listening = embedder, listening
         self._path = listening.getsockname()
         self._inode = os.stat(self._path).st_ino
-        self._clock, self._idle_s, self._used = clock, idle_s, clock()
+        self._clock, self._used = clock, clock()
         self._is_ended = False
         from queue import PriorityQueue  # only the server needs it, and futures
 
@@ -314,7 +293,7 @@ class Server:
 
     def is_over(self) -> bool:
         """Return True if a client asked the server to end, no client used it for a minute, or its socket is gone."""
-        if self._is_ended or self._clock() - self._used > self._idle_s:
+        if self._is_ended or self._clock() - self._used > IDLE_S:
             return True
         try:
             return os.stat(self._path).st_ino != self._inode
@@ -397,7 +376,7 @@ class Server:
             self._embedded_count += 1
 
     def _embed(self, texts: Sequence[str], parts: object) -> list[TextVectors]:
-        if parts in ("kept", "asked") and isinstance(self._embedder, FineEmbedder):
+        if parts is not None and isinstance(self._embedder, FineEmbedder):
             return embed_finely(self._embedder, texts, is_query=parts == "asked")
         return [TextVectors(vector) for vector in embed_packed(self._embedder, texts)]
 
@@ -405,42 +384,27 @@ class Server:
 def main(folder: str, kind: str) -> int:
     """Fork a process that serves, unless another one serves already. Return 0 when a process listens, 1 after a failure."""
     up, up_end = os.pipe()
-    if os.fork() == 0:
-        os.close(up)
-        _run_process(folder, kind, up_end)
-    os.close(up_end)
-    return 0 if os.read(up, 1) else 1
-
-
-def _run_process(folder: str, kind: str, up: int) -> NoReturn:
-    status = 1
-    try:
-        os.chdir("/")
-        lock, end = lock_of(folder, kind), time.monotonic() + _START_S / 2
-        while not lock.acquire(wait=False, what=f"embedding ({kind})"):
-            with contextlib.suppress(OSError):
-                connect(folder, kind, 1.0).close()
-                os.write(up, b"+")
-                os._exit(0)
-            if time.monotonic() > end:
-                os._exit(1)
-            time.sleep(0.05)  # the lock's holder is about to listen or to end
-        log = os.open(os.path.join(folder, f"{kind}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.nice(_NICE)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        server = Server(open_kind(kind), listen(folder, kind))
-        os.write(up, b"+")
-        os.close(up)
-        server.serve()
-        os.unlink(os.path.join(folder, f"{kind}.socket"))
-        status = 0
-    except Exception:  # the process ends here; its log has the traceback
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+    if os.fork():
+        os.close(up_end)
+        return 0 if os.read(up, 1) else 1
+    os.chdir("/")
+    lock, end = lock_of(folder, kind), time.monotonic() + _START_S / 2
+    while not lock.acquire(wait=False, what=f"embedding ({kind})"):
+        with contextlib.suppress(OSError):
+            connect(folder, kind, 1.0).close()
+            os.write(up_end, b"+")
+            return 0
+        if time.monotonic() > end:
+            return 1
+        time.sleep(0.05)  # the lock's holder is about to listen or to end
+    log = os.open(os.path.join(folder, f"{kind}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.nice(_NICE)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    server = Server(KINDS[kind](), listen(folder, kind))
+    os.write(up_end, b"+")
+    server.serve()
+    os.unlink(os.path.join(folder, f"{kind}.socket"))
+    os._exit(0)  # its threads do not end

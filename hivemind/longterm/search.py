@@ -21,7 +21,7 @@ from hivemind.longterm.rows import (
     parse_objects,
     seq_range,
 )
-from hivemind.search import Confidence, Engine, Item, Query
+from hivemind.search import CandidateSource, Confidence, Engine, Item, Query
 from hivemind.search.item import context_fields
 from hivemind.search.query import names_in
 from hivemind.search.ranking import Candidate, are_supported
@@ -139,7 +139,7 @@ def _ranked(results: Iterable[MemorySearchResult]) -> list[MemorySearchResult]:
     return sorted(results, key=lambda result: (-result.score, result.created_at, result.namespace, result.key))
 
 
-class _MemorySource:
+class _MemorySource(CandidateSource):
     """The `CandidateSource` of a search. The rarity of words is counted only in the searched namespaces: other
     namespaces never change a score."""
 
@@ -167,9 +167,6 @@ class _MemorySource:
         if not self._is_restricted:
             return dict(zip(keys, keys, strict=True))
         return {seq: seq for (seq,) in self._rows("e.seq", "e.seq", keys)}
-
-    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         rows = list(self._rows(_COLUMNS, "e.seq", ids))

@@ -48,13 +48,15 @@ class CandidateSource(Protocol):
         """Return, by the key of a vector, the id of its item, for items that this search may find."""
 
     def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        """Return the keys of the items' vectors, in reading order, each with its item's id."""
+        """Return the keys of the items' vectors, in reading order, each with its item's id (here: its only key)."""
+        return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
         """Load the items with these ids, except items that this search may not find."""
 
-    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:
-        """Return the ids of a scope's items with these names; [] in a store that loads no neighbours of candidates."""
+    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002
+        """Return the ids of a scope's items with these names; none in a store that loads no neighbours of candidates."""
+        return ()
 
 
 class VectorStore(Protocol):
@@ -193,13 +195,9 @@ class Engine:
         positions = {item.address: position for position, item in enumerate(items)}
         candidates = []
         for item, reading, match in zip(items, readings, word_matches, strict=True):
-            neighbour_positions = [None if address is None else positions.get(address) for address in item.neighbours]
+            previous, following = (None if address is None else positions.get(address) for address in item.neighbours)
             similarity, part_similarity = cosines.get(item.id), part_similarities.get(item.id)
-            candidates.append(
-                Candidate(
-                    item, reading, match, similarity, part_similarity, neighbour_positions[0], neighbour_positions[1]
-                )
-            )
+            candidates.append(Candidate(item, reading, match, similarity, part_similarity, previous, following))
         return candidates
 
     def _hit(self, ranked: RankedCandidate, candidate: Candidate, query: Query, evidence: Evidence | None) -> SearchHit:

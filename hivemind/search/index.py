@@ -7,7 +7,6 @@ An index's tables may share an SQLite database with other tables. Each write is 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,11 +14,10 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable
-from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs.database import Database, DatabaseOwner, Schema, integrity_errors
+from hivemind.fs.database import Database, DatabaseOwner, integrity_errors
 from hivemind.search.answers import Confidence
-from hivemind.search.engine import Engine
+from hivemind.search.engine import CandidateSource, Engine
 from hivemind.search.item import Item, context_fields
 from hivemind.search.meanings import Backlog, StoreEmbedder
 from hivemind.search.parts import PARTS
@@ -70,13 +68,12 @@ class Hit:
 class Index(DatabaseOwner):
     """Searchable items, grouped in scopes.
 
-    `database` is a `Database` whose schema contains the statements of INDEX, or the path of a database of its own.
+    The schema of `database` contains the statements of INDEX.
     Without an embedder, or if the embedder fails, a search uses words only. Methods raise the schema's errors.
     """
 
-    def __init__(self, database: Database | str | os.PathLike[str], embedder: Embedder | None = None) -> None:
-        schema = Schema(name="search index", crash_prefix="search", version=1, error=UserError, statements=INDEX)
-        self.database = database if isinstance(database, Database) else Database(database, schema)
+    def __init__(self, database: Database, embedder: Embedder | None = None) -> None:
+        self.database = database
         self.meanings = StoreEmbedder(embedder)
         self._engine = Engine()
 
@@ -250,7 +247,7 @@ def _are_relevant(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
     ]
 
 
-class _IndexSource:
+class _IndexSource(CandidateSource):
     """The `CandidateSource` of an index. The rarity of words is computed within the searched scope."""
 
     def __init__(self, sql: sqlite3.Connection, scope: str | None) -> None:
@@ -273,9 +270,6 @@ class _IndexSource:
 
     def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
         return {key: key for key in keys if self._keys[0] <= key <= self._keys[1]}
-
-    def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         rows = self._sql.execute(

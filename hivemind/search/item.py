@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from datetime import date
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -108,12 +107,6 @@ def context_fields(fields: Mapping[str, Any], links: Mapping[str, Any]) -> dict[
 
 def words_of_speaker(speaker: str, text: str) -> frozenset[str]:
     """Return the words of `speaker` or, if it is empty, of the name with which the text begins ("Ann: …")."""
-    if speaker:
-        return _words_of_name(speaker)
-    label = _LABEL.match(text)
-    return _words_of_name(label[1]) if label else frozenset()
-
-
-@lru_cache(maxsize=1024)
-def _words_of_name(name: str) -> frozenset[str]:
-    return frozenset(words_of(name))
+    if not speaker and (label := _LABEL.match(text)):
+        speaker = label[1]
+    return frozenset(words_of(speaker))

@@ -93,12 +93,9 @@ def _quantize(vector: bytes) -> bytes:
 
 def store_parts(sql: Sql, model: str, parts_by_seq: Mapping[int, bytes]) -> None:
     """Write the parts of items, replacing earlier parts; b"" deletes these."""
-    sql.executemany(
-        "INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?) ON CONFLICT(seq)"
-        " DO UPDATE SET model = excluded.model, vectors = excluded.vectors",
-        [(seq, model, parts) for seq, parts in parts_by_seq.items() if parts],
-    )
-    sql.executemany("DELETE FROM parts WHERE seq = ?", [(seq,) for seq, parts in parts_by_seq.items() if not parts])
+    sql.executemany("DELETE FROM parts WHERE seq = ?", [(seq,) for seq in parts_by_seq])
+    rows = [(seq, model, parts) for seq, parts in parts_by_seq.items() if parts]
+    sql.executemany("INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?)", rows)
 
 
 class PartSimilarity(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import date, datetime
 from functools import lru_cache
 
@@ -110,7 +110,6 @@ def has_time(text: str) -> bool:
     return _TIME.search(text) is not None
 
 
-@lru_cache(maxsize=_CACHE_SIZE)
 def has_name(text: str) -> bool:
     """Return whether a text has a capitalised word within a sentence."""
     return _INNER_NAME.search(text) is not None
@@ -168,7 +167,6 @@ class Query:
     model: str = ""
     words_only_reason: str | None = None
     terms: tuple[Term, ...] = ()
-    answer_kind: ExpectedKind = field(default_factory=lambda: expected_kind(""))
     context: str = ""
     language: str = "english"
 
@@ -209,17 +207,12 @@ def add_terms(
         weight = rarity(item_count or 2, max(total, 100)) * (_GENERIC_WEIGHT if word in GENERIC_WORDS else 1.0)
         if not item_count and word not in GENERIC_WORDS:
             weight *= _NAME_WEIGHT if word in written_names else _UNKNOWN_WEIGHT
-        terms[stem] = Term(
-            word,
-            stem,
-            item_count,
-            weight if position < question_length else weight * _CONTEXT_WEIGHT,
-            position >= question_length,
-        )
+        is_context = position >= question_length
+        terms[stem] = Term(word, stem, item_count, weight * (_CONTEXT_WEIGHT if is_context else 1.0), is_context)
     question_terms = sorted((term for term in terms.values() if not term.is_context), key=lambda term: -term.weight)
     for term in question_terms[MAX_TERMS:]:
         del terms[term.stem]
-    return replace(query, terms=tuple(terms.values()), answer_kind=expected_kind(query.text))
+    return replace(query, terms=tuple(terms.values()))
 
 
 def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:

@@ -13,10 +13,9 @@ from itertools import pairwise
 from hivemind.frozen import frozen
 from hivemind.search.item import Item, Reading
 from hivemind.search.parts import PartSimilarity
-from hivemind.search.query import Query, has_name, has_time, in_first_person
-from hivemind.search.words import bm25_scores, words_of
+from hivemind.search.query import ExpectedKind, Query, expected_kind, has_name, has_time, in_first_person
+from hivemind.search.words import K1, B, bm25_scores, words_of
 
-_K1, _B = 1.2, 0.75  # BM25: saturation and length normalisation
 _MIN_SESSIONS = 2  # sessions can be compared only if there are two
 _MIN_FEATURE = 0.05  # a feature that changes the score by less is not named in `why`
 _BEST_COSINES = 3  # the score of a session averages this many cosines
@@ -107,22 +106,20 @@ class RankedCandidate:
     features: Sequence[tuple[str, float]]
 
     def explain(self, candidate: Candidate) -> str:
-        parts = []
-        if candidate.match.words_by_field:
+        parts, match = [], candidate.match
+        if match.words_by_field:
             parts.append(
                 "has "
-                + "; ".join(
-                    f"{', '.join(words)}{_FIELD_SUFFIXES[name]}"
-                    for name, words in candidate.match.words_by_field.items()
-                )
+                + "; ".join(", ".join(words) + _FIELD_SUFFIXES[name] for name, words in match.words_by_field.items())
             )
-            if candidate.match.missing_words:
-                parts[0] += f"; without {', '.join(candidate.match.missing_words)}"
+            if match.missing_words:
+                parts.append(f"without {', '.join(match.missing_words)}")
         if candidate.cosine is not None:
             parts.append(f"is near in meaning ({candidate.best_cosine:.2f})")
         parts = parts or ["is next to a match"]
-        feature_names = [name for name, weight in self.features if abs(weight) >= _MIN_FEATURE]
-        return "; ".join([*parts, *([f"counts for it: {', '.join(feature_names)}"] if feature_names else [])])
+        if feature_names := [name for name, weight in self.features if abs(weight) >= _MIN_FEATURE]:
+            parts.append(f"counts for it: {', '.join(feature_names)}")
+        return "; ".join(parts)
 
 
 _FIELD_SUFFIXES = {
@@ -142,7 +139,7 @@ def _match_item(query: Query, item: Item, reading: Reading, average: float, weig
     match = Match()
     if not reading.positions:
         return match
-    length_factor = 1 - _B + _B * reading.length / average if average else 1.0
+    length_factor = 1 - B + B * reading.length / average if average else 1.0
     field_factors = {
         "text": 1 / length_factor,
         "heading": weights.heading,
@@ -161,7 +158,7 @@ def _match_item(query: Query, item: Item, reading: Reading, average: float, weig
         with_context += term.weight * _FIELD_CREDIT[best]
         covered += 0.0 if term.is_context else term.weight * _FIELD_CREDIT[best]
         frequency = sum(len(at) * field_factors[name] for name, at in positions.items())
-        match.score += term.weight * frequency * (_K1 + 1) / (frequency + _K1)
+        match.score += term.weight * frequency * (K1 + 1) / (frequency + K1)
         if item.is_lead and "heading" in positions:
             match.score += term.weight * weights.lead
     question_weight = query.question_weight
@@ -203,9 +200,9 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
     scale = _scale(word_similarities)
     sessions = _session_scores(query, candidates, cosines, weights)
     has_meanings = any(cosine is not None for cosine in cosines)
-    ranking = []
+    answer_kind, ranking = expected_kind(query.text), []
     for position, candidate in enumerate(candidates):
-        features = _features(query, candidate, weights)
+        features = _features(query, answer_kind, candidate, weights)
         session = sessions[position]
         closeness = 0.0 if candidate.word_similarity is None else scale(candidate.word_similarity)
         if has_meanings and candidate.cosine is None:  # without a vector the words count here too
@@ -230,22 +227,23 @@ def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: flo
         candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
         for candidate in candidates
     ]
-    sessions = {candidate.session for candidate, is_match in zip(candidates, has_match, strict=True) if is_match} - {
-        None
-    }
+    pairs = [*zip(candidates, has_match, strict=True)]
+    sessions = {candidate.session for candidate, is_match in pairs if is_match} - {None}
     return [
         is_match
         or any(has_match[neighbour] for neighbour in (candidate.previous, candidate.next) if neighbour is not None)
         or candidate.session in sessions
         or not query.participants.isdisjoint(candidate.reading.speaker_words)
-        for candidate, is_match in zip(candidates, has_match, strict=True)
+        for candidate, is_match in pairs
     ]
 
 
-def _features(query: Query, candidate: Candidate, weights: Weights) -> list[tuple[str, float]]:
+def _features(
+    query: Query, answer_kind: ExpectedKind, candidate: Candidate, weights: Weights
+) -> list[tuple[str, float]]:
     """Return (name, weight) of the candidate's features, except words, meaning and session."""
     features = []
-    answer_kind, text, moment = query.answer_kind, candidate.item.text, candidate.item.moment
+    text, moment = candidate.item.text, candidate.item.moment
     if not query.participants.isdisjoint(candidate.reading.speaker_words):
         features.append(("its speaker", weights.speaker))
         if in_first_person(text):
@@ -287,23 +285,18 @@ def _with_neighbours(
     A missing neighbour counts as if it had the item's own cosine. For an item without a vector, return None.
     """
 
-    def cosine_at(position: int | None, default: float) -> float:
-        cosine = None if position is None else cosines[position]
-        return default if cosine is None else cosine
-
     sums: list[float | None] = []
-    for item_cosine, candidate in zip(cosines, candidates, strict=True):
-        if item_cosine is None:
+    for cosine, candidate in zip(cosines, candidates, strict=True):
+        if cosine is None:
             sums.append(None)
             continue
-        before, after = weights.neighbour, weights.neighbour
+        total, share = cosine, weights.neighbour
         if candidate.previous is not None and candidates[candidate.previous].reading.is_question:
-            before += weights.answer
-        sums.append(
-            item_cosine
-            + before * cosine_at(candidate.previous, item_cosine)
-            + after * cosine_at(candidate.next, item_cosine)
-        )
+            share += weights.answer
+        for neighbour, factor in ((candidate.previous, share), (candidate.next, weights.neighbour)):
+            neighbour_cosine = None if neighbour is None else cosines[neighbour]
+            total += factor * (cosine if neighbour_cosine is None else neighbour_cosine)
+        sums.append(total)
     return sums
 
 
@@ -320,14 +313,10 @@ def _with_neighbour_words(query: Query, candidates: Sequence[Candidate], weights
     ]
 
     def added_score(position: int, neighbour: int | None) -> float:
-        if neighbour is None or not matched_stems[neighbour]:
+        if neighbour is None or not (stems := matched_stems[neighbour]):
             return 0.0
-        total_weight = sum(term_weights[stem] for stem in matched_stems[neighbour])
-        return (
-            candidates[neighbour].match.score
-            * sum(term_weights[stem] for stem in matched_stems[neighbour] - matched_stems[position])
-            / total_weight
-        )
+        share, total = (sum(map(term_weights.__getitem__, part)) for part in (stems - matched_stems[position], stems))
+        return candidates[neighbour].match.score * share / total
 
     return [
         candidate.match.score

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from hivemind.search.words import Stemmer
@@ -13,14 +12,9 @@ from hivemind.words import STOP_WORDS, STOP_WORDS_OF
 _MIN_STEM = 3  # letters; words that begin with a shorter stem are not taken for its forms
 
 
-@lru_cache(maxsize=65_536)
 def fold(word: str) -> str:
     """Return a word without accents, as the full-text index has it."""
-    return (
-        word
-        if word.isascii()
-        else "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
-    )
+    return "".join(sign for sign in unicodedata.normalize("NFKD", word) if not unicodedata.combining(sign))
 
 
 class SnowballStemmer(Stemmer):

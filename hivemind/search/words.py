@@ -20,7 +20,7 @@ _ASCII = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, ra
 MAX_TERMS = 32
 _MAX_STEMS = 100_000
 _MAX_ROWID = (1 << 63) - 1
-_K1, _B = 1.2, 0.75  # saturation and length normalisation, the usual values
+K1, B = 1.2, 0.75  # saturation and length normalisation, the usual values
 
 
 def words_of(text: str) -> list[str]:
@@ -120,6 +120,6 @@ def bm25_scores(
     scores = []
     for tally, length in zip(tallies, lengths, strict=True):
         frequencies = [(weight, often) for stem, weight in weights.items() if (often := tally.get(stem, 0))]
-        length_factor = _K1 * (1 - _B + _B * length / average) if frequencies else 0.0
-        scores.append(sum(weight * often * (_K1 + 1) / (often + length_factor) for weight, often in frequencies))
+        length_factor = K1 * (1 - B + B * length / average) if frequencies else 0.0
+        scores.append(sum(weight * often * (K1 + 1) / (often + length_factor) for weight, often in frequencies))
     return scores

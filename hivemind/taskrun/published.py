@@ -129,7 +129,7 @@ def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
         named_quotes += _named_quotes(text, _latest_result(hive.layout, task_id, place))
     if named_quotes and not (answering_hive := hive.tasks.get(task_id).kept.get("hive")):
         wrong_quotes = [
-            WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, task_id, text.strip(), quote.text)
+            WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, quote.text, task_id, text.strip())
             for quote in named_quotes
         ]
         add_wrong_quotes(hive.layout, wrong_quotes)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hivemind.documents import Docmem, Node
 from hivemind.documents.files import Stamp, store_document
 from hivemind.documents.formats import read_outline
-from hivemind.documents.importing import DocumentState, match_pieces
+from hivemind.documents.importing import PieceKey, match_pieces
 
 _BLOCK = st.sampled_from(["# A", "# B", "## C", "one", "two", "three", "four five six", "- i\n  - j", "- k"])
 _BLOCKS = st.lists(_BLOCK, max_size=12)
@@ -71,10 +71,8 @@ def test_the_document_becomes_the_file_and_others_nodes_stay(
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=12), st.randoms())
 def test_no_old_piece_is_given_twice(pieces: list[tuple[str, str]], random: object) -> None:
-    def side(found: list[tuple[str, str]]) -> DocumentState:
-        return DocumentState(
-            [kind for kind, _ in found], [text for _, text in found], ["s"] * len(found), [-1] * len(found)
-        )
+    def side(found: list[tuple[str, str]]) -> list[PieceKey]:
+        return [(kind, text, "s") for kind, text in found]
 
     found = match_pieces(side(pieces), side(pieces[::-1]))
     assert None not in found

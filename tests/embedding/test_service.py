@@ -204,7 +204,7 @@ def test_all_hives_of_a_user_name_the_same_folder_which_is_the_users_own() -> No
 def serving(folder: Path, clock: Clock, embedder: Embedder | None = None) -> Iterator[Server]:
     """A server in a thread of this process, whose clock is ours."""
     with listen(os.fspath(folder), "hashing") as listening:
-        server = Server(embedder or HashingEmbedder(384), listening, clock=clock, idle_s=60)
+        server = Server(embedder or HashingEmbedder(384), listening, clock=clock)
         thread = threading.Thread(target=server.serve)
         thread.start()
         yield server

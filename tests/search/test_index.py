@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from hivemind.embedding import EmbedderUnavailable
-from hivemind.search import Index, Weights
+from hivemind.errors import UserError
+from hivemind.fs.database import Database, Schema
+from hivemind.search import INDEX, Index, Weights
 
 
 class Twins:
@@ -27,9 +29,14 @@ class Twins:
         return [[1.0 if ("boat" in text or "ship" in text) == (at == 0) else 0.01 for at in range(8)] for text in texts]
 
 
+def database(folder: Path) -> Database:
+    schema = Schema(name="index", crash_prefix="search", version=1, error=UserError, statements=INDEX)
+    return Database(folder / "index.db", schema)
+
+
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
-    return Index(tmp_path / "index.db")
+    return Index(database(tmp_path))
 
 
 def test_what_was_put_is_found_by_its_words_with_its_fields_and_says_why(index: Index) -> None:
@@ -65,7 +72,7 @@ def test_a_scope_is_searched_by_itself_and_ids_are_its_own(index: Index) -> None
 
 def test_meaning_finds_what_shares_no_word_and_what_waits_is_counted_and_embedded(tmp_path: Path) -> None:
     embedder = Twins()
-    index = Index(tmp_path / "index.db", embedder)
+    index = Index(database(tmp_path), embedder)
     for number in range(70):
         index.put(f"{number}", {"text": f"a cart, {number}"})
     index.put("boat", {"text": "a boat"})
@@ -78,7 +85,7 @@ def test_meaning_finds_what_shares_no_word_and_what_waits_is_counted_and_embedde
 
 def test_what_the_words_find_is_embedded_before_the_rest(tmp_path: Path) -> None:
     embedder = Twins()
-    index = Index(tmp_path / "index.db", embedder)
+    index = Index(database(tmp_path), embedder)
     index.put("old", {"text": "an old harbour"})
     for number in range(100):
         index.put(f"{number}", {"text": f"a cart, {number}"})
@@ -89,7 +96,7 @@ def test_what_the_words_find_is_embedded_before_the_rest(tmp_path: Path) -> None
 
 def test_where_the_embedder_fails_words_find_and_why_says_so(tmp_path: Path) -> None:
     embedder = Twins()
-    index = Index(tmp_path / "index.db", embedder)
+    index = Index(database(tmp_path), embedder)
     index.put("a", {"text": "a keel"})
     embedder.is_down = True
     (hit,) = index.search("keel")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hivemind.documents.formats.outline import Outline, Piece
-from hivemind.documents.formats.reading import EXTRACTED_FORMATS, decode_text, format_of, read_bytes, read_outline
+from hivemind.documents.formats.outline import Outline, Piece, decode_text
+from hivemind.documents.formats.reading import EXTRACTED_FORMATS, format_of, read_bytes, read_outline
 
 __all__ = ["EXTRACTED_FORMATS", "VERSION", "Outline", "Piece", "decode_text", "format_of", "read_bytes", "read_outline"]
 

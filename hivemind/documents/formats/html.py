@@ -9,11 +9,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from html import unescape
 from itertools import chain
 
 from hivemind.documents.formats.extracted import Extract, ExtractPart, join_parts
-from hivemind.documents.formats.outline import Headings
+from hivemind.documents.formats.outline import Headings, decode_text
 
 _LEAVES = {
     "p": "paragraph", "li": "item", "dt": "term", "dd": "item", "pre": "code", "table": "table", "blockquote": "quote",
@@ -39,41 +40,24 @@ _TAG_TO_BRACKET = re.compile(r"<(/?)([A-Za-z][^\s/>]*+)[^>]*+>")
 _LONG_NUMBER = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9A-Fa-f]{7,});?")
 _CHARSET = re.compile(rb"(?i)<(?:meta\s[^>]{0,500}?charset|\?xml\s[^>]{0,500}?encoding)\s*=\s*[\"']?\s*([\w.:-]{1,40})")
 _ENCODINGS = re.compile(
-    r"utf-8|utf-16|ascii|iso8859-\d+|cp\d+|koi8-\w|gb\w+|big5\w*|euc_\w+|shift_jis\w*|iso2022_\w+|mac-\w+|tis-620"
+    r"utf-8|ascii|iso8859-\d+|cp\d+|koi8-\w|gb\w+|big5\w*|euc_\w+|shift_jis\w*|iso2022_\w+|mac-\w+|tis-620"
 )
 
 
 def html(raw: bytes, path: object) -> Extract:
     page = _Page()
-    return join_parts(page.parts(_decoded(raw)), lambda: page.title, path)
+    return join_parts(page.parts(_decode(raw, path)), lambda: page.title, path)
 
 
-def _decoded(raw: bytes) -> str:
-    """Decode the page by its byte-order mark or declared encoding, otherwise as UTF-8 or Windows-1252."""
-    for mark, name in (
-        (codecs.BOM_UTF8, "utf-8"),
-        (codecs.BOM_UTF16_LE, "utf-16-le"),
-        (codecs.BOM_UTF16_BE, "utf-16-be"),
-    ):
-        if raw.startswith(mark):
-            return raw[len(mark) :].decode(name, "replace")
+def _decode(raw: bytes, path: object) -> str:
+    """Decode the page by the encoding that it declares, if it has no byte-order mark; otherwise as any text."""
     charset = _CHARSET.search(raw[:2048])
-    encoding = _page_encoding(charset[1].decode()) if charset else None
-    if encoding is not None:
-        return raw.decode(encoding, "replace")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("cp1252", "replace")
-
-
-def _page_encoding(name: str) -> str | None:
-    """Return Python's name of an encoding that is allowed in web pages, or None: some other codecs take quadratic time."""
-    try:
-        codec_name = codecs.lookup(name).name
-    except LookupError:
-        return None
-    return codec_name if _ENCODINGS.fullmatch(codec_name) and not codec_name.startswith("utf-16") else None
+    if charset and not raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        with suppress(LookupError):
+            codec_name = codecs.lookup(charset[1].decode()).name
+            if _ENCODINGS.fullmatch(codec_name):  # some others take quadratic time
+                return raw.decode(codec_name, "replace")
+    return decode_text(raw, path)
 
 
 def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
@@ -163,8 +147,8 @@ class _Page:
         if leaf in _EXPLICIT_END:
             ends, counts = name == leaf, name == leaf
         elif leaf in _ITEMS:
-            ends, counts = name in _ITEMS or name in _LISTS, name in _LISTS
-            ends = ends and (counts or not self._nested)
+            counts = name in _LISTS
+            ends = counts or (name in _ITEMS and not self._nested)
         else:
             ends, counts = True, False
         if ends and counts and self._nested:

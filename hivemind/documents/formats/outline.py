@@ -55,15 +55,13 @@ def sentence_runs(
 
 
 def _trim(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int] | None:
-    first = start
-    while first < end and text[first].isspace():
-        first += 1
-    if first == end:
+    body = text[start:end]
+    if not body.strip():
         return None
-    start = max(start, text.rfind("\n", start, first) + 1) if whole_lines else first
-    while text[end - 1].isspace():
-        end -= 1
-    return start, end
+    indent = len(body) - len(body.lstrip())
+    if whole_lines:
+        indent = body.rfind("\n", 0, indent) + 1
+    return start + indent, start + len(body.rstrip())
 
 
 class Headings:
@@ -136,6 +134,32 @@ class Outline:
             yield self.text[last : piece.start]
             last = piece.end
         yield self.text[last:]
+
+
+def decode_text(raw: bytes, path: object) -> str:
+    """Decode a text file as UTF-8, as UTF-16 (with a byte-order mark), or else as Windows-1252 or Latin-1.
+
+    The byte-order mark is dropped. Raises DocmemError for a file that seems to be binary.
+    """
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        try:
+            return raw.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise DocmemError(f"is not UTF-16 text (byte {error.start})", location=path) from None
+    if b"\0" in raw[:65536]:
+        raise DocmemError("is not text (NUL bytes)", location=path)
+    try:
+        return raw.decode("utf-8-sig")  # a byte-order mark would hide the first heading
+    except UnicodeDecodeError as error:
+        sample = raw[:65536]
+        control_bytes = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
+        high_bytes = sum(byte >= 127 for byte in sample)
+        if control_bytes or high_bytes * 2 > len(sample):
+            raise DocmemError(f"is not text (not UTF-8 at byte {error.start})", location=path) from None
+        try:
+            return raw.decode("cp1252")
+        except UnicodeDecodeError:
+            return "".join(map(chr, raw))  # as Latin-1
 
 
 def line_starts(text: str) -> list[int]:

@@ -7,7 +7,6 @@ import re
 import stat
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hivemind import frontmatter
@@ -17,7 +16,7 @@ from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats.extracted import Extract, pdf
 from hivemind.documents.formats.html import html
 from hivemind.documents.formats.markdown import markdown
-from hivemind.documents.formats.outline import Outline, Piece, split_long
+from hivemind.documents.formats.outline import Outline, Piece, decode_text, split_long
 from hivemind.documents.formats.plain import plain
 from hivemind.documents.formats.restructured import restructured
 from hivemind.documents.node import DocmemError
@@ -31,14 +30,13 @@ def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_resul
     Raises DocmemError if the file is not a regular file, is larger than 64 MiB or cannot be read.
     """
     try:
-        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_open_nonblocking) as stream:
+        with open(path if file is None else file, "rb", opener=_open_nonblocking) as stream:
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise DocmemError("is not a regular file", location=path)
             if status.st_size > outline.MAX_FILE_BYTES:
-                raise DocmemError(
-                    f"is larger than {outline.MAX_FILE_BYTES >> 20} MiB", location=path, remedy="split it"
-                )
+                size = f"{outline.MAX_FILE_BYTES >> 20} MiB"
+                raise DocmemError(f"is larger than {size}", location=path, remedy="split it")
             return stream.read(), status
     except OSError as error:
         raise DocmemError(f"cannot be read ({error.strerror})", location=path) from None
@@ -61,32 +59,6 @@ EXTRACTED_FORMATS = frozenset({"html", "pdf"})
 """The formats whose text is extracted. Places in extracted text are lines of the HTML source or pages of the PDF."""
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
-
-
-def decode_text(raw: bytes, path: object) -> str:
-    """Decode a text file as UTF-8, as UTF-16 (with a byte-order mark), or else as Windows-1252 or Latin-1.
-
-    The byte-order mark is dropped. Raises DocmemError for a file that seems to be binary.
-    """
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        try:
-            return raw.decode("utf-16")
-        except UnicodeDecodeError as error:
-            raise DocmemError(f"is not UTF-16 text (byte {error.start})", location=path) from None
-    if b"\0" in raw[:65536]:
-        raise DocmemError("is not text (NUL bytes)", location=path)
-    try:
-        return raw.decode("utf-8-sig")  # a byte-order mark would hide the first heading
-    except UnicodeDecodeError as error:
-        sample = raw[:65536]
-        control_bytes = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
-        high_bytes = sum(byte >= 127 for byte in sample)
-        if control_bytes or high_bytes * 2 > len(sample):
-            raise DocmemError(f"is not text (not UTF-8 at byte {error.start})", location=path) from None
-        try:
-            return raw.decode("cp1252")
-        except UnicodeDecodeError:
-            return "".join(map(chr, raw))  # as Latin-1
 
 
 def format_of(path: str) -> str:
@@ -121,34 +93,23 @@ def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
 
 
 def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
-    format_name, stem = format_of(path), os.path.splitext(os.path.basename(path))[0]
-    extract = read_extract(raw, path)
-    if extract is not None:
-        title = extract.title or _title({}, extract.pieces, stem)
-        return _outline(path, extract.text, format_name, title, (), extract.pieces, None, count, extract.places)
-    text = mask(decode_text(raw, path))
-    outline.check_limit(text.count("\n"), outline.MAX_LINES, "lines", path)
-    if format_name == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
-        format_name = "markdown"  # a text file written as Markdown
-    if format_name != "markdown":
-        parsers = {"restructured": restructured, "python": python, "code": source_code}
-        pieces = parsers.get(format_name, plain)(text)
-        return _outline(path, text, format_name, _title({}, pieces, stem), (), pieces, None, count)
-    values, body_line, note = _front_matter(text, path)
-    pieces = markdown(text, body_line - 1)
-    if body_line > 1:
-        pieces.insert(
-            0,
-            Piece("frontmatter", 1, 0, len("\n".join(text.split("\n", body_line - 1)[: body_line - 1]).rstrip("\r\n"))),
-        )
-    file_outline = _outline(path, text, format_name, _title(values, pieces, stem), _labels(values), pieces, note, count)
-    return replace(file_outline, values=values)
-
-
-def _outline(
-    path: str, text: str, format_name: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
-    count: Callable[[str], int], places: Sequence[tuple[int, int]] | None = None,
-) -> Outline:  # fmt: skip
+    format_name, title, places, values, note = format_of(path), "", None, dict[str, Any](), None
+    if (extract := read_extract(raw, path)) is not None:
+        text, pieces, places, title = extract.text, extract.pieces, extract.places, extract.title
+    else:
+        text = mask(decode_text(raw, path))
+        outline.check_limit(text.count("\n"), outline.MAX_LINES, "lines", path)
+        if format_name == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
+            format_name = "markdown"  # a text file written as Markdown
+        if format_name == "markdown":
+            values, body_line, note = _front_matter(text, path)
+            pieces = markdown(text, body_line - 1)
+            if body_line > 1:
+                head = "\n".join(text.split("\n", body_line - 1)[: body_line - 1])
+                pieces.insert(0, Piece("frontmatter", 1, 0, len(head.rstrip("\r\n"))))
+        else:
+            parsers = {"restructured": restructured, "python": python, "code": source_code, "plain": plain}
+            pieces = parsers[format_name](text)
     token_counts: dict[str, int] = {}  # counted while splitting
 
     def count_part(part: str) -> int:
@@ -159,10 +120,12 @@ def _outline(
     outline.check_limit(len(parts), outline.MAX_PARTS, "parts", path)
     bodies = (text[piece.start : piece.end] for piece in parts)
     tokens = tuple(token_counts[body] if body in token_counts else count(body) for body in bodies)
-    starts, lines = [piece.start for piece in pieces], None
+    lines = None
     if places is not None:
+        starts = [piece.start for piece in pieces]
         lines = tuple(places[bisect_right(starts, piece.start) - 1] for piece in parts)
-    return Outline(text, format_name, title, labels, parts, tokens, note, lines)
+    title = title or _title(values, pieces, os.path.splitext(os.path.basename(path))[0])
+    return Outline(text, format_name, title, _labels(values), parts, tokens, note, lines, values)
 
 
 def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None]:

@@ -36,35 +36,40 @@ class _BlockReader:
             if source.is_blank(at):
                 at += 1
                 continue
+            kind, end = "paragraph", self._block_end(at)  # indented lines belong to the block
             if literal and source.indent(at) > 0:
-                at, piece = self._indented("code", at)
+                kind = "code"
             elif after := self._title(at):
-                piece = self._heading(at, after)
-                at = after
+                yield self._heading(at, after)
+                at, literal = after, False
+                continue
             elif _ADORNMENT.match(line) and len(line.strip()) >= 4:
                 at += 1  # a transition has no text
                 continue
             elif _MARKUP.match(line):
-                at, explicit_piece = self._explicit(at)
-                if explicit_piece is None:
+                if _TARGET.match(line) or not _SAYS.match(line):
+                    at = end  # a target or a comment
                     continue
-                piece = explicit_piece
-            elif _GRID.match(line) or _RULE.match(line):
-                at, piece = self._table(at)
+                kind = "code" if _CODE.match(line) else "paragraph"
+            elif table_end := self._table_end(at):
+                kind, end = "table", table_end
             elif _ITEM.match(line):
                 at, items = self._list(at)
                 literal = self._leads_to_literal(items[-1])
                 yield from items
                 continue
             elif source.indent(at) > 0:
-                at, piece = self._indented("quote", at)
+                kind = "quote"
             else:
-                at, piece = self._paragraph(at)
-            literal = self._leads_to_literal(piece)
+                end = at + 1
+                while end < len(source) and not source.is_blank(end) and not _MARKUP.match(source.lines[end]):
+                    end += 1
+            piece = source.piece(kind, self.headings.depth, at, end)
+            at, literal = end, self._leads_to_literal(piece)
             yield piece
 
     def _leads_to_literal(self, piece: Piece) -> bool:
-        return piece.kind != "heading" and self.source.text[piece.start : piece.end].rstrip().endswith("::")
+        return self.source.text[piece.start : piece.end].rstrip().endswith("::")
 
     def _title(self, at: int) -> int:
         """Return the line after the section title that begins at line `at`, or 0 if none begins there."""
@@ -94,37 +99,22 @@ class _BlockReader:
             end += 1
         return end
 
-    def _explicit(self, at: int) -> tuple[int, Piece | None]:
-        """Return the line after a directive, footnote, comment or target, and its piece (None for a comment or target)."""
-        line, end = self.source.lines[at], self._block_end(at)
-        if _TARGET.match(line) or not _SAYS.match(line):
-            return end, None
-        return end, self.source.piece("code" if _CODE.match(line) else "paragraph", self.headings.depth, at, end)
-
-    def _indented(self, kind: str, at: int) -> tuple[int, Piece]:
-        end = self._block_end(at)
-        return end, self.source.piece(kind, self.headings.depth, at, end)
-
-    def _table(self, at: int) -> tuple[int, Piece]:
+    def _table_end(self, at: int) -> int:
+        """Return the line after the table that begins at line `at`, or 0 if none begins there."""
+        source, is_simple = self.source, _RULE.match(self.source.lines[at]) is not None
+        if not is_simple and not _GRID.match(source.lines[at]):
+            return 0
         end = at + 1
-        simple = _RULE.match(self.source.lines[at]) is not None
-        while end < len(self.source) and not self.source.is_blank(end):
+        while end < len(source) and not source.is_blank(end):
             end += 1
-        if simple:  # it may contain blank lines and ends with a rule before a blank line
-            while end < len(self.source) and not _RULE.match(self.source.lines[end - 1]):
+        if is_simple:  # it may contain blank lines and ends with a rule before a blank line
+            while end < len(source) and not _RULE.match(source.lines[end - 1]):
                 end += 1
-                while end < len(self.source) and not self.source.is_blank(end):
+                while end < len(source) and not source.is_blank(end):
                     end += 1
-            if end >= len(self.source) and not any(map(_RULE.match, self.source.lines[at + 1 :])):
-                return self._paragraph(at)
-        return end, self.source.piece("table", self.headings.depth, at, end)
-
-    def _paragraph(self, at: int) -> tuple[int, Piece]:
-        first = at
-        at += 1
-        while at < len(self.source) and not self.source.is_blank(at) and not _MARKUP.match(self.source.lines[at]):
-            at += 1
-        return at, self.source.piece("paragraph", self.headings.depth, first, at)
+            if end >= len(source) and not any(map(_RULE.match, source.lines[at + 1 :])):
+                return 0
+        return end
 
     def _list(self, at: int) -> tuple[int, list[Piece]]:
         """Return the line after a list, and its items; nested items are one level deeper."""
