@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from benchmarks.hives import placed
 from benchmarks.processes import at_once
 from benchmarks.table import Row, show
 from hivemind.coordination import Journal
@@ -44,7 +45,7 @@ def _hive(root: Path, count: int) -> Path:
 
 def _take(durable: bool) -> Claimant:
     def open_one(root: Path, number: int) -> Claim:
-        drops, agent = Tasks(Layout.at(root), durable=durable).claims.drops, f"agent-{number}"
+        drops, agent = Tasks(Layout.at(placed(root, durable=durable))).claims.drops, f"agent-{number}"
 
         def take() -> object:
             if (task := drops.take(agent)) is not None:
@@ -177,7 +178,7 @@ def _backlog_rows(root: Path, sizes: tuple[int, ...]) -> list[Row]:
     """The cost of one claim once the board is made, and of making it, by how many tasks wait."""
     rows: list[Row] = []
     for size in sizes:
-        tasks = Tasks(Layout.at(_hive(root / f"waiting-{size}", size)), durable=False)
+        tasks = Tasks(Layout.at(placed(_hive(root / f"waiting-{size}", size))))
         began = time.perf_counter()
         tasks.claims.drops.take("a")
         first_look_s = time.perf_counter() - began

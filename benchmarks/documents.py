@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from benchmarks.hives import placed
 from benchmarks.table import Row, show
 from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import MiniLM
@@ -75,7 +76,10 @@ def writing(folder: Path, count: int) -> list[Row]:
 
 def writing_once(folder: Path, count: int, durable: bool) -> list[Row]:
     mode = "durable" if durable else "relaxed"
-    plain, docmem = (Plain(folder / f"plain-{mode}.db", durable), Docmem(folder / f"{mode}.db", durable=durable))
+    plain, docmem = (
+        Plain(folder / f"plain-{mode}.db", durable),
+        Docmem(placed(folder / f"{mode}.db", durable=durable)),
+    )
     root = docmem.create_root(text="flat").id
     docmem.append_child(root, *CONTEXT, TEXT)  # the vocabulary is loaded, the file is made
     ids: list[str] = []
@@ -157,7 +161,7 @@ def reading(folder: Path, sections: int) -> list[Row]:
 
 def siblings(folder: Path, size: int) -> list[Row]:
     """The cost of one more node among 10 and among many siblings."""
-    docmem = Docmem(folder / "siblings.db", durable=False)
+    docmem = Docmem(placed(folder / "siblings.db"))
     rates: dict[tuple[str, int], float] = {}
     for count in (10, size):
         root = docmem.create_root(text=str(count)).id
@@ -239,7 +243,7 @@ def knowledge(folder: Path, files: int) -> list[Row]:
 
 
 def deep(folder: Path, depth: int) -> list[Row]:
-    docmem = Docmem(folder / "deep.db", durable=False)
+    docmem = Docmem(placed(folder / "deep.db"))
     at = root = docmem.create_root(text="deep").id
     with docmem.transaction():
         for _ in range(depth):
@@ -256,7 +260,7 @@ def deep(folder: Path, depth: int) -> list[Row]:
 
 
 def million(folder: Path, sections: int) -> list[Row]:
-    docmem = Docmem(folder / "million.db", durable=False)
+    docmem = Docmem(placed(folder / "million.db"))
     roots: list[str] = []
     built = rate(sections * 100, lambda: roots.append(tree(docmem, sections)))
     root = roots[0]
@@ -301,9 +305,10 @@ OF_A_MILLION = {
 def process_rows(folder: Path, root: str, operation: str, size: str) -> list[Row]:
     """Return the time of an operation, and by how many MB its process grew at most."""
     program = (
-        "import sys, time; from hivemind.documents import Docmem\n"
+        "import sys, time; from hivemind.documents import Docmem; from hivemind.fs import set_durability\n"
         "def most(): return int(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]) / 1024\n"
-        "docmem = Docmem(sys.argv[1], token_counter=len, durable=False); root = sys.argv[2]; before = most()\n"
+        "set_durability(sys.argv[1], durable=False)\n"
+        "docmem = Docmem(sys.argv[1], token_counter=len); root = sys.argv[2]; before = most()\n"
         f"start = time.perf_counter(), time.process_time(); {OF_A_MILLION[operation]}\n"
         "print(time.perf_counter() - start[0], time.process_time() - start[1], most() - before)"
     )
@@ -326,7 +331,7 @@ def first_minute(folder: Path, files: int) -> list[Row]:
     manual = sorted((Path(__file__).parent.parent / "knowledge" / "manual").glob("*.md"))[:files]
     for page in manual:
         shutil.copy(page, layout.knowledge)
-    docmem = Docmem(layout.documents_db, embedder=MiniLM(), durable=False)
+    docmem = Docmem(placed(layout.documents_db), embedder=MiniLM())
     hive_knowledge = Knowledge(docmem, layout)
     hive_knowledge.sync()
     questions = [f"What does the page about {page.stem[3:].replace('-', ' ')} say first?" for page in manual]

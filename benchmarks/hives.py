@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+from hivemind.fs import set_durability
 from hivemind.layout import Layout
 
-__all__ = ["new_hive", "up"]
+__all__ = ["new_hive", "placed", "up"]
+_P = TypeVar("_P")
 
 
 def new_hive(agent: str, durability: str = "relaxed", knowledge: str = "") -> Layout:
@@ -24,6 +27,12 @@ def new_hive(agent: str, durability: str = "relaxed", knowledge: str = "") -> La
     if knowledge:
         (layout.knowledge / "pumps.md").write_text(knowledge)
     return layout
+
+
+def placed(place: _P, *, durable: bool = False) -> _P:
+    """Set whether this process flushes what it writes to a folder, a file or a database's URL, and return it."""
+    set_durability(str(place), durable=durable)
+    return place
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 from filelock import FileLock
 
+from benchmarks.hives import placed
 from benchmarks.processes import at_once
 from benchmarks.rivals import redis_server, redis_set_nx, sqlite_table
 from benchmarks.table import Row, show
@@ -38,7 +39,7 @@ _KINDS = ("evidence", "hypothesis", "question", "test", "decision", "note")
 
 def _leases(durable: bool) -> Opener:
     def open_pair(folder: str, number: int) -> Pair:
-        leases = StepLeases(Journal(folder, durable=durable))
+        leases = StepLeases(Journal(placed(folder, durable=durable)))
         step, agent = f"t.s{number}", f"agent-{number}"
 
         def pair() -> None:
@@ -72,7 +73,7 @@ def _filelock(folder: str, number: int) -> Pair:
 
 def _journal_append(durable: bool) -> Opener:
     def open_pair(folder: str, number: int) -> Pair:
-        journal = Journal(folder, durable=durable)
+        journal = Journal(placed(folder, durable=durable))
 
         def append() -> None:
             journal.append("agent.heartbeat", agent_id=f"agent-{number}")
@@ -185,9 +186,9 @@ def _append_rows(seconds: float) -> list[Row]:
 
 def _long_log(folder: Path, events: int) -> None:
     """A log of that many events as agents would leave it, written without folding it."""
-    journal = Journal(folder, durable=False)
+    journal = Journal(placed(folder))
     journal.append("agent.started", agent_id="agent-0", incarnation=1)
-    log = Log(journal.path, "journal", 2, numbered=True, durable=False, shared=True, segment_bytes=SEGMENT_BYTES)
+    log = Log(journal.path, "journal", 2, numbered=True, shared=True, segment_bytes=SEGMENT_BYTES)
     log.read()
     while (seq := log.seq) < events:
         task, agent = f"task-{seq // 40}", f"agent-{seq % 8}"
@@ -221,17 +222,17 @@ def _timed(action: Callable[[], object], times: int) -> float:
 def _journal_rows(events: int) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as root:
-        short = Journal(f"{root}/short", durable=False)
+        short = Journal(placed(f"{root}/short"))
         short.append("x")
         quick = _timed(lambda: short.append("agent.heartbeat", agent_id="a"), 3000)
         folder = Path(root, "long")
         _long_log(folder, events)
         begin = time.perf_counter()
-        long = Journal(folder, durable=False)
+        long = Journal(placed(folder))
         long.append("x")
         replay_ms = (time.perf_counter() - begin) * 1000
         long.snapshot()
-        opening = _timed(lambda: Journal(folder, durable=False).seq, 3)
+        opening = _timed(lambda: Journal(placed(folder)).seq, 3)
         name = f"open {events:,} events from a snapshot"
         rows.append(Row(name, opening, "ms", "from the log alone", replay_ms, target=1_000))
         slow = _timed(lambda: long.append("agent.heartbeat", agent_id="a"), 3000)
@@ -245,10 +246,10 @@ def _resume_rows(cards: int, times: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as root:
         layout = Layout.at(root)
         (layout.active / "t").mkdir(parents=True)
-        journal = Journal(layout.journal, durable=False)
+        journal = Journal(placed(layout.root) / ".hive/journal")
         hive = SimpleNamespace(layout=layout, config=SimpleNamespace(workspace="w"), journal=journal, agents={})
         Steps(journal).plan("t", [{"title": "one"}, {"title": "two"}])
-        graph = TaskGraph(layout.active / "t", durable=False)
+        graph = TaskGraph(layout.active / "t")
         with graph.change("ada") as task_graph:
             top = task_graph.add_node("task", "find it out")
             for at in range(cards):

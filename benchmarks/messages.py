@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from benchmarks.hives import placed
 from benchmarks.rivals import redis_server
 from benchmarks.table import Row, show
 from hivemind.fs import Doorbell, fsync_folder
@@ -34,7 +35,7 @@ _FLOOR = Path(__file__).with_name("messages_floor.c")
 
 
 def _mail(root: Path, durable: bool) -> Mail:
-    return Mail(Layout.at(root), "hive", agents=lambda: ("alice", "bob"), durable=durable)
+    return Mail(Layout.at(placed(root, durable=durable)), "hive", agents=lambda: ("alice", "bob"))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.hives import placed
 from benchmarks.table import Row, show
 from hivemind.reasoning import ReasoningGraph, ReasoningMemory, TaskGraph
 
@@ -156,7 +157,7 @@ def _fold_all(graph: Any, folds: int) -> None:
 
 def _save_and_load(graph: ReasoningGraph, path: Path) -> ReasoningGraph:
     memory = ReasoningMemory(graph=graph)
-    memory.save_memory(path, durable=False)
+    memory.save_memory(placed(path))
     memory.load_memory(path)
     return memory.graph
 
@@ -280,7 +281,7 @@ def _agent_with(root: Path, steps: int) -> Any:
 def _on_disk(changes: int) -> list[Row]:
     """One change per line in a task's log, relaxed, and opening that log."""
     with tempfile.TemporaryDirectory() as folder:
-        task = TaskGraph(folder, durable=False)
+        task = TaskGraph(placed(folder))
         with task.change() as graph:
             graph.add_node("task", "T")
 

@@ -15,7 +15,7 @@ from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, parse, validate
 from hivemind.frozen import frozen
-from hivemind.fs import load_record, write
+from hivemind.fs import load_record, set_durability, write
 from hivemind.fs.records import as_line
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, METRICS, POSTMASTER, TELEMETRY, Layout
 from hivemind.names import check_name, is_name
@@ -397,10 +397,6 @@ class HiveConfig(StrictModel):
     agents: dict[str, Any] = {}
     minds: dict[str, ProgramSettings] = {}
 
-    @property
-    def durable(self) -> bool:
-        return self.durability == "full"
-
     def set_umask(self) -> None:
         """Set this process's umask from `access`: only these users can access files that the process and its children
         create later.
@@ -486,11 +482,16 @@ def _read(path: Path) -> str:
 
 
 def load_hive(layout: Layout) -> HiveConfig:
-    """Load hive.yaml. Raises UserError with file, line and key."""
+    """Load hive.yaml, and set by its `durability` whether this process syncs what it writes to the hive, its roots and the
+    database of its memory. Raises UserError with file, line and key.
+    """
     if not os.path.lexists(layout.config):
         raise UserError(f"no {layout.config.name} there", location=layout.root, remedy="make one with: hivemind init")
     with boundary("settings file", layout.config):
-        return _CheckedFiles(layout).read(layout.config, _check_hive)
+        config = _CheckedFiles(layout).read(layout.config, _check_hive)
+    for place in filter(None, (layout.root, *config.read_roots(layout), config.memory)):
+        set_durability(str(place), durable=config.durability == "full")
+    return config
 
 
 def _check_hive(text: str, path: Path) -> HiveConfig:

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 _log = logger(__name__)
 _T = TypeVar("_T")
 _WRITES = {
-    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active", "endings"),
+    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active"),
     "Inbox": ("add",),
     "Claims": ("claim", "claim_one", "resume", "reject_waiting", "reclaim", "fail_damaged"),
-    "ClaimedTasks": ("close", "release", "hand_over", "park", "unpark", "keep", "rewrite", "pass_on", "say", "add_text", "log"),
-    "Endings": ("finish", "fail", "retry", "reopen", "disown", "cancel"),
+    "ClaimedTasks": (
+        "finish", "fail", "retry", "reopen", "disown", "cancel", "release", "hand_over", "park", "unpark", "keep", "rewrite",
+        "pass_on", "say", "add_text", "log",
+    ),
     "Mail": ("send", "ensure", "mark_answered"),
     "MemoryStore": ("put", "put_many", "upsert_memory", "delete", "expire", "purge", "create_user", "embed_pending", "reindex"),
 }  # fmt: skip
@@ -60,14 +62,16 @@ class Hive:
     def open(cls, path: str | os.PathLike[str]) -> Hive:
         """Open the hive in the folder `path`, and create its missing folders. Set this process's umask (`access:`).
 
-        Raises UserError if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked, ProjectGuardMismatch)
-        if the hive's state belongs to another workspace or project.
+        Raises UserError for a backup and if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked,
+        ProjectGuardMismatch) if the hive's state belongs to another workspace or project.
         """
         layout = Layout.at(path)
         hive = cls(layout, load_hive(layout))
+        if layout.backup_record.exists():
+            raise UserError("is a backup", location=layout.root, remedy=f"hivemind restore {layout.root} NEW-FOLDER")
         for folder in layout.folders():
             try:
-                if make_folder(folder, durable=hive.config.durable) and hive.config.access == "group":
+                if make_folder(folder) and hive.config.access == "group":
                     folder.chmod(GROUP_FOLDER_MODE)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
@@ -75,10 +79,10 @@ class Hive:
                 ) from None
         identity = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
         try:
-            check_workspace(*identity, durable=hive.config.durable)
+            check_workspace(*identity)
         except DamagedRecord as error:  # it repeats hive.yaml, so it can be rewritten
             _log.warning("%s; kept as %s", error, set_aside(layout.workspace_record).name)
-            check_workspace(*identity, durable=hive.config.durable)
+            check_workspace(*identity)
         if not layout.checked_settings.exists():
             hive.read_agents()  # records the checked settings
         return hive
@@ -170,7 +174,7 @@ class Hive:
 
     @cached_property
     def journal(self) -> Journal:
-        return Journal(self.layout.journal, durable=self.config.durable, read_only=self.layout.read_only)
+        return Journal(self.layout.journal, read_only=self.layout.read_only)
 
     @cached_property
     def steps(self) -> Steps:
@@ -194,7 +198,6 @@ class Hive:
             self.layout,
             self.config.workspace,
             agents=lambda: self.agent_files,
-            durable=self.config.durable,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
             unknown_sender=self.config.mail.unknown_sender,
@@ -209,7 +212,6 @@ class Hive:
         tasks = Tasks(
             self.layout,
             agents=lambda: self.agent_files.roles(),
-            durable=self.config.durable,
             max_bytes=self.config.max_task_bytes,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
@@ -242,7 +244,6 @@ class Hive:
             self.layout.documents_db,
             token_counter=self.count_tokens,
             embedder=None if self.layout.read_only else self.embedder,  # a read-only hive gets no vectors
-            durable=self.config.durable,
         )
 
     @cached_property
@@ -267,5 +268,5 @@ class Hive:
             from hivemind.fs.postgres import check_url
 
             location = check_url(self.config.memory)
-        store = MemoryStore(location, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)
+        store = MemoryStore(location, self.embedder, token_counter=self.count_tokens)
         return self._guarded(store)

@@ -86,6 +86,7 @@ class Layout:
     logs = _Path(".hive/logs")
     reading = _Path(".hive/reading")  # the input that each process reads: shows which input killed a process
     aside = _Path(".hive/aside")  # damaged or misplaced files, a folder per day
+    backup_record = _Path(".hive/backup.json")  # in a backup alone: when, and of which hive, it was made
     backups = _Path(".hive/backups")  # the last two backups of each database with original data
     mail_key = _Path(".hive/mail.key")  # the key with which the runtime seals its messages
     task_queue = _Path(".hive/tasks.queue")  # the order in which waiting tasks are claimed: a cache

@@ -296,7 +296,7 @@ SOURCES = {
     "the Rust book of rustup": ("~/.rustup/toolchains/*/share/doc/rust/html/book", 4),
 }
 """The folder of a package's pages, and the step between the pages looked at (all of 75 MB take two minutes)."""
-SHARE = 1 if IS_WHOLE else 4
+SHARE = 1 if IS_WHOLE else 8
 """Of these, the sample has every n-th."""
 
 PDF = Path("/usr/share/doc/debian-policy/fhs/fhs-3.0.pdf.gz")

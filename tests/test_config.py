@@ -13,6 +13,7 @@ import pytest
 
 from hivemind import Hive, UserError
 from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
+from hivemind.fs import is_durable
 from hivemind.layout import Layout
 
 HIVE = """\
@@ -54,6 +55,19 @@ def test_settings_are_the_same_whether_checked_now_or_before(layout: Layout) -> 
     assert repr(from_record) == repr(checked)  # tuples and lists, too
     assert list(checked[1]) == ["pilot-1", "pilot-2"]
     assert checked[1]["pilot-1"].mind == {"model": "small", "args": ["--fast"], "agent": "claude", "mode": "plan"}
+
+
+@pytest.mark.parametrize("durability", ["full", "relaxed"])
+def test_loading_the_settings_says_what_is_synced_in_the_hive_its_roots_and_its_memory(
+    tmp_path: Path, durability: str
+) -> None:
+    layout, url = Layout.at(tmp_path / "hive"), f"postgresql://host/{tmp_path.name}"
+    layout.root.mkdir()
+    layout.config.write_text(f"durability: {durability}\nroots: [../app]\nmemory: {url}\n")
+    load_hive(layout)
+    places = layout.memory_db, layout.done / "one/result.md", tmp_path / "app/main.py", url
+    assert {is_durable(place) for place in places} == {durability == "full"}
+    assert is_durable(tmp_path / "hive-copy/file")
 
 
 @pytest.mark.parametrize("command", [["status"], ["task", "list"], ["task", "add", "Sail"], ["mail", "list", "human"]])

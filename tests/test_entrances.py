@@ -42,7 +42,7 @@ OWN_INPUT = {
     "exchange/schema.py _VERSION_2": "a file of the package",
     **dict.fromkeys(("tokens.py _encoding", "embedding/local.py _tokenizer"), "a vocabulary in the package"),
     **dict.fromkeys(
-        ("tasks/listing.py _waiting_summaries", "tasks/listing.py _being_claimed", "tasks/listing.py _summary"),
+        ("tasks/listing.py _waiting", "tasks/listing.py _ended_or_active"),
         "the kernel's time of a change: nobody can set it",
     ),
     **dict.fromkeys(

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hives import placed
 from benchmarks.retrieval.kept import CachedEmbedder
 from hivemind.agent.candidates import PER_QUESTION
 from hivemind.documents import Docmem, Knowledge
@@ -104,7 +105,7 @@ class Tree:
         base, below, suffix = _FOLDERS[name]
         self.files = _copy(source / base, below, suffix, self.layout.knowledge)
         self.embedder = embedder
-        self.docmem = Docmem(self.layout.documents_db, embedder=embedder, durable=False)
+        self.docmem = Docmem(placed(self.layout.documents_db), embedder=embedder)
         self.knowledge = Knowledge(self.docmem, self.layout)
         self.knowledge.sync()
         while self.docmem.embed_pending(1_000_000):

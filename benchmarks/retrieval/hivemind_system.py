@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hives import placed
 from benchmarks.retrieval.kept import CachedEmbedder
 from hivemind.embedding import Embedder, FineEmbedder, open_embedder
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store, provenance
@@ -33,7 +34,7 @@ class System:
     namespace = NAMESPACE
 
     def __init__(self) -> None:
-        self.store: MemoryStore = open_store(self._place(next(System._numbers)), _embedder(), durable=False)
+        self.store: MemoryStore = open_store(placed(self._place(next(System._numbers))), _embedder())
         self._items: dict[str, Item] = {}
 
     def _place(self, number: int) -> str:

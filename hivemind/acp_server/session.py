@@ -92,7 +92,7 @@ class Session:
             name, content = attachment if isinstance(attachment, tuple) else (attachment.name, attachment.read_bytes())
             task.files.mkdir(exist_ok=True)
             path = task.files / free_name(name, set(os.listdir(task.files)).__contains__)
-            write(path, content, durable=self._hive.config.durable)
+            write(path, content)
             yield self._hive.layout.relative(path)
 
     def cancel(self) -> None:

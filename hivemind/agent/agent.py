@@ -81,7 +81,7 @@ class Agent:
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
         folder = hive.layout.agent_state(name)
-        make_folder(folder, durable=hive.config.durable)
+        make_folder(folder)
         make_lessons_folder(hive.layout)
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
@@ -112,7 +112,7 @@ class Agent:
             mind = open_agents_mind(self.config, hive.config, hive.layout, patience)
         else:
             limits, hive_limit = BudgetConfig(task=TaskTokenBudget(tokens=None)), DayTokenBudget(tokens=None)
-        budget = Budget(limits, hive.layout, self.name, hive_limit, durable=hive.config.durable)
+        budget = Budget(limits, hive.layout, self.name, hive_limit)
         return MeteredMind(mind, budget, hive.count_tokens)
 
     # the cycle
@@ -242,12 +242,11 @@ class Agent:
         assert focus.message is not None
         thread = focus.message.thread_id
         if thread not in self._threads:
-            durable = self.hive.config.durable
-            log = open_thread(self.hive.layout, self.name, thread, durable=durable)
-            make_folder(os.path.dirname(log.path), durable=durable)
+            log = open_thread(self.hive.layout, self.name, thread)
+            make_folder(os.path.dirname(log.path))
             self._threads[thread] = Conversation(
                 log.records(),
-                lambda records, durable: log.append(*records, sync_now=durable, separate_lines=True),
+                lambda records, sync_now: log.append(*records, sync_now=sync_now, separate_lines=True),
                 self.name,
             )
         return self._threads[thread]

@@ -51,8 +51,8 @@ class SharedAccount:
     """The account at `path` with its `limit`. If it is `daily`, it starts again each day.
 
     With a `lock` several processes share the account: each change is one read and one write under the lock, so their
-    reservations together never pass the limit. A `durable` account survives a power cut; that costs two flushes a
-    change, little compared with a thought.
+    reservations together never pass the limit. In a durable hive an account survives a power cut; that costs two
+    flushes a change, little compared with a thought.
 
     A reservation counts as used, even if the process ends before it settles. A damaged account is set aside and a new
     account started. An account that cannot be read, or has another version, is kept, and no request is made until a
@@ -60,9 +60,9 @@ class SharedAccount:
     """
 
     def __init__(
-        self, path: Path, limit: TokenBudget, owner: str, lock: Path | None = None, *, durable: bool, daily: bool = True
+        self, path: Path, limit: TokenBudget, owner: str, lock: Path | None = None, *, daily: bool = True
     ) -> None:
-        self._path, self._limit, self._whose, self._durable, self._daily = path, limit, owner, durable, daily
+        self._path, self._limit, self._whose, self._daily = path, limit, owner, daily
         self._lock = nullcontext() if lock is None else Lock(lock)
 
     def hold(self, tokens: int, money: float, now: datetime) -> Settle:
@@ -123,25 +123,23 @@ class SharedAccount:
     def _add(self, account: _TokenUse, tokens: int, money: float) -> None:
         # A report may lower the amounts of the last report.
         account.tokens, account.money = max(0, account.tokens + tokens), max(0.0, account.money + money)
-        save_dataclass(self._path, "budget", VERSION, account, durable=self._durable)
+        save_dataclass(self._path, "budget", VERSION, account)
 
 
 class Budget:
     """The limits of one agent: for each task with its subtasks, for the agent's day, and for the hive's day.
 
-    A task's account is in the folder of its topmost task, the agent's account in its state folder. If they are
-    `durable`, a reservation is on disk before the request is sent.
+    A task's account is in the folder of its topmost task, the agent's account in its state folder. A reservation is on
+    disk before the request is sent.
     """
 
-    def __init__(
-        self, limits: BudgetConfig, layout: Layout, name: str, hive_limit: TokenBudget, *, durable: bool = False
-    ) -> None:
-        self._task, self._durable = limits.task, durable
+    def __init__(self, limits: BudgetConfig, layout: Layout, name: str, hive_limit: TokenBudget) -> None:
+        self._task = limits.task
         self._lock = layout.locks / "budget.lock"
         record = layout.agent_state(name) / "budget.json"
         self._accounts = [
-            SharedAccount(record, limits.day, "the day's", durable=durable),
-            SharedAccount(layout.budget_record, hive_limit, "the hive's daily", self._lock, durable=durable),
+            SharedAccount(record, limits.day, "the day's"),
+            SharedAccount(layout.budget_record, hive_limit, "the hive's daily", self._lock),
         ]
 
     def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
@@ -180,7 +178,7 @@ class Budget:
             return self._accounts
         path, topmost_task = work.root / "account.json", [work.task, *work.ancestors][-1]
         limit = _lower(self._task, topmost_task.budget) if topmost_task.candidates else self._task
-        task = SharedAccount(path, limit, "the task's", self._lock, durable=self._durable, daily=False)
+        task = SharedAccount(path, limit, "the task's", self._lock, daily=False)
         return [*self._accounts, task]
 
 

@@ -348,7 +348,7 @@ class RunAccount:
 def _note_answer(talk: Conversation, record: dict[str, Any]) -> None:
     """Note the usage of a request in the conversation. If that fails, only the budgets have the usage."""
     try:
-        talk.note(record, durable=False)
+        talk.note(record, sync_now=False)
     except (HivemindError, OSError) as error:
         _log.warning("the usage of a request is not in its conversation: %s", error)
 

@@ -387,13 +387,13 @@ class _ProgramRun:
             self._note("thought", shortened(text, MAX_RESULT_CHARS))
         elif not self._is_over:
             text = shortened(text, 10 * MAX_RESULT_CHARS)
-            self._talk.answer(self._thought(text), step=self._step_id, durable=False)
+            self._talk.answer(self._thought(text), step=self._step_id, sync_now=False)
             self._count_turn()
 
     def _note(self, event: str, text: str) -> None:
         """Record a plan, a thought or an update of an unknown kind."""
         if not self._is_over:
-            self._talk.note({"event": event, "text": text}, durable=False)
+            self._talk.note({"event": event, "text": text}, sync_now=False)
 
     def _decide(self, request: events.PermissionRequest) -> None:
         """Answer a request for permission by the policy, by what the operator has answered, or ask him."""
@@ -445,13 +445,13 @@ class _ProgramRun:
         if self._is_over:
             return
         action = ToolCall(call.tool, call.arguments, call.id)
-        answer = self._talk.answer(self._thought("", action), step=self._step_id, durable=False)
+        answer = self._talk.answer(self._thought("", action), step=self._step_id, sync_now=False)
         text = shortened(result.text, MAX_RESULT_CHARS)
         details = {"title": call.title, "kind": call.kind, "paths": [*call.paths]}
         problem = text[:200] or "it failed" if result.is_failed else None
         value = {name: detail for name, detail in details.items() if detail}
         recorded = ToolResult(answer.calls[0], text, value, problem)
-        self._talk.result(recorded, durable=False)
+        self._talk.result(recorded, sync_now=False)
         self._results.append(recorded)
         self._runner.reporter.called(call.tool)
         self._count_turn()

@@ -8,7 +8,6 @@ from typing import Any
 
 from hivemind.agent.opening import Entry, materials, source_of
 from hivemind.agent.working_memory import WorkingMemory
-from hivemind.layout import HUMAN
 from hivemind.minds import ToolResult
 from hivemind.minds.extractive import questions_in
 from hivemind.taskrun.focus import Focus
@@ -41,7 +40,7 @@ def questions_of(focus: Focus) -> list[str]:
     """Return the questions in focus: those of an `ask` step, of a step without an action, or of a person's letter."""
     if focus.message is not None:
         message = focus.message
-        asks = message.sender == HUMAN or focus.stranger
+        asks = message.is_from_person or focus.stranger
         return [question.text for question in questions_in(message.subject, message.answer)] if asks else []
     if focus.step is None or focus.step.is_implicit or focus.step.todo.kind not in ("ask", None):
         return []

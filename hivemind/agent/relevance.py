@@ -180,7 +180,7 @@ def save_samples(hive: Parts, task: str, samples: Iterable[tuple[ShownText, bool
         weights = Weights.load(hive.layout)
         if (learned := weights.learn(task, samples)) is not weights:
             text = json.dumps({"kind": "relevance", "version": 1, **asdict(learned)}, ensure_ascii=False, indent=1)
-            write(hive.layout.relevance, f"{text}\n".encode("utf-8", "surrogateescape"), durable=hive.config.durable)
+            write(hive.layout.relevance, f"{text}\n".encode("utf-8", "surrogateescape"))
 
 
 def _with_folder(name: str) -> tuple[str, str]:

@@ -241,7 +241,7 @@ class WorkingMemory:
     def save(self) -> None:
         """Save the blocks, if they have changed."""
         if not self._read_only:
-            self.blocks.save(self._path, durable=self._hive.config.durable)
+            self.blocks.save(self._path)
 
 
 def stamp_of_stores(layout: Layout) -> str:

@@ -88,9 +88,7 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
         return hive.steps.freeze_leases(dict.fromkeys(steps), agent)
 
-    return TaskGraph(
-        task.path, durable=hive.config.durable, is_committed=Commits(hive.journal, task.id).has, guard=guard
-    )
+    return TaskGraph(task.path, is_committed=Commits(hive.journal, task.id).has, guard=guard)
 
 
 @command("graph show", open_read_only)

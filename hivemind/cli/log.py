@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import command
 from hivemind.cli.opening import known_agent, open_read_only
-from hivemind.cli.output import as_json, cut_lines, print_array, print_line
+from hivemind.cli.output import as_json, cut_lines, print_array, print_line, warn
 from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -97,10 +97,16 @@ def log(
       hivemind log --agent researcher
     """
 
+    families, is_empty = set[str](), True
+
     def matches_kind(event_kind: str) -> bool:
-        return kind is None or any(
+        nonlocal is_empty
+        families.add(event_kind.partition(".")[0])
+        matches = kind is None or any(
             event_kind == kind_prefix or event_kind.startswith(f"{kind_prefix}.") for kind_prefix in kind
         )
+        is_empty = is_empty and not matches
+        return matches
 
     if all_ and (agent is not None or since is not None):
         raise UserError("--all cannot be combined with --agent or --since", remedy="leave them out")
@@ -139,6 +145,8 @@ def log(
             print_line(as_json(record) if json else format_record(record))
             if follow:
                 sys.stdout.flush()
+    if kind and is_empty:
+        warn(f"no event has the kind {' or '.join(kind)}; kinds here: {', '.join(sorted(families)) or 'none'}")
 
 
 def _follow_events(hive: Hive, since: int) -> Iterator[Event]:

@@ -320,7 +320,7 @@ def transcript(hive: Hive, agent: str, id_: str) -> CommandOutput:
 
     name = known_agent(hive, agent)
     message = hive.mail.read(name, id_, mark=False)
-    thread_transcript = Transcript(open_thread(hive.layout, name, message.thread_id, durable=False).records())
+    thread_transcript = Transcript(open_thread(hive.layout, name, message.thread_id).records())
     if not thread_transcript.entries:
         raise UserError(
             "the agent's mind took no turn about this message", location=id_, remedy="see hivemind mail thread"

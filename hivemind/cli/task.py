@@ -56,6 +56,7 @@ def add(
     project: str | None = None,
     depends: list[str] | None = None,
     deadline: str | None = None,
+    every: str | None = None,
     budget: Positive | None = None,
     id_: str | None = None,
     attach: AttachedFiles = None,
@@ -76,6 +77,7 @@ def add(
       --project NAME  the project that the task belongs to
       --depends TASK[,TASK]  tasks that must be done first
       --deadline WHEN  2026-11-21, or 2026-11-21T18:00Z
+      --every WHEN  add it again and again: 1h, 07:30, "Mon-Fri 07:30"
       --budget TOKENS  the most tokens that it may use
       --id ID  the task's id (default: derived from the title)
       --attach FILE  a file or folder to attach
@@ -118,6 +120,7 @@ def add(
         where=where,
         dependencies=[hive.tasks.get(dependency).id for dependency in split_lists(depends)],
         deadline=deadline,
+        every=every,
         budget=budget,
         attachments=attach or (),
     )
@@ -402,15 +405,12 @@ def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
     """
     from hivemind.taskrun.published import say
 
-    path, wrong_quotes = say(hive, id_, text, by=caller(hive.layout))
-    lines = [f"added to {id_}: {hive.layout.relative(path)}"]
-    if path.parent == hive.layout.inbox:
-        lines = [f"{id_} is back in the inbox with what you said: {hive.layout.relative(path)}"]
-    if wrong_quotes:
-        lines.append(f"Not quoted again until the file changes ({hive.layout.relative(hive.layout.wrong_quotes)}):")
-        lines += [f"  {quote.place}" for quote in wrong_quotes]
-    places = [quote.place for quote in wrong_quotes or ()]
-    return CommandOutput({"id": id_, "path": str(path), "wrong": places}, lines)
+    said = say(hive, id_, text, by=caller(hive.layout))
+    line = f"added to {id_}: {hive.layout.relative(said.path)}"
+    if said.path.parent == hive.layout.inbox:
+        line = f"{id_} is back in the inbox with what you said: {hive.layout.relative(said.path)}"
+    record = {"id": id_, "path": str(said.path), "wrong": said.wrong_places}
+    return CommandOutput(record, filter(None, (line, said.consequence)))
 
 
 @command("task replay", open_read_only)

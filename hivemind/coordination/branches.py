@@ -63,10 +63,7 @@ def read_notes(folder: Path) -> dict[str, BranchNote]:
     notes = {}
     for name in names_in(folder):
         with suppress(Unreadable, UserError):
-            if (
-                name.endswith(_SUFFIX)
-                and (note := load_dataclass(BranchNote, folder / name, _KIND, _VERSION)) is not None
-            ):
+            if name.endswith(_SUFFIX) and (note := load_dataclass(BranchNote, folder / name, _KIND, _VERSION)):
                 notes[name.removesuffix(_SUFFIX)] = note
     return notes
 

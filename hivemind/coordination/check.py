@@ -12,7 +12,7 @@ from hivemind.fs import LogDamaged
 from hivemind.fs.check import Aside, CheckFinding
 
 
-def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -> Iterator[CheckFinding]:
+def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[CheckFinding]:
     """Report a missing journal, damaged lines and, unless a process of the hive is `running`, a torn last line."""
     files = [*folder.glob("*.jsonl")]
     if not any(path.stat().st_size for path in files):
@@ -30,7 +30,7 @@ def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -
     except LogDamaged as error:
         remedy = "restore it from a backup, or let hivemind doctor --fix remove the damaged lines (it keeps a copy)"
         yield CheckFinding(
-            error.location or folder, error.message, remedy, partial(_repair_damage, folder, aside, durable), quiet=True
+            error.location or folder, error.message, remedy, partial(_repair_damage, folder, aside), quiet=True
         )
         return
     except UserError as error:
@@ -40,17 +40,17 @@ def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -
     if torn:
         message = f"its last line is torn ({len(torn)} bytes), cut short by a crash; that event did not happen"
         remedy = "hivemind doctor --fix moves it to a file next to the journal; so does the next event"
-        yield CheckFinding(journal.path, message, remedy, partial(_cut_torn_line, folder, durable))
+        yield CheckFinding(journal.path, message, remedy, partial(_cut_torn_line, folder))
 
 
-def _repair_damage(folder: Path, aside: Aside, durable: bool) -> str:
+def _repair_damage(folder: Path, aside: Aside) -> str:
     """Remove damaged lines. No agent may run meanwhile: a lost lease event lets a lease's generation be issued twice."""
     copies = list[str]()
-    lost = Journal(folder, durable=durable).repair(lambda path: copies.append(aside.copy(Path(path))))
+    lost = Journal(folder).repair(lambda path: copies.append(aside.copy(Path(path))))
     return f"{'; '.join(copies)}; {lost} events are lost and replaced by journal.lost"
 
 
-def _cut_torn_line(folder: Path, durable: bool) -> str:
+def _cut_torn_line(folder: Path) -> str:
     """Cut off the incomplete last line by taking the journal's lock."""
-    with Journal(folder, durable=durable).locked(lambda _: None):
+    with Journal(folder).locked(lambda _: None):
         return "moved to a file next to the journal"

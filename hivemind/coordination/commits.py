@@ -9,7 +9,7 @@ from hivemind.coordination.journal import Event, EventDraft, Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
 from hivemind.coordination.state import JournalState
 from hivemind.coordination.step import check_task
-from hivemind.coordination.steps import check_lease, without_none
+from hivemind.coordination.steps import check_leases, without_none
 
 
 class Commits:
@@ -44,16 +44,9 @@ class Commits:
         StaleGeneration. Committing the same id again writes a second event.
         """
         agent = check_agent(agent_id)
-        payload: dict[str, Any] = {"task_id": self.task, "commit_id": commit_id, "card": card, "agent_id": agent}
-        payload["lane"] = lane_of(agent) if lane is None else check_lane(lane)
-
-        def decide(state: JournalState) -> Sequence[EventDraft]:
-            if step_id is not None:
-                check_lease(state, step_id, agent, generation)
-                payload["step_id"] = step_id
-            return [("lane.published", payload)]
-
-        return self._journal.transact(decide)[0]
+        payload = {"task_id": self.task, "commit_id": commit_id, "card": card, "agent_id": agent}
+        payload |= {"lane": lane_of(agent) if lane is None else check_lane(lane), **without_none(step_id=step_id)}
+        return self._write("lane.published", payload, agent, {} if step_id is None else {step_id: generation})
 
     def branch(
         self,
@@ -71,11 +64,14 @@ class Commits:
         leases. Raises StepLeaseHeld, StaleGeneration.
         """
         agent = None if agent_id is None else check_agent(agent_id)
-        fields |= without_none(agent_id=agent, commit_id=commit_id)
+        payload = {"task_id": self.task, "branch": name, **fields, **without_none(agent_id=agent, commit_id=commit_id)}
+        return self._write(f"branch.{action}", payload, agent, steps or {})
 
+    def _write(
+        self, kind: str, payload: Mapping[str, Any], agent: str | None, generations: Mapping[str, int | None]
+    ) -> Event:
         def decide(state: JournalState) -> Sequence[EventDraft]:
-            for step_id, generation in (steps or {}).items():
-                check_lease(state, step_id, agent, generation)
-            return [(f"branch.{action}", {"task_id": self.task, "branch": name, **fields})]
+            check_leases(state, generations, agent)
+            return [(kind, payload)]
 
         return self._journal.transact(decide)[0]

@@ -45,15 +45,15 @@ class CoordinateResolver:
 
         def locate(state: JournalState) -> Coordinates:
             if step is not None and step != FOCUS:
-                return Coordinates(self.workspace, *_task_and_step(state, task_id, step), agent_lane)
+                known_step = _step_of(state, task_id, step)
+                return Coordinates(self.workspace, known_step.task, known_step.id, agent_lane)
             focused_step = None if agent is None or task_id is not None else _focused_step(state, agent)
             owner_task = task_id if focused_step is None else focused_step.task
             if focused_step is None or focused_step.status != "open" or step == FOCUS:
                 steps = () if owner_task is None else state.steps_of(owner_task)
                 focused_step = next((candidate for candidate in steps if candidate.status == "open"), None)
-            return Coordinates(
-                self.workspace, owner_task, None if focused_step is None else focused_step.id, agent_lane
-            )
+            step_id = None if focused_step is None else focused_step.id
+            return Coordinates(self.workspace, owner_task, step_id, agent_lane)
 
         return self._journal.view(locate)
 
@@ -65,15 +65,13 @@ def _focused_step(state: JournalState, agent: str) -> Step | None:
     return None if newest is None else state.step(newest.step_id)
 
 
-def _task_and_step(state: JournalState, task: str | None, step_id: str) -> tuple[str, str]:
-    """Return the step's task and id. Raises CoordinationError if `task` is another task."""
+def _step_of(state: JournalState, task: str | None, step_id: str) -> Step:
+    """Return a step. Raises CoordinationError if `task` is another task."""
     step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
     if task is not None and step.task != task:
-        raise CoordinationError(
-            f"step {step_id} belongs to task {step.task}, not to {task}",
-            code="STEP_OF_ANOTHER_TASK",
-            remedy="pass the step alone, or the task to which it belongs",
-        )
-    return step.task, step.id
+        message = f"step {step_id} belongs to task {step.task}, not to {task}"
+        remedy = "pass the step alone, or the task to which it belongs"
+        raise CoordinationError(message, code="STEP_OF_ANOTHER_TASK", remedy=remedy)
+    return step

@@ -28,7 +28,8 @@ EventDraft = tuple[str, Mapping[str, Any]]
 """An event to append: its kind and its payload."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_UNMASKED_KINDS = ("lease.", "agent.")  # events without free text, which need no masking
+# events without free text, which need no masking
+_UNMASKED_KINDS = ("lease.", "agent.", "step.verified", "task.recorded", "task.ending")
 _json_string = json.encoder.encode_basestring
 
 
@@ -166,7 +167,7 @@ _T = TypeVar("_T")
 class Journal:
     """The event log in `folder`. The first append creates the folder, the first use reads the log. Thread-safe.
 
-    With `durable`, an event is on disk before its append returns and before any reader sees its effect. Without it, an
+    In a durable hive an event is on disk before its append returns and before any reader sees its effect. In a relaxed one, an
     event survives the death of its process at once, and a power failure as soon as the system has written it to disk.
     A file that reaches `segment_bytes` is renamed, and the next event begins a new file.
 
@@ -175,20 +176,12 @@ class Journal:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        durable: bool = True,
-        segment_bytes: int = SEGMENT_BYTES,
-        read_only: bool = False,
+        self, folder: str | os.PathLike[str], *, segment_bytes: int = SEGMENT_BYTES, read_only: bool = False
     ) -> None:
-        self.durable = durable
         self.read_only = read_only
         self.folder = os.path.abspath(folder)
         self.path = os.path.join(self.folder, "journal.jsonl")
-        self._log = Log(
-            self.path, "journal", _VERSION, numbered=True, durable=durable, shared=True, segment_bytes=segment_bytes
-        )
+        self._log = Log(self.path, "journal", _VERSION, numbered=True, shared=True, segment_bytes=segment_bytes)
         self._segment_bytes = segment_bytes
         self._mutex = threading.RLock()
         self._state: JournalState | None = None
@@ -209,23 +202,16 @@ class Journal:
         Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the
         log stays unchanged. `decide` must not change or keep the state, and must return quickly.
         """
-        return self.transact_and_query(decide, lambda _, events: events)
+        return [Event.from_record(record) for record in self.transact_and_query(decide, lambda _, records: records)]
 
     def transact_and_query(
-        self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Event]], _T]
+        self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Record]], _T]
     ) -> _T:
-        """Do the work of `transact`, and return `query(state, events)`, computed before any other process can write."""
-        position = ReadPosition()
-        try:
-            with self._mutex:
-                state = self._begin_write()
-                try:
-                    drafts = decide(state)
-                    query_result = query(state, self._write(state, drafts) if drafts else [])
-                finally:
-                    position = self._end_write()
-        finally:
-            self._make_durable(position)
+        """Do the work of `transact`. Return `query(state, records)` of the events' records, computed before any other process can
+        write."""
+        with self._locked_state() as state:
+            drafts = decide(state)
+            query_result = query(state, self._write(state, drafts) if drafts else [])
         if self._log.transferred_bytes >= self._snapshot_due and not self._is_snapshot_superseded():
             self.snapshot()
         return query_result
@@ -236,17 +222,9 @@ class Journal:
 
         Be quick: no process can append meanwhile. In the block the journal can be read; an append raises HivemindError.
         """
-        position = ReadPosition()
-        try:
-            with self._mutex:
-                state = self._begin_write()
-                try:
-                    check(state)
-                    yield
-                finally:
-                    position = self._end_write()
-        finally:
-            self._make_durable(position)
+        with self._locked_state() as state:
+            check(state)
+            yield
 
     def view(self, query: Callable[[JournalState], _T]) -> _T:
         """Return `query(state)` for the newest state. Takes no file lock. The query must not keep the state."""
@@ -325,27 +303,28 @@ class Journal:
 
     # keeping the state up to date
 
-    def _begin_write(self) -> JournalState:
-        """Lock the journal until `_end_write`, and return the newest state."""
+    @contextmanager
+    def _locked_state(self) -> Iterator[JournalState]:
+        """Lock the journal and yield the newest state. Then make the events durable that were read or written."""
         self._refuse_read_only()
-        if self._log.is_locked:
-            raise HivemindError("cannot append to the journal inside Journal.locked")
-        if not self._folder_exists:
-            make_folder(self.folder, durable=self.durable)
-            self._folder_exists = True
-        if self._state is None:  # outside the lock, since it may take long
-            self._refresh()
-        self._log.acquire()
+        position = ReadPosition()
         try:
-            return self._refresh()
-        except BaseException:
-            self._log.release()
-            raise
-
-    def _end_write(self) -> ReadPosition:
-        """Unlock the journal. Return the position up to which events were read or written."""
-        self._log.release()
-        return ReadPosition() if self._state is None else self._log.position
+            with self._mutex:
+                if self._log.is_locked:
+                    raise HivemindError("cannot append to the journal inside Journal.locked")
+                if not self._folder_exists:
+                    make_folder(self.folder)
+                    self._folder_exists = True
+                if self._state is None:  # outside the lock, since it may take long
+                    self._refresh()
+                self._log.acquire()
+                try:
+                    yield self._refresh()
+                finally:
+                    self._log.release()
+                    position = ReadPosition() if self._state is None else self._log.position
+        finally:
+            self._make_durable(position)
 
     def _refuse_read_only(self) -> None:
         if self.read_only:
@@ -388,12 +367,12 @@ class Journal:
         return self._snapshot_identity() != self._loaded_snapshot
 
     def _make_durable(self, position: ReadPosition) -> None:
-        if self.durable:
+        if self._log.durable:
             postpone(partial(self._log.sync_to, position, update_note=not self.read_only))
 
     # writing
 
-    def _write(self, state: JournalState, drafts: Sequence[EventDraft]) -> list[Event]:
+    def _write(self, state: JournalState, drafts: Sequence[EventDraft]) -> list[Record]:
         line, records = encode_line(state.seq, drafts)
         try:
             self._log.append_line(line, len(records))
@@ -401,4 +380,4 @@ class Journal:
         except BaseException:
             self._state = None
             raise
-        return [Event.from_record(record) for record in records]
+        return records

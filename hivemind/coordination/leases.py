@@ -61,9 +61,8 @@ class StepLeases:
                 _check_unfinished(state, step_id)
             lease = state.lease(step_id)
             if lease is not None and lease.holder_agent_id == agent_id:
-                return (
-                    [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})] if renew else []
-                )
+                renewal = {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq}
+                return [("lease.renewed", renewal)] if renew else []
             if lease is not None and not force:
                 raise StepLeaseHeld(lease, agent_id)
             kind, claim = claim_event(state, step_id, agent_id, ttl_seq)
@@ -77,24 +76,29 @@ class StepLeases:
         self, step_id: str, agent_id: str, generation: int | None = None, ttl_seq: int = DEFAULT_TTL_SEQ
     ) -> StepLease:
         """Extend the agent's active lease to `ttl_seq` events from now. Raises StepLeaseNotHeld, StaleGeneration."""
-        agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
-
-        def decide(state: JournalState) -> Sequence[EventDraft]:
-            _check_own_lease(state, step_id, agent_id, generation)
-            return [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})]
-
-        return self._journal.transact_and_query(decide, lambda state, _: state.leases[step_id])
+        lease = self._change_own("lease.renewed", step_id, agent_id, generation, ttl_seq=ttl_seq)
+        assert lease is not None
+        return lease
 
     def release(self, step_id: str, agent_id: str, generation: int | None = None) -> None:
         """End the agent's active lease. Raises StepLeaseNotHeld, StaleGeneration."""
-        agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
+        self._change_own("lease.released", step_id, agent_id, generation)
+
+    def _change_own(
+        self, kind: str, step_id: str, agent_id: str, generation: int | None, **fields: int
+    ) -> StepLease | None:
+        agent, step_id = check_agent(agent_id), _check_step_id(step_id)
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
-            _check_own_lease(state, step_id, agent_id, generation)
-            return [("lease.released", {"step_id": step_id, "agent_id": agent_id})]
+            lease = state.lease(step_id)
+            if lease is None or lease.holder_agent_id != agent:
+                raise StepLeaseNotHeld(step_id, agent, lease)
+            if generation is not None and generation != lease.generation:
+                raise StaleGeneration(step_id, agent, generation, lease)
+            return [(kind, {"step_id": step_id, "agent_id": agent, **fields})]
 
-        self._journal.transact(decide)
+        return self._journal.transact_and_query(decide, lambda state, _: state.leases.get(step_id))
 
     def get(self, step_id: str) -> StepLease | None:
         """Return the step's active lease, or None."""
@@ -103,34 +107,24 @@ class StepLeases:
     def list(self, agent_id: str | None = None) -> _Leases:
         """Return the active leases of all agents, or of one, ordered by step id."""
         agent = None if agent_id is None else check_agent(agent_id)
-
-        def read_leases(state: JournalState) -> _Leases:
-            steps = state.leases if agent is None else state.leased_step_ids.get(agent, ())
-            return [lease for step_id in sorted(steps) if (lease := state.lease(step_id)) is not None]
-
-        return self._journal.view(read_leases)
+        return self._journal.view(lambda state: _active_leases(state, agent))
 
     def release_all(self, agent_id: str) -> _Leases:
         """End every active lease of an agent that shuts down, in one line of the log. Return the ended leases."""
-        agent_id = check_agent(agent_id)
         released_leases: _Leases = []
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
-            released_leases.extend(
-                filter(None, (state.lease(step_id) for step_id in sorted(state.leased_step_ids.get(agent_id, ()))))
-            )
+            released_leases.extend(_active_leases(state, agent_id))
             return [("lease.released", {"step_id": lease.step_id, "agent_id": agent_id}) for lease in released_leases]
 
+        agent_id = check_agent(agent_id)
         self._journal.transact(decide)
         return released_leases
 
 
-def _check_own_lease(state: JournalState, step_id: str, agent_id: str, generation: int | None) -> None:
-    lease = state.lease(step_id)
-    if lease is None or lease.holder_agent_id != agent_id:
-        raise StepLeaseNotHeld(step_id, agent_id, lease)
-    if generation is not None and generation != lease.generation:
-        raise StaleGeneration(step_id, agent_id, generation, lease)
+def _active_leases(state: JournalState, agent_id: str | None) -> _Leases:
+    step_ids = state.leases if agent_id is None else state.leased_step_ids.get(agent_id, ())
+    return [lease for step_id in sorted(step_ids) if (lease := state.lease(step_id)) is not None]
 
 
 def _check_unfinished(state: JournalState, step_id: str) -> None:

@@ -139,30 +139,17 @@ def _lease_ended(state: JournalState, _seq: int, payload: _Payload) -> None:
     _drop_lease(state, _text(payload, "step_id"))
 
 
-def _last_incarnation(state: JournalState, payload: _Payload) -> tuple[str, int]:
-    """Return the agent that the payload names and its last recorded incarnation, 0 if it never started."""
-    agent_id = _agent(payload)
+@_handles("agent.started", "agent.exited")
+def _agent_changed(state: JournalState, seq: int, payload: _Payload) -> None:
+    agent_id, word = _agent(payload), payload["kind"].rpartition(".")[2]
     previous_entry = state.agents.get(agent_id)
-    return agent_id, 0 if previous_entry is None else previous_entry.incarnation
-
-
-@_handles("agent.started")
-def _agent_started(state: JournalState, seq: int, payload: _Payload) -> None:
-    agent_id, last_incarnation = _last_incarnation(state, payload)
-    incarnation = _number(payload, "incarnation", last_incarnation + 1)
-    if incarnation != last_incarnation:
-        _free_agent(state, agent_id)
-    state.agents[agent_id] = AgentEntry(agent_id, incarnation, "started", seq)
-
-
-@_handles("agent.exited")
-def _agent_exited(state: JournalState, seq: int, payload: _Payload) -> None:
-    agent_id, last_incarnation = _last_incarnation(state, payload)
-    incarnation = _number(payload, "incarnation", last_incarnation)
-    if incarnation < last_incarnation:  # a late event about an earlier incarnation
+    last_incarnation = 0 if previous_entry is None else previous_entry.incarnation
+    incarnation = _number(payload, "incarnation", last_incarnation + (word == "started"))
+    if word == "exited" and incarnation < last_incarnation:  # a late event about an earlier incarnation
         return
-    _free_agent(state, agent_id)
-    state.agents[agent_id] = AgentEntry(agent_id, incarnation, "exited", seq)
+    if word == "exited" or incarnation != last_incarnation:
+        _free_agent(state, agent_id)
+    state.agents[agent_id] = AgentEntry(agent_id, incarnation, word, seq)
 
 
 @_handles("agent.heartbeat")
@@ -241,21 +228,12 @@ def _step_defined(state: JournalState, _seq: int, payload: _Payload) -> None:
     _change_step(state, step, confirmed=_in_fixed_order(tuple(confirmed)), **fields)
 
 
-@_handles("step.noted")
+@_handles("step.noted", "evidence.captured")
 def _step_noted(state: JournalState, _seq: int, payload: _Payload) -> None:
     step, checkpoint = _step(state, payload), _optional_text(payload, "checkpoint")
-    _change_step(state, step, linked=_with_linked_checkpoint(step, checkpoint))
-
-
-def _with_linked_checkpoint(step: Step, checkpoint: str | None) -> tuple[str, ...]:
-    return step.linked if checkpoint is None else _in_fixed_order((*step.linked, checkpoint))
-
-
-@_handles("evidence.captured")
-def _evidence_captured(state: JournalState, _seq: int, payload: _Payload) -> None:
-    step, checkpoint = _step(state, payload), _optional_text(payload, "checkpoint")
     receipts, commit_id = _receipts(payload), _optional_text(payload, "commit_id")
-    _change_step(state, step, linked=_with_linked_checkpoint(step, checkpoint), evidence=step.evidence + receipts)
+    linked = step.linked if checkpoint is None else _in_fixed_order((*step.linked, checkpoint))
+    _change_step(state, step, linked=linked, evidence=step.evidence + receipts)
     if commit_id is not None:
         state.rows_or_new(step.task).commit_ids.add(commit_id)
 
@@ -322,18 +300,12 @@ def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
     state.set_task(entry)
 
 
-@_handles("branch")
-def _branch_changed(state: JournalState, _seq: int, payload: _Payload) -> None:
-    """Handle every `branch.*` event (created, merged). Its `commit_id`, if any, commits an entry of the task's log."""
+@_handles("branch", "lane.published")
+def _task_committed(state: JournalState, _seq: int, payload: _Payload) -> None:
+    """Handle publications and every `branch.*` event. Their `commit_id`, if any, commits an entry of the task's log."""
     task, commit_id = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit_id is not None:
         state.rows_or_new(task).commit_ids.add(commit_id)
-
-
-@_handles("lane.published")
-def _lane_published(state: JournalState, _seq: int, payload: _Payload) -> None:
-    task, commit_id = _text(payload, "task_id"), _text(payload, "commit_id")
-    state.rows_or_new(task).commit_ids.add(commit_id)
 
 
 @_handles("paths.reserved")

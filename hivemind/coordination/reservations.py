@@ -145,11 +145,10 @@ class Reservations:
         checked_patterns = tuple(sorted({check_pattern(pattern) for pattern in pattern_list}))
 
         def find_own(state: JournalState) -> Reservation | None:
-            key = (agent, checked_patterns, shared)
-            reservations = _sorted_reservations(state)
-            return next(
-                (entry for entry in reservations if (entry.agent_id, entry.patterns, entry.shared) == key), None
-            )
+            for entry in _sorted_reservations(state):
+                if (entry.agent_id, entry.patterns, entry.shared) == (agent, checked_patterns, shared):
+                    return entry
+            return None
 
         def decide(state: JournalState) -> Sequence[EventDraft]:
             for reservation in _sorted_reservations(state):

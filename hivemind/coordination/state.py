@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from itertools import filterfalse
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,6 @@ from hivemind.coordination.step import Receipt, Step
 _STEP_FIELDS = tuple(column.name for column in fields(Step))
 _EVIDENCE, _META = _STEP_FIELDS.index("evidence"), _STEP_FIELDS.index("meta")
 _MAX_LOADED_TASKS = 256  # finished tasks that may stay in memory as objects
-_CHUNK = 4096
 _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -101,42 +101,38 @@ class EndedTasks:
 
     def find_line(self, prefix: bytes) -> bytes | None:
         """Return the line that starts with `prefix`, or None. Raises Unreadable if the file was changed."""
-        with boundary("snapshot", self._path):
+        with boundary("snapshot", self._path), open(self._descriptor, "rb", closefd=False) as file:
             low, high = self._start, self._end
             while low < high:
-                middle = (low + high) // 2
-                line_start = low if middle == low else middle - 1 + len(self._line(middle - 1))
-                if line_start >= high:
+                middle = line_start = (low + high) // 2
+                if middle > low:  # the first line that begins there or later
+                    file.seek(middle - 1)
+                    line_start += len(file.readline()) - 1
+                file.seek(line_start)
+                line = file.readline()
+                if line_start >= high or (line > prefix and not line.startswith(prefix)):
                     high = middle
-                elif (line := self._line(line_start)).startswith(prefix):
+                elif not line.endswith(b"\n"):
+                    raise ValueError("a line without an end")
+                elif line.startswith(prefix):
                     return line
-                elif line < prefix:
-                    low = line_start + len(line)
                 else:
-                    high = middle
+                    low = line_start + len(line)
         return None
 
-    def _line(self, offset: int) -> bytes:
-        """Return the line that starts at `offset`."""
-        size = _CHUNK
-        while b"\n" not in (chunk := os.pread(self._descriptor, min(size, self._end - offset), offset)):
-            if offset + len(chunk) >= self._end or len(chunk) < size:
-                raise ValueError("a line without an end")
-            size *= 4
-        return chunk[: chunk.index(b"\n") + 1]
-
     def __iter__(self) -> Iterator[bytes]:
-        with open(os.dup(self._descriptor), "rb") as file:
+        with open(self._descriptor, "rb", closefd=False) as file:
             file.seek(self._start)
             offset = self._start
-            while offset < self._end:
-                yield (line := file.readline())
+            while offset < self._end and (line := file.readline()):
+                yield line
                 offset += len(line)
 
 
 _TABLES: dict[str, type[Any]] = {"leases": StepLease, "agents": AgentEntry, "reservations": Reservation}
 
 
+@dataclass(slots=True, eq=False)
 class JournalState:
     """The tables after the event `seq`. Only `apply_events` changes them. Equal logs produce equal bytes.
 
@@ -145,24 +141,18 @@ class JournalState:
     packed as a line of JSON, in memory until the next snapshot and then in its file.
     """
 
-    __slots__ = (
-        "_ended_tasks", "_loaded", "_loaded_over", "_outdated_lines", "_packed", "agents", "leased_step_ids", "leases",
-        "malformed", "reservations", "seq", "unknown",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self._loaded: dict[str, TaskRows] = {}
-        self._loaded_over: set[str] = set()  # the finished tasks among _loaded
-        self._packed: dict[str, bytes] = {}
-        self._ended_tasks: EndedTasks | None = None
-        self._outdated_lines: set[bytes] = set()  # lines of the snapshot that were loaded and may have changed
-        self.leases: dict[str, StepLease] = {}
-        self.leased_step_ids: dict[str, set[str]] = {}
-        self.agents: dict[str, AgentEntry] = {}
-        self.reservations: dict[str, Reservation] = {}
-        self.unknown = 0
-        self.malformed = 0
+    seq: int = 0
+    leases: dict[str, StepLease] = field(default_factory=dict)
+    leased_step_ids: dict[str, set[str]] = field(default_factory=dict)
+    agents: dict[str, AgentEntry] = field(default_factory=dict)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    unknown: int = 0
+    malformed: int = 0
+    _loaded: dict[str, TaskRows] = field(default_factory=dict)
+    _loaded_over: set[str] = field(default_factory=set)  # the finished tasks among _loaded
+    _packed: dict[str, bytes] = field(default_factory=dict)
+    _ended_tasks: EndedTasks | None = None
+    _outdated_lines: set[bytes] = field(default_factory=set)  # of _ended_tasks, for tasks that are loaded again
 
     # a task
 
@@ -208,8 +198,7 @@ class JournalState:
     def tasks(self) -> list[str]:
         """Return the ids of all tasks, sorted. Reads the whole history."""
         with boundary("snapshot"):
-            ended_ids = () if self._ended_tasks is None else (json.loads(line)[0] for line in self._ended_tasks)
-            return sorted({*self._loaded, *self._packed, *ended_ids})
+            return sorted({*self._loaded, *self._packed, *(json.loads(line)[0] for line in self._ended_tasks or ())})
 
     # a step
 
@@ -247,11 +236,7 @@ class JournalState:
         tables["tasks"] = [rows.as_row(task) for task, rows in loaded_rows if not rows.is_over]
         yield _canonical(tables) + b"\n"
         newer = sorted([*(_line(rows, task) for task, rows in loaded_rows if rows.is_over), *self._packed.values()])
-        older = (
-            ()
-            if self._ended_tasks is None
-            else (line for line in self._ended_tasks if line not in self._outdated_lines)
-        )
+        older = filterfalse(self._outdated_lines.__contains__, self._ended_tasks or ())
         yield from heapq.merge(newer, older)
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -52,13 +52,8 @@ class Receipt:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the receipt as the log contains it: only the fields that are set."""
-        fields: dict[str, Any] = {"kind": self.kind, "text": self.text}
-        for name in ("exit_status", "output_digest", "digest"):
-            if getattr(self, name) is not None:
-                fields[name] = getattr(self, name)
-        if self.ci:
-            fields["ci"] = True
-        return fields
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 Evidence = Receipt | Mapping[str, Any]
@@ -71,8 +66,8 @@ def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
     try:
         for candidate in candidates:
             with boundary("receipt"):
-                fields = dict(candidate.as_dict() if isinstance(candidate, Receipt) else candidate)
-                receipts.append(as_dataclass(Receipt, {**fields, "kind": fields["kind"].upper()}, "receipt"))
+                values = dict(candidate.as_dict() if isinstance(candidate, Receipt) else candidate)
+                receipts.append(as_dataclass(Receipt, {**values, "kind": values["kind"].upper()}, "receipt"))
     except Unreadable as error:
         remedy = "{kind: CMD, text, exit_status, output_digest, ci} or {kind: LINK, text, digest}"
         raise CoordinationError(error.message, code="INVALID_RECEIPT", remedy=remedy) from None
@@ -187,23 +182,23 @@ def _check_meta(meta: object) -> dict[str, Any]:
     return plain_meta
 
 
-def check_definition(fields: Mapping[str, Any]) -> dict[str, Any]:
+def check_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked fields of a step's definition. Raises CoordinationError (`INVALID_ARGUMENT`)."""
-    if unknown := [key for key in fields if key not in _FIELDS]:
+    if unknown := [key for key in definition if key not in _FIELDS]:
         raise invalid_argument(f"a step has no field {unknown[0]!r}", f"it has: {', '.join(_FIELDS)}")
     checked_fields: dict[str, Any] = {}
-    if "title" in fields:
-        title = fields["title"]
+    if "title" in definition:
+        title = definition["title"]
         if not isinstance(title, str) or not title.strip():
             raise invalid_argument("a step must have a title")
         checked_fields["title"] = title.strip()
     for name in ("success_criteria", "tests"):
-        if name in fields:
-            checked_fields[name] = _check_lines(name, fields[name])
-    if "proof" in fields:
-        if fields["proof"] not in PROOF_MODES:
-            raise invalid_argument(f"{fields['proof']!r} is not a proof mode", f"use: {', '.join(PROOF_MODES)}")
-        checked_fields["proof"] = fields["proof"]
-    if fields.get("meta"):
-        checked_fields["meta"] = _check_meta(fields["meta"])
+        if name in definition:
+            checked_fields[name] = _check_lines(name, definition[name])
+    if "proof" in definition:
+        if definition["proof"] not in PROOF_MODES:
+            raise invalid_argument(f"{definition['proof']!r} is not a proof mode", f"use: {', '.join(PROOF_MODES)}")
+        checked_fields["proof"] = definition["proof"]
+    if definition.get("meta"):
+        checked_fields["meta"] = _check_meta(definition["meta"])
     return checked_fields

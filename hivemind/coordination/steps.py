@@ -54,6 +54,12 @@ def check_lease(state: JournalState, step_id: str, agent_id: str | None, generat
         raise StaleGeneration(step_id, agent_id, generation, lease)
 
 
+def check_leases(state: JournalState, generations: Mapping[str, int | None], agent_id: str | None) -> None:
+    """Make the checks of `check_lease` for several steps, with the generations of the caller's leases."""
+    for step_id, generation in generations.items():
+        check_lease(state, step_id, agent_id, generation)
+
+
 _Steps = list[Step]
 _NOT_DONE: tuple[StepStatus, ...] = ("open", "blocked")
 
@@ -124,7 +130,7 @@ class Steps:
     def _add(
         self, task_id: str, definitions: list[Mapping[str, Any]], agent_id: str | None, leased_to: str | None = None
     ) -> _Steps:
-        task = check_task(task_id)
+        task, new_ids = check_task(task_id), list[str]()
         checked_definitions = [check_definition({"title": None, **fields}) for fields in definitions]
         if not checked_definitions:
             return []
@@ -137,18 +143,16 @@ class Steps:
                 {"step_id": f"{task}.s{number + offset}", "position": position + offset, **fields}
                 for offset, fields in enumerate(checked_definitions, 1)
             ]
+            new_ids.extend(step["step_id"] for step in new_steps)
             fields = new_steps[0] if len(new_steps) == 1 else {"steps": new_steps}
             payload = {"task_id": task, **_agent_field(agent_id), **fields}
             if leased_to is None:
                 return [("step.added", payload)]
-            return [("step.added", payload), claim_event(state, new_steps[0]["step_id"], leased_to, MAX_TTL_SEQ)]
+            return [("step.added", payload), claim_event(state, new_ids[0], leased_to, MAX_TTL_SEQ)]
 
-        def read_added(state: JournalState, events: list[Event]) -> _Steps:
-            payload = events[0].payload
-            rows = state.rows_or_new(task)
-            return [rows.steps[fields["step_id"]] for fields in payload.get("steps", [payload])]
-
-        return self._journal.transact_and_query(decide, read_added)
+        return self._journal.transact_and_query(
+            decide, lambda state, _: [state.rows_or_new(task).steps[step_id] for step_id in new_ids]
+        )
 
     # reading
 
@@ -303,12 +307,7 @@ class Steps:
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
         """Raise StepLeaseHeld if another agent holds a step of the task, which may then not end."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
-
-        def check(state: JournalState) -> None:
-            for step in state.steps_of(task):
-                check_lease(state, step.id, agent, None)
-
-        self._journal.view(check)
+        self._journal.view(lambda state: check_leases(state, {step.id: None for step in state.steps_of(task)}, agent))
 
     @contextmanager
     def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
@@ -318,12 +317,7 @@ class Steps:
         StepLeaseHeld, StaleGeneration. Write only one line within the block.
         """
         agent = _check_optional_agent(agent_id)
-
-        def check(state: JournalState) -> None:
-            for step_id, generation in generations.items():
-                check_lease(state, step_id, agent, generation)
-
-        with self._journal.locked(check):
+        with self._journal.locked(lambda state: check_leases(state, generations, agent)):
             yield
 
     def _write_event(

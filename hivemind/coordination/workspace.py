@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,7 @@ def fingerprint(root: str | os.PathLike[str]) -> str:
 
 
 def check_workspace(
-    path: str | os.PathLike[str],
-    workspace: str,
-    root: str | os.PathLike[str],
-    guard: str | None = None,
-    *,
-    durable: bool = True,
+    path: str | os.PathLike[str], workspace: str, root: str | os.PathLike[str], guard: str | None = None
 ) -> None:
     """Check that a state folder belongs to this workspace and project, by the folder's record `path`.
 
@@ -48,10 +44,8 @@ def check_workspace(
         }
         gitignore = Path(path).with_name(".gitignore")  # the state contains keys, and must not be committed
         for file, content in ((gitignore, "*"), (path, json.dumps(new_record, ensure_ascii=False))):
-            try:
-                create(file, content + "\n", durable=durable)
-            except FileExistsError:
-                pass  # another process was first: its record counts
+            with suppress(FileExistsError):  # another process was first: its record counts
+                create(file, content + "\n")
         record = load_workspace(path) or new_record
     if not isinstance(record.get("workspace"), str) or not isinstance(record.get("guard"), str):
         raise DamagedRecord(

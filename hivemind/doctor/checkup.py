@@ -51,12 +51,12 @@ def _mail(context: CheckContext) -> Iterator[CheckFinding]:
 def _graphs(context: CheckContext) -> Iterator[CheckFinding]:
     layout = context.layout
     for folder in _task_folders(layout.active, layout.done, layout.failed, layout.inbox):
-        yield from check_graph(folder, context.aside, durable=context.durable)
+        yield from check_graph(folder, context.aside)
 
 
 def _journal(context: CheckContext) -> Iterable[CheckFinding]:
     running = context.describe_running() is not None
-    return check_journal(context.layout.journal, context.aside, durable=context.durable, running=running)
+    return check_journal(context.layout.journal, context.aside, running=running)
 
 
 def _logs(context: CheckContext) -> Iterator[CheckFinding]:

@@ -50,7 +50,7 @@ def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def _move_to_inbox(context: CheckContext, folder: Path, target: Path) -> str:
-    fs.move(folder, target, durable=context.durable)
+    fs.move(folder, target)
     return f"now {context.layout.relative(target)}"
 
 
@@ -111,7 +111,7 @@ def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
         lock = lock_name(context.layout, name)
     except HeldLock:
         return f"{name} runs again"
-    journal = Journal(context.layout.journal, durable=context.durable)
+    journal = Journal(context.layout.journal)
     try:
         is_new = record_exit(journal, name, incarnation, by="doctor")
     finally:

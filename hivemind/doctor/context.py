@@ -61,14 +61,12 @@ class CheckContext:
     @cached_property
     def mail(self) -> Mail:
         workspace = self.config.workspace if self.config else HiveConfig().workspace
-        return Mail(self.layout, workspace, agents=lambda: self.agents or (), durable=self.durable, roots=self.roots)
+        return Mail(self.layout, workspace, agents=lambda: self.agents or (), roots=self.roots)
 
     @cached_property
     def tasks(self) -> Tasks:
         return Tasks(
-            replace(self.layout, read_only=True),
-            agents=lambda: {} if self.agents is None else self.agents.roles(),
-            durable=self.durable,
+            replace(self.layout, read_only=True), agents=lambda: {} if self.agents is None else self.agents.roles()
         )
 
     @cached_property
@@ -80,10 +78,6 @@ class CheckContext:
     def is_shared(self) -> bool:
         """True if other machines may write to the hive's file system."""
         return needs_polling(self.layout.root, mounts()) is not None
-
-    @property
-    def durable(self) -> bool:
-        return self.config is None or self.config.durable
 
     @property
     def roots(self) -> tuple[Path, ...]:

@@ -105,7 +105,7 @@ def check_file_system(context: CheckContext) -> Iterator[CheckFinding]:
         yield CheckFinding(root, "disk full: all work is suspended until space is free", "make room")
     elif volume.f_bavail * volume.f_frsize < _MIN_FREE_BYTES:
         free_kib = volume.f_bavail * volume.f_frsize // 1024
-        yield CheckFinding(root, f"has {free_kib} KiB free: deliveries and results will fail", "make room")
+        yield CheckFinding(root, f"has {free_kib} KiB free: when it is full, all work is suspended", "make room")
     elif volume.f_files and volume.f_favail < 1000:
         yield CheckFinding(root, f"has {volume.f_favail} inodes free: soon no file can be created", "remove files")
 

@@ -64,8 +64,7 @@ class Docmem(DatabaseOwner):
     """The store of a hive's documents. A document is a tree of nodes; in reading order, the nodes' texts are the document.
 
     Several processes may use one database. `path` is the database file, created at first use. `token_counter` counts
-    the tokens of a text. `embedder` (optional) embeds passages and queries. `durable=False` omits the fsync of each
-    commit. `clock` is for tests.
+    the tokens of a text. `embedder` (optional) embeds passages and queries. `clock` is for tests.
 
     Methods raise NodeNotFoundError if a node does not exist, and OptimisticLockError if the node's hash is not
     `expected_hash`. Each writing method is one atomic transaction across processes.
@@ -77,10 +76,9 @@ class Docmem(DatabaseOwner):
         *,
         token_counter: Callable[[str], int] = count_tokens,
         embedder: Embedder | None = None,
-        durable: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.database = Database(path, SCHEMA, durable=durable)
+        self.database = Database(path, SCHEMA)
         self.count = token_counter
         self.meanings = StoreEmbedder(embedder)
         self._clock = clock

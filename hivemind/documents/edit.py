@@ -19,6 +19,7 @@ from hivemind.documents.node import (
     DocmemError,
     Node,
     NodeContext,
+    NodeGoneError,
     OptimisticLockError,
     ReadonlyError,
     check_flag,
@@ -133,7 +134,8 @@ class Edit:
             return tree.get(self.sql, node_id)
         node = tree.find(self.sql, node_id)
         if node is None or node.hash != expected_hash:
-            raise OptimisticLockError(node_id, expected_hash, None if node is None else node.hash)
+            actual_hash = None if node is None else node.hash
+            raise (OptimisticLockError if node else NodeGoneError)(node_id, expected_hash, actual_hash)
         return node
 
     def writable(self, node_id: str, expected_hash: str | None) -> Node:

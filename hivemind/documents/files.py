@@ -87,6 +87,12 @@ def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
     return {file.path: file for file in _select(sql, condition, top, top + "/", top + "0")}  # "0" follows "/"
 
 
+def has_digest(sql: sqlite3.Connection, beginning: str) -> bool:
+    """Check whether a file's digest begins so."""
+    query = "SELECT 1 FROM files WHERE digest >= ? AND digest < ?"  # "g" follows the hexadecimal digits
+    return sql.execute(query, (beginning, beginning + "g")).fetchone() is not None
+
+
 def files_with_digest(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
     """Return the rows of the synchronised files with this digest."""
     return _select(sql, "kept AND digest = ?", digest)

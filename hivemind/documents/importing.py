@@ -300,7 +300,10 @@ def _write_places(
 
 def _embedded_texts(sql: sqlite3.Connection, file_id: int) -> dict[int, str]:
     """Return the texts of a file that have vectors, by the numbers of the nodes that they begin with."""
-    leads = "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id WHERE p.file_id = ? AND p.leads"
+    leads = (
+        "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id JOIN vectors v ON v.key = n.seq"
+        " WHERE p.file_id = ? AND p.leads"
+    )
     return embedded_texts(sql, [seq for (seq,) in sql.execute(leads, (file_id,))])
 
 

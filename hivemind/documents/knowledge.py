@@ -22,6 +22,7 @@ from hivemind.documents.files import (
     files_with_digest,
     find_file,
     forget_file,
+    has_digest,
     known_files,
     record_skipped,
     store_document,
@@ -386,7 +387,7 @@ class Knowledge:
         return [passage for passage in passages if passage not in wrong_passages][:limit], is_left_out
 
     def _wrong_quotes(self) -> list[WrongQuote]:
-        """Return the quotes that were called wrong, if their files have not changed since."""
+        """Return the quotes that were called wrong whose files are still known, at any place and unchanged."""
         try:
             wrong_quotes = read_wrong_quotes(self.layout)
         except UserError as error:  # a person's slip must not stop all answers
@@ -395,12 +396,7 @@ class Knowledge:
         if not wrong_quotes:
             return []
         with self.docmem.database.read() as sql:
-            files = {quote.path: find_file(sql, quote.path) for quote in wrong_quotes}
-        return [
-            quote
-            for quote in wrong_quotes
-            if (file := files[quote.path]) is not None and file.digest.startswith(quote.digest)
-        ]
+            return [quote for quote in wrong_quotes if has_digest(sql, quote.digest)]
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each file of knowledge/ by its path in the hive, as of the last sync."""

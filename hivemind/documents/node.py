@@ -43,13 +43,22 @@ class NodeNotFoundError(DocmemError):
 
 
 class OptimisticLockError(DocmemError):
-    """The node's hash is not the one that the caller expected, or the node is gone; nothing was written."""
+    """The node's hash is not the one that the caller expected; nothing was written. `reason` is "changed" or "gone"."""
+
+    reason = "changed"
 
     def __init__(self, node_id: str, expected_hash: str, actual_hash: str | None) -> None:
         state = "has changed since it was read" if actual_hash is not None else "is gone"
         mend = "read it again before you change it"
-        super().__init__(f"node {node_id!r} {state}; nothing was written", remedy=mend)
+        DocmemError.__init__(self, f"node {node_id!r} {state}; nothing was written", remedy=mend)  # see NodeGoneError
+        self.node_id: object
         self.node_id, self.expected_hash, self.actual_hash = node_id, expected_hash, actual_hash
+
+
+class NodeGoneError(OptimisticLockError, NodeNotFoundError):
+    """The node was deleted after the caller read it."""
+
+    reason = "gone"
 
 
 class ReadonlyError(DocmemError):

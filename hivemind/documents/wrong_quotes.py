@@ -60,11 +60,11 @@ def read_wrong_quotes(layout: Layout) -> list[WrongQuote]:
         return [as_dataclass(WrongQuote, entry, "wrong quote") for entry in yaml.safe_load(raw) or ()]
 
 
-def add_wrong_quotes(layout: Layout, quotes: Sequence[WrongQuote], *, durable: bool) -> None:
+def add_wrong_quotes(layout: Layout, quotes: Sequence[WrongQuote]) -> None:
     """Add quotes to the list. Raises Unreadable if a person has damaged it."""
     from filelock import FileLock  # late: most processes add none
 
     with FileLock(layout.locks / "wrong-quotes.lock"):
         entries = [asdict(quote) for quote in dict.fromkeys([*read_wrong_quotes(layout), *quotes])]
         text = _HEADER + yaml.safe_dump(entries, allow_unicode=True, sort_keys=False, width=120)
-        fs.write(layout.wrong_quotes, text, durable=durable)
+        fs.write(layout.wrong_quotes, text)

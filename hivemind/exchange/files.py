@@ -12,7 +12,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
 from hivemind.exchange.schema import FILES_BYTES, MAX_FILES, NAME_BYTES, PATH_DEPTH, PATH_LENGTH
-from hivemind.fs import file_below, folder_below, open_inside, walk, write_at
+from hivemind.fs import file_below, folder_below, open_inside, walk, write
 from hivemind.tasks import Task
 
 _GRAPH_FILES = ("graph.json", "graph.jsonl")
@@ -92,7 +92,7 @@ def check_paths(paths: Iterable[str]) -> None:
         raise Unreadable("is both a file and a folder", location=repr(min(conflicts))[:NAME_BYTES])
 
 
-def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> list[str]:
+def write_result(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     """Write a result's files into the task's folder without following links. Return the names of refused files."""
     refused = []
     for name, raw in files.items():
@@ -103,7 +103,7 @@ def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> 
         try:
             parent_fd = folder_below(folder, parts[:-1], create=True)
             try:
-                write_at(parent_fd, parts[-1], raw, durable=durable)
+                write(folder.joinpath(*parts), raw, folder_fd=parent_fd)
             finally:
                 os.close(parent_fd)
         except (NotADirectoryError, IsADirectoryError, FileExistsError):

@@ -61,7 +61,7 @@ def abandon_task(hive: Parts, task: ForeignTask, reason: str) -> bool:
         if hive.tasks.listing.is_open(task.task):
             hive.tasks.cancel(task.task, by=EXCHANGE, reason=reason)
         else:
-            hive.tasks.endings.disown(task.task, f"Cancelled by {EXCHANGE}: {reason}")
+            hive.tasks.active.disown(task.task, f"Cancelled by {EXCHANGE}: {reason}")
     if hive.tasks.listing.is_open(task.task):
         return False
     _delete_record(hive.layout, task)
@@ -82,7 +82,7 @@ class ForeignTasks:
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
-        make_folder(hive.layout.link / "tasks", durable=hive.config.durable)
+        make_folder(hive.layout.link / "tasks")
         self._tasks = load_foreign_tasks(hive.layout)
         # Give back tasks that were claimed by a process that died before it recorded the claims.
         self._give_back("not (generation = any(%s))", [*self._tasks])
@@ -135,7 +135,7 @@ class ForeignTasks:
         generation, giver, task_id = columns[:3]
         task = ForeignTask(generation, giver, task_id, f"{slug(f'{giver}-{task_id}')}-{generation}")
         self._tasks[generation] = task
-        save_dataclass(_record_path(self._hive.layout, task), _KIND, _VERSION, task, durable=self._hive.config.durable)
+        save_dataclass(_record_path(self._hive.layout, task), _KIND, _VERSION, task)
         crash_point("exchange.tasks.noted")
         try:
             with boundary("task of a linked hive", f"{giver}/{task_id}"):

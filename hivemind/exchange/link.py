@@ -117,9 +117,9 @@ def link(hive: Parts, url: str) -> HiveLink:
                     f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old name",
                 )
             _release_foreign_tasks(connection, name)  # it has abandoned them, if it was unlinked without the database
-            make_folder(hive.layout.link, durable=hive.config.durable)
+            make_folder(hive.layout.link)
             # Written before the commit: after a crash in between, the name is not registered, and the process reports that.
-            save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new_link), durable=hive.config.durable)
+            save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new_link))
             notify(connection, ANY, payload="hives")
     hive.mail.ensure(EXCHANGE)
     ring(hive.layout.doorbells, SUPERVISOR)
@@ -153,9 +153,7 @@ def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
             raise LinkDown(f"{error}; to end the link without the database: hivemind unlink --force") from error
         remarks.append("the database was not asked: letters that were sent may still arrive (their status: unknown)")
     former_links = FormerLinks((*_load_former_links(hive.layout).identities, current_link.identity))
-    save_dataclass(
-        hive.layout.link / "former.json", _FORMER_KIND, _FORMER_VERSION, former_links, durable=hive.config.durable
-    )
+    save_dataclass(hive.layout.link / "former.json", _FORMER_KIND, _FORMER_VERSION, former_links)
     remarks += [  # while the link is recorded: the next start puts all other tasks back into the inbox
         _lose_task(hive, hive.tasks.get(task.id))
         for task in hive.tasks.list(TaskState.ACTIVE)

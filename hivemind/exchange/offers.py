@@ -243,9 +243,7 @@ class Offers:
         with suppress(TaskMoved, FileNotFoundError):
             self._hive.tasks.active.keep(task, "hive", taker)
             try:
-                refused = write_result(
-                    task.path, check_received_files(names, contents), durable=self._hive.config.durable
-                )
+                refused = write_result(task.path, check_received_files(names, contents))
             except Unreadable as error:
                 refused = [str(error)]
             notes = [f"\n\nNot accepted from {taker}: {', '.join(refused)}\n"] if refused else []

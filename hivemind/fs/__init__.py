@@ -12,7 +12,6 @@ from hivemind.fs.atomic import (
     open_regular,
     set_durability,
     write,
-    write_at,
 )
 from hivemind.fs.crash import crash_point
 from hivemind.fs.crash_count import CrashCount
@@ -72,5 +71,4 @@ __all__ = [
     "socket_paths",
     "walk",
     "write",
-    "write_at",
 ]

@@ -1,8 +1,8 @@
 """Atomic file writes: write a temporary file in the same folder, fsync it, rename or link it, fsync the folder.
 
 Readers see the old content or the new, never a partial file. A crash may leave a file with the prefix `.tmp-`, which readers
-ignore and `hivemind doctor` later removes. `durable=False` (`durability: relaxed` in hive.yaml) skips the fsyncs: the write
-is still atomic, but a power cut may undo it. Without `durable` the setting of the hive that contains the file decides.
+ignore and `hivemind doctor` later removes. In a hive with `durability: relaxed` there are no fsyncs: the write is still
+atomic, but a power cut may undo it. `durable=False` is for files that may be lost in any hive.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import count
 
 from hivemind.errors import UserError
@@ -25,30 +26,34 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _counter = count()
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
+_durability: dict[str, bool] = {}  # by folder or URL
 
 
-_durability: dict[str, bool] = {}  # of hives, by their folders
+def set_durability(place: str | os.PathLike[str], *, durable: bool) -> None:
+    """Set whether this process syncs what it writes below a folder (an absolute path), or to the database at a URL.
 
-
-def set_durability(folder: str | os.PathLike[str], *, durable: bool) -> None:
-    """Set whether this process syncs what it writes below a hive's folder, where the caller does not say."""
-    _durability[os.fspath(folder)] = durable
+    Loading a hive's settings calls it. By default everything is synced.
+    """
+    _durability[os.fspath(place)] = durable
 
 
 def is_durable(path: str | os.PathLike[str]) -> bool:
-    """Return False for a path in a hive with `durability: relaxed`."""
-    folder, below = os.fspath(path), ""
-    while folder != below:
-        if folder in _durability:
-            return _durability[folder]
-        folder, below = os.path.dirname(folder), folder
-    return True
+    """Return False for a path, or a URL, in a hive with `durability: relaxed`."""
+    place = os.fspath(path)
+    while place and place not in _durability:
+        place = place.rpartition("/")[0]
+    return _durability.get(place, True)
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:
-    """Sync a folder, which makes the names in it durable."""
+    """Sync a folder of a durable hive, which makes the names in it durable."""
+    if is_durable(path):
+        _sync_folder(path)
+
+
+def _sync_folder(path: str | os.PathLike[str], folder_fd: int | None = None) -> None:
     flush_postponed()
-    _fsync(os.open(path, _FOLDER))
+    _fsync(os.open(path, _FOLDER, dir_fd=folder_fd))
 
 
 def fsync_names(path: str | os.PathLike[str]) -> None:
@@ -100,7 +105,7 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool | None = None) ->
             raise
         return False
     if durable or (durable is None and is_durable(folder)):
-        fsync_folder(os.path.dirname(folder) or ".")
+        _sync_folder(os.path.dirname(folder) or ".")
     return True
 
 
@@ -120,22 +125,15 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
     raise UserError("is not a regular file", location=path, remedy="hivemind doctor --fix sets it aside")
 
 
-def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
-    """Create a temporary file. Return its path and descriptor. Skip a name that a killed process with this PID used."""
-    while True:
-        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}"
-        path = os.path.join(folder, name)
-        try:
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
-        except FileExistsError:
-            continue
-
-
 def _write_temporary(
     folder: str, content: bytes | str | Iterable[bytes], durable: bool, mode: int, folder_fd: int | None = None
 ) -> str:
     encoded = content.encode() if isinstance(content, str) else content
-    path, file = _open_temporary(folder, mode, folder_fd)
+    file = None
+    while file is None:
+        path = os.path.join(folder, f"{TEMPORARY_PREFIX}{os.getpid()}-{next(_counter)}")
+        with suppress(FileExistsError):  # a killed process with this PID left it
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
     try:
         if mode != _DEFAULT_MODE:  # exactly this mode, regardless of the umask: for secrets and replaced files
             os.fchmod(file, mode)
@@ -173,30 +171,23 @@ def write(
     durable: bool | None = None,
     mode: int = _DEFAULT_MODE,
     sync_name: bool = True,
+    folder_fd: int | None = None,
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
 
-    With `sync_name=False` the caller syncs the folder. Raises OSError, and then leaves the old file unchanged.
+    `folder_fd` is the file's open folder, which may have been moved. With `sync_name=False` the caller syncs the folder. Raises
+    OSError, and then leaves the old file unchanged.
     """
     target = os.fspath(path)
-    folder = os.path.dirname(target) or "."
     durable = is_durable(target) if durable is None else durable
+    folder = os.path.dirname(target) or "."
+    if folder_fd is not None:
+        folder, target = "", os.path.basename(target)
     if durable and sync_name:
         flush_postponed()
-    _replace(_write_temporary(folder, content, durable, mode), target)
+    _replace(_write_temporary(folder, content, durable, mode, folder_fd), target, folder_fd)
     if durable and sync_name:
-        fsync_folder(folder)
-
-
-def write_at(
-    folder_fd: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
-) -> None:
-    """Write a whole file, as `write` does, in the open folder `folder_fd`, even if the folder was moved. Raises OSError."""
-    if durable:
-        flush_postponed()
-    _replace(_write_temporary("", content, durable, mode, folder_fd), name, folder_fd)
-    if durable:
-        os.fsync(folder_fd)
+        _sync_folder(folder or ".", folder_fd)
 
 
 def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:
@@ -225,7 +216,7 @@ def create(
     finally:
         os.unlink(temporary)
     if durable:
-        fsync_folder(folder)
+        _sync_folder(folder)
 
 
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool | None = None) -> None:
@@ -240,7 +231,7 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, dura
     _rename_noreplace(src, dst)
     crash_point("fs.move.renamed")
     if durable:
-        fsync_folder(os.path.dirname(dst) or ".")
+        _sync_folder(os.path.dirname(dst) or ".")
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

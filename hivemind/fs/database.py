@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
 from hivemind.frozen import frozen
-from hivemind.fs.atomic import open_regular
+from hivemind.fs.atomic import is_durable, open_regular
 from hivemind.fs.crash import crash_point
 from hivemind.fs.locks import Lock
 from hivemind.fs.postponed import flush_postponed
@@ -84,7 +84,7 @@ class Schema:
     * `statements`: create the tables.
     * `functions`: SQL functions as (name, number of arguments, function).
     * `irreplaceable`: no other file has the data; a database that disappeared or became empty counts as damaged.
-    * `derived`: all data can be rebuilt from other files; an older version counts as damaged.
+    * `derived`: all data can be rebuilt from other files; an older version counts as damaged, and commits are not synced.
     """
 
     name: str
@@ -315,10 +315,9 @@ class Database:
     schema's damage error for a damaged one.
     """
 
-    def __init__(self, path: str | os.PathLike[str], schema: Schema, *, durable: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], schema: Schema) -> None:
         self.path = os.fspath(path)
         self.schema = schema
-        self._durable = durable
         self._reset()
 
     def _reset(self) -> None:
@@ -389,7 +388,8 @@ class Database:
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            is_synced = is_durable(self.path) and not self.schema.derived
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
             # Otherwise each statement writes its undo data to a file: 35 KB for a deleted row.
             connection.execute("PRAGMA temp_store = MEMORY")

@@ -77,8 +77,8 @@ class Log:
     """A log of records in the file `path`, to append to and to read. Not thread-safe. Keeps no file open unless `shared`.
 
     * `numbered`: records have a `seq`, 1, 2, 3 …, and damage between records is refused.
-    * `durable`: `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and `sync`
-      wait for the disk.
+    * In a durable hive `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and
+      `sync` wait for the disk; with `durable=False` nothing does.
     * `segment_bytes`: a file of that size is renamed and a new one started.
     * `shared` (numbered only): for many writers, which queue. A record is on the disk after `sync_to` was called with its
       position or a later one.
@@ -643,18 +643,17 @@ class Log:
     # segments
 
     def _rotate(self, file: int) -> bool:
-        """Rename a full file to a segment, after syncing it if the log is durable. Return False if that fails."""
+        """Rename a full file to a segment; a shared log syncs it first. Return False if that fails."""
         segments = self._segments()
         number = segments[-1][0] + 1 if segments else 1
         if self.numbered:
             number = _seq_at(file, len(line_at(file, 0))) or number
         stem, suffix = os.path.splitext(self.path)
-        durable = self.shared or (self.durable and not self.lazy)
         try:
-            if durable:
+            if self.shared:
                 os.fdatasync(file)
             crash_point(f"{self.kind}.rotate.synced")
-            move(self.path, f"{stem}-{number:012}{suffix}", durable=durable)
+            move(self.path, f"{stem}-{number:012}{suffix}", durable=self.shared)
         except OSError as error:  # continue with the full file
             _log.warning("%s: %s", self.path, error.strerror)
             return False

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
+from hivemind.fs.atomic import is_durable
 from hivemind.fs.crash import crash_point
 from hivemind.fs.postponed import flush_postponed
 
@@ -308,10 +309,9 @@ class Postgres:
 
     was_made = True  # unknown without connecting; the first transaction creates the tables
 
-    def __init__(self, url: str, schema: PostgresSchema, *, durable: bool = True) -> None:
+    def __init__(self, url: str, schema: PostgresSchema) -> None:
         self.path = check_url(url)
         self.schema = schema
-        self._durable = durable
         self._inherited: list[Any] = []  # a parent process's connections, which only the parent may close
         self._connection: psycopg.Connection[Any] | None = None
         self._reset()
@@ -410,7 +410,7 @@ class Postgres:
             connection.execute(
                 "SELECT set_config('synchronous_commit', CASE WHEN NOT %s THEN 'off' WHEN current_setting("
                 "'synchronous_commit') = 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
-                (self._durable,),
+                (is_durable(self.path),),
             )
             self.schema.prepare(connection, self.path)
             names = [name for name, _ in self.schema.extensions]

@@ -251,7 +251,7 @@ class Contests:
         words = mask(reason).strip()
         report = [f"Chosen: {chosen.id}, the work of {chosen.entry.agent}{f', by {by}' if by else ''}. {words}", ""]
         contest = replace(contest, winner=chosen.id, report=(*report, *self._table(contest)))
-        write(queued.task.path / DRAFT, read_draft(chosen.task), durable=self._hive.config.durable)
+        write(queued.task.path / DRAFT, read_draft(chosen.task))
         crash_point("landing.candidates.drafted")
         entry = replace(
             chosen.entry, said=len(queued.task.said), state="queued", reason="", approved=by == HUMAN, candidate_of=None, tries=0,

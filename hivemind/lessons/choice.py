@@ -31,7 +31,7 @@ def root_name(hive: Parts, root: Path | None) -> str:
 def book_of(hive: Parts, root: Path | None) -> LessonBook:
     """Return the lessons of a root, or the general ones."""
     trusts_file = not any(config.may_write_unseen for config in hive.agents.values())
-    return LessonBook(hive.layout, root_name(hive, root), trusts_file=trusts_file, durable=hive.config.durable)
+    return LessonBook(hive.layout, root_name(hive, root), trusts_file=trusts_file)
 
 
 def all_books(hive: Parts) -> list[LessonBook]:

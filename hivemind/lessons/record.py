@@ -123,10 +123,10 @@ def make_lessons_folder(layout: Layout) -> None:
 class LessonBook:
     """The lessons of one root: its file and its record."""
 
-    def __init__(self, layout: Layout, name: str, *, trusts_file: bool, durable: bool = True) -> None:
+    def __init__(self, layout: Layout, name: str, *, trusts_file: bool) -> None:
         """With `trusts_file` an unknown item is the operator's; else an agent could have written it, and it waits."""
         self.name, self.path = name, layout.lessons / f"{name}.md"
-        self._layout, self._trusts_file, self._durable = layout, trusts_file, durable
+        self._layout, self._trusts_file = layout, trusts_file
         self._record_path = layout.lesson_records / f"{name}.json"
 
     def read(self) -> list[LessonRecord]:
@@ -161,7 +161,7 @@ class LessonBook:
                 make_lessons_folder(self._layout)
                 if not (readme := self.path.with_name("README.md")).exists():
                     write(readme, (template_folder() / "knowledge/lessons/README.md").read_bytes(), durable=False)
-                write(self.path, new_text.encode(), durable=self._durable)
+                write(self.path, new_text.encode())
                 crash_point("lessons.written")
                 for record in records:
                     record.is_in_file = record.state == "live" or (record.is_in_file and record.state == "waiting")
@@ -193,7 +193,7 @@ class LessonBook:
     def _save(self, records: Sequence[LessonRecord]) -> None:
         make_folder(self._record_path.parent)
         rows: list[Mapping[str, Any]] = [asdict(record) for record in records]
-        save_record(self._record_path, _KIND, _VERSION, {"lessons": rows}, durable=self._durable)
+        save_record(self._record_path, _KIND, _VERSION, {"lessons": rows})
 
     def _compared(self, text: str) -> list[LessonRecord]:
         """Return the records in line with the file: what a person wrote, changed or deleted since is noted in them."""

@@ -273,9 +273,9 @@ class _ServerVectors:
 
 
 class MemoryServer(Postgres):
-    def __init__(self, url: str, *, durable: bool = True) -> None:
+    def __init__(self, url: str) -> None:
         try:
-            super().__init__(url, _SCHEMA, durable=durable)
+            super().__init__(url, _SCHEMA)
         except UserError as error:
             raise LongtermError(error.message, remedy=error.remedy) from None
         self.words, self.vectors = _ServerWords(), _ServerVectors()

@@ -120,8 +120,8 @@ class _FileWords:
 class MemoryFile(Database):
     nearest_entries = None  # the vectors are compared in this process
 
-    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        super().__init__(path, SCHEMA, durable=durable)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, SCHEMA)
         self.words, self.vectors = _FileWords(), VectorTable()
 
     def accept_older(self) -> bool:

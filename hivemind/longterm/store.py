@@ -86,19 +86,19 @@ def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tu
     return [(key, value) for key, value in key_values]
 
 
-def _database(path_or_url: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
+def _database(path_or_url: str | os.PathLike[str]) -> MemoryDatabase:
     if not is_postgres(path_or_url):
-        return MemoryFile(path_or_url, durable=durable)
+        return MemoryFile(path_or_url)
     from hivemind.longterm.postgres import MemoryServer
 
-    return MemoryServer(str(path_or_url), durable=durable)
+    return MemoryServer(str(path_or_url))
 
 
 class MemoryStore(DatabaseOwner):
     """Long-term memory in one SQLite file or in PostgreSQL (`postgresql://…`). Each write is one atomic transaction.
 
     Without an `embedder`, searches use words only, and callers' embeddings must have `dimension` numbers. A cosine counts
-    as a match from `similarity_threshold` on. `durable=False` skips the fsync of each commit. `clock` is for tests.
+    as a match from `similarity_threshold` on. `clock` is for tests.
     Methods raise NamespaceInvalid and EntryInvalid for invalid arguments, and LongtermError if the database cannot be
     read or written.
     """
@@ -112,11 +112,10 @@ class MemoryStore(DatabaseOwner):
         *,
         dimension: int = DIMENSION,
         similarity_threshold: float = SIMILARITY_THRESHOLD,
-        durable: bool = True,
         token_counter: Callable[[str], int] = count_tokens,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.database = _database(path, durable)
+        self.database = _database(path)
         self.embeddings = MemoryEmbedder(embedder, dimension)
         self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
         self._count_tokens = token_counter

@@ -27,7 +27,7 @@ _MAIL_PROGRAM_FILES = re.compile(
 
 def check_key(layout: Layout, aside: Aside) -> Iterator[CheckFinding]:
     """Check the key with which the runtime seals its messages."""
-    seal = Seal(layout.mail_key, durable=False)
+    seal = Seal(layout.mail_key)
     try:
         is_damaged = seal.is_damaged()
     except UserError as error:

@@ -29,8 +29,8 @@ _OUTCOMES = ("taken", "failed", "dead")
 _MAX_GONE_KEYS = 4096  # keys of removed messages that are remembered, in case a message is put back
 
 
-def _open_log(path: str, *, durable: bool) -> Log:
-    return Log(path, "mail-taken", 2, durable=durable)
+def _open_log(path: str) -> Log:
+    return Log(path, "mail-taken", 2)
 
 
 def _read_outcomes(log: Log) -> Iterator[tuple[str, str]]:
@@ -49,9 +49,9 @@ class IntakeRecord:
 
     __slots__ = ("_line_count", "_log", "failure_counts", "is_damaged", "taken_keys")
 
-    def __init__(self, path: str, durable: bool) -> None:
+    def __init__(self, path: str) -> None:
         """Read the record. Raises UnknownVersion and OSError."""
-        self._log = _open_log(path, durable=durable)
+        self._log = _open_log(path)
         self._line_count = 0
         self.taken_keys: dict[str, None] = {}
         self.failure_counts: dict[str, int] = {}
@@ -174,8 +174,8 @@ class Intake:
         self._agent = check_name(agent, "agent name")
         mail.ensure(self._agent)
         self._box = mail.mailboxes.get(self._agent)
-        make_folder(state_folder, durable=mail.durable)
-        self._record = IntakeRecord(os.path.join(state_folder, "mail-taken"), mail.durable)
+        make_folder(state_folder)
+        self._record = IntakeRecord(os.path.join(state_folder, "mail-taken"))
         self._backlog: dict[str, MailFile] = {}
         self._new_folder = FolderChange(self._box.new, _MAX_NEW_AGE_S)
         self._cur_folder = FolderChange(self._box.cur, _MAX_CUR_AGE_S)
@@ -331,7 +331,7 @@ class Intake:
 
     def _move(self, mail_file: MailFile) -> None:
         was_unchanged = self._cur_folder.is_unchanged()
-        self._box.flag(mail_file, "S")  # not synced: `_finish_moves` repeats a move that a power cut undid
+        self._box.flag(mail_file, "S", sync_now=False)  # `_finish_moves` repeats a move that a power cut undid
         self._cur_folder.accept_own_change(was_unchanged)
 
     def _bury(self, key: str, mail_file: MailFile, reason: str) -> None:
@@ -352,7 +352,7 @@ def count_backlog(mail: Mail, agent: str, state_folder: Path) -> int:
         return 0
     taken_keys = set[str]()
     with suppress(OSError, UserError):  # a missing or invalid record has none
-        log = _open_log(os.path.join(state_folder, "mail-taken"), durable=False)
+        log = _open_log(os.path.join(state_folder, "mail-taken"))
         taken_keys = {key for outcome, key in _read_outcomes(log) if outcome == "taken"}
     backlog_count = 0
     for mail_file in unread_files:

@@ -49,7 +49,6 @@ class Mail:
         workspace: str,
         *,
         agents: Callable[[], Collection[str]],
-        durable: bool = True,
         settle_ms: float = 250,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         roots: Iterable[Path] = (),
@@ -57,11 +56,10 @@ class Mail:
         hives: Callable[[], Collection[str]] = tuple,
     ) -> None:
         roots = tuple(roots)
-        seal = Seal(layout.mail_key, durable)
-        self.durable = durable
+        seal = Seal(layout.mail_key)
         self.marks_read = not layout.read_only
         self.clock = clock
-        self.mailboxes = Mailboxes(layout, durable, roots)
+        self.mailboxes = Mailboxes(layout, roots)
         self._answers_strangers = unknown_sender == "answer"
         self._names = BaseNames()
         self._seal = seal
@@ -69,7 +67,7 @@ class Mail:
         crashes = CrashCount(layout.reading, read_only=layout.read_only)
         self.reader = Reader(layout, self.mailboxes, seal, self._addressing.domain, settle_ms, roots, crashes)
         ringer = Ringer(layout.doorbells)
-        self._sender = Sender(layout, self.mailboxes, seal, self._addressing, self._names, durable, clock, ringer)
+        self._sender = Sender(layout, self.mailboxes, seal, self._addressing, self._names, clock, ringer)
 
     # -- sending
 
@@ -171,7 +169,7 @@ class Mail:
         )
         if report.delivered:
             mail_file = MailFile(message.base, message.flags, message.path, False)
-            Maildir(Path(message.path).parent.parent).flag(mail_file, "RS", self.durable)
+            Maildir(Path(message.path).parent.parent).flag(mail_file, "RS")
         return report
 
     def save_attachments(self, message: Message) -> tuple[Path, ...]:
@@ -180,9 +178,9 @@ class Mail:
             self.mailboxes.get(message.box).path, _ATTACHMENTS, hashlib.sha256(message.key.encode()).hexdigest()[:16]
         )
         for name, attachment in message.files.items():
-            make_folder(folder, durable=self.durable)
+            make_folder(folder)
             with suppress(FileExistsError):
-                create(folder / name, attachment.content, durable=self.durable)
+                create(folder / name, attachment.content)
         return tuple(folder / name for name in message.files)
 
     # -- letters from unknown addresses
@@ -252,7 +250,7 @@ class Mail:
         maildir = self.mailboxes.ensure(check_name(box, "mailbox"))
         with suppress(FileNotFoundError):  # left by a crash: only one process at a time delivers
             os.unlink(os.path.join(maildir.tmp, base))
-        staged_path = maildir.stage(base, self._seal.reseal(raw), self.durable)
+        staged_path = maildir.stage(base, self._seal.reseal(raw))
         try:
             self._sender.deliver_file(staged_path, base, box)
         finally:
@@ -315,7 +313,7 @@ class Mail:
             folder, mail_file = location
             maildir = self.mailboxes.get(box, folder)
             if mark and self.marks_read and folder == "inbox":
-                mail_file = maildir.flag(mail_file, "S", self.durable) or mail_file
+                mail_file = maildir.flag(mail_file, "S") or mail_file
             message = self.reader.read_message(box, maildir, mail_file)
         if message is None:
             raise UserError(
@@ -330,7 +328,7 @@ class Mail:
         """
         location = self.reader.locate(check_name(box, "mailbox"), id_, ("inbox",))
         if location is not None:
-            self.mailboxes.get(box).flag(location[1], "RS", self.durable)
+            self.mailboxes.get(box).flag(location[1], "RS")
 
     def thread(self, box: str, id_: str) -> builtins.list[Message]:
         """Return all messages of the mailbox in the same thread, oldest first.
@@ -369,7 +367,7 @@ class Mail:
 
     def bury(self, box: str, mail_file: MailFile, reason: str) -> MailFile | None:
         """Move a message to `.Dead` and write the reason next to it. Return None if it is gone. Raises OSError."""
-        return bury(self.mailboxes.get(box), mail_file, reason, self.clock(), self.durable)
+        return bury(self.mailboxes.get(box), mail_file, reason, self.clock())
 
     def _status(self, name: str, message: Message) -> Status:
         """Derive the status from the flags of the recipient's file, which has the same base name in every mailbox.
@@ -414,7 +412,7 @@ class Mail:
             maildir = self.mailboxes.get(box)
             mail_file = maildir.find(base)
             if mail_file is not None:
-                maildir.flag(mail_file, "RS", self.durable)
+                maildir.flag(mail_file, "RS")
 
 
 def _check_reference(reference: str) -> str:

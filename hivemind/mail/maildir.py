@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import crash_point, flush_postponed, fsync_folder, make_folder, move, resolve_inside, write
+from hivemind.fs import crash_point, flush_postponed, fsync_folder, is_durable, make_folder, move, resolve_inside, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 from hivemind.pattern import pattern
@@ -150,16 +150,16 @@ class Maildir:
         months = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
         return [f"{folder}/{month}" for month in sorted(filter(MONTH.fullmatch, months), reverse=True)]
 
-    def ensure(self, durable: bool) -> None:
+    def ensure(self) -> None:
         """Create the missing folders of the mailbox and its sub-folders, and delete old files in tmp/."""
         for name in SUBFOLDERS:
-            self.subfolder(name).ensure_folder(durable, is_subfolder=name != "inbox")
+            self.subfolder(name).ensure_folder(is_subfolder=name != "inbox")
             _clear_old_files(self.subfolder(name).tmp)
 
-    def ensure_folder(self, durable: bool, *, is_subfolder: bool = True) -> None:
+    def ensure_folder(self, *, is_subfolder: bool = True) -> None:
         """Create the missing folders of this Maildir alone. `is_subfolder` adds Maildir++'s marker."""
         for sub in (self.tmp, self.new, self.cur):
-            make_folder(sub, durable=durable)
+            make_folder(sub)
         if is_subfolder:
             marker = os.open(os.path.join(self.path, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
             os.close(marker)
@@ -224,13 +224,13 @@ class Maildir:
 
     # -- delivering
 
-    def stage(self, base: str, raw: bytes, durable: bool, sent_folder: Maildir | None = None) -> str:
+    def stage(self, base: str, raw: bytes, sent_folder: Maildir | None = None) -> str:
         """Write a complete message to tmp/ and return its path. On OSError the file is removed.
 
         If `sent_folder` is given, the message is also linked there as seen, and file and link are made durable.
         """
         path = os.path.join(self.tmp, base)
-        if durable:
+        if durable := is_durable(path):
             flush_postponed()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -239,7 +239,7 @@ class Maildir:
                 remaining = remaining[os.write(descriptor, remaining) :]
             crash_point("mail.send.written")
             if sent_folder is not None and not sent_folder.link(path, join_name(base, "S"), in_new=False):
-                sent_folder.copy(path, f"{base}-kept", join_name(base, "S"), in_new=False, durable=durable)
+                sent_folder.copy(path, f"{base}-kept", join_name(base, "S"), in_new=False)
             crash_point("mail.send.kept")
             if durable:
                 os.fsync(descriptor)
@@ -265,10 +265,10 @@ class Maildir:
             raise
         return True
 
-    def copy(self, source: str, base: str, name: str, in_new: bool, durable: bool) -> None:
+    def copy(self, source: str, base: str, name: str, in_new: bool) -> None:
         """Deliver a copy of `source`, where `link` is impossible. Raises OSError."""
         with open(source, "rb") as file:
-            staged_path = self.stage(base, file.read(), durable)
+            staged_path = self.stage(base, file.read())
         try:
             move(staged_path, os.path.join(self.new if in_new else self.cur, name), durable=False)
         except BaseException:
@@ -276,17 +276,17 @@ class Maildir:
             raise
 
     def sync(self, in_new: bool) -> None:
-        """Make the file names in new/ or cur/ durable."""
+        """Sync the file names in new/ or cur/."""
         fsync_folder(self.new if in_new else self.cur)
 
     # -- moving
 
-    def flag(self, mail_file: MailFile, flags: str, durable: bool = False) -> MailFile | None:
+    def flag(self, mail_file: MailFile, flags: str, *, sync_now: bool = True) -> MailFile | None:
         """Add flags to a message and move it to cur/ of this folder. Returns and raises as `move_to_cur` does."""
-        return self.move_to_cur(mail_file, self, flags, durable)
+        return self.move_to_cur(mail_file, self, flags, sync_now=sync_now)
 
     def move_to_cur(
-        self, mail_file: MailFile, target: Maildir, flags: str = "", durable: bool = False, base: str = ""
+        self, mail_file: MailFile, target: Maildir, flags: str = "", *, sync_now: bool = True, base: str = ""
     ) -> MailFile | None:
         """Move a message to `cur/` of a folder, add `flags`, and rename it to `base` if given.
 
@@ -311,7 +311,7 @@ class Maildir:
             except FileNotFoundError:
                 current_file = self.find(mail_file.base)
                 continue
-            if durable:
+            if sync_now:
                 fsync_folder(target.cur)
             return MailFile(base, split_name(name)[1], os.path.join(target.cur, name), False)
         return current_file
@@ -322,7 +322,6 @@ class Mailboxes:
     """Opens mailboxes. Refuses symbolic links out of the hive, unless they lead to one of `roots`."""
 
     layout: Layout
-    durable: bool
     roots: tuple[Path, ...]
     _maildirs: dict[tuple[str, str], Maildir] = field(default_factory=dict)
 
@@ -340,27 +339,27 @@ class Mailboxes:
     def ensure(self, name: str) -> Maildir:
         """Return the owner's Maildir and create its missing folders."""
         box = self.get(name)
-        box.ensure(self.durable)
+        box.ensure()
         return box
 
 
-def bury(mailbox: Maildir, mail_file: MailFile, reason: str, now: datetime, durable: bool) -> MailFile | None:
+def bury(mailbox: Maildir, mail_file: MailFile, reason: str, now: datetime) -> MailFile | None:
     """Move a message to `.Dead` and write the reason to `.Dead/<base name>.why`. Return None if it was deleted.
 
     The reason is written first: a crash may leave a reason without its message, but never the reverse. A message that
     a person moves back is tried again.
     """
     dead = mailbox.subfolder("dead")
-    make_folder(dead.cur, durable=durable)
+    make_folder(dead.cur)
     base = mail_file.base
     if os.path.lexists(os.path.join(dead.cur, join_name(base, mail_file.flags))):
         base = second_base(base, f"{now.timestamp():.6f}P{os.getpid()}")
     name = os.path.basename(mail_file.path)
     text = f"{now.isoformat(timespec='seconds')}\n{one_line(reason)}\nit was {'new' if mail_file.is_new else 'cur'}/{name}\n"
     sidecar = text.encode("utf-8", "surrogateescape")
-    write(os.path.join(dead.path, f"{base}.why"), sidecar, durable=durable)
+    write(os.path.join(dead.path, f"{base}.why"), sidecar)
     crash_point("mail.dead.explained")
-    buried_file = mailbox.move_to_cur(mail_file, dead, durable=durable, base=base)
+    buried_file = mailbox.move_to_cur(mail_file, dead, base=base)
     crash_point("mail.dead.moved")
     return buried_file
 

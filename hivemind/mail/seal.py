@@ -27,11 +27,10 @@ _log = logger(__name__)
 class Seal:
     """Creates and checks seals with the key in `path`. The key is created when it is first needed."""
 
-    __slots__ = ("_durable", "_key", "_path")
+    __slots__ = ("_key", "_path")
 
-    def __init__(self, path: Path, durable: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._durable = durable
         self._key: bytes | None = None
 
     def key(self) -> bytes:
@@ -65,7 +64,7 @@ class Seal:
         return key if len(key) == _DIGITS // 2 else None
 
     def _make_key(self) -> bytes:
-        make_folder(self._path.parent, durable=self._durable)
+        make_folder(self._path.parent)
         with Lock(f"{self._path}.lock"):
             while (key := self._load_key()) is None:  # unless another process has just created it
                 if os.path.lexists(self._path):
@@ -73,7 +72,7 @@ class Seal:
                 # group members could replace the file anyway
                 is_group_writable = self._path.parent.stat().st_mode & stat.S_IWGRP
                 mode = 0o660 if is_group_writable else 0o600
-                create(self._path, os.urandom(32).hex() + "\n", durable=self._durable, mode=mode)
+                create(self._path, os.urandom(32).hex() + "\n", mode=mode)
         return key
 
     def seal_message(self, head: bytes, body: bytes) -> bytes:

@@ -37,9 +37,9 @@ class SendRecord:
 
     __slots__ = ("_id", "_log", "base", "outcomes")
 
-    def __init__(self, folder: Path, message_id: str, *, durable: bool) -> None:
+    def __init__(self, folder: Path, message_id: str) -> None:
         digest = hashlib.sha256(message_id.encode()).hexdigest()[:40]
-        self._log = Log(folder / digest, "mail-sent", 2, numbered=True, durable=durable, lazy=True)
+        self._log = Log(folder / digest, "mail-sent", 2, numbered=True, lazy=True)
         self._id = message_id
         self.base: str | None = None
         self.outcomes: dict[str, str] = {}
@@ -50,7 +50,7 @@ class SendRecord:
 
         Raises UnknownVersion, LogDamaged, DamagedRecord and OSError.
         """
-        make_folder(os.path.dirname(self._log.path), durable=self._log.durable)
+        make_folder(os.path.dirname(self._log.path))
         with _raise_system_errors():
             torn = self._log.torn_bytes()
             if b"\n" in torn and self._count_lines() - torn.count(b"\n") <= 1:
@@ -156,7 +156,6 @@ class Sender:
     seal: Seal
     addressing: Addressing
     names: BaseNames
-    durable: bool
     clock: Callable[[], datetime]
     ringer: Ringer
 
@@ -213,7 +212,7 @@ class Sender:
         return sending.report(failures, (name for name in sending.unknown if name in bounced | earlier_bounces))
 
     def _send_record(self, sending: Sending) -> SendRecord:
-        return SendRecord(self.layout.send_records(sending.sender), sending.draft.message_id, durable=self.durable)
+        return SendRecord(self.layout.send_records(sending.sender), sending.draft.message_id)
 
     def _stage_letter(self, sending: Sending) -> str:
         """Compose, seal and write the message, also into `.Sent`. Return its path for `_deliver_all`. Raises OSError."""
@@ -222,10 +221,10 @@ class Sender:
         if len(raw) > MAX_BYTES:
             raise UserError(f"a message has at most {MAX_BYTES >> 20} MiB, this one {len(raw):,} bytes")
         try:
-            staged_path = sent_folder.stage(sending.base, raw, self.durable, sent_folder=sent_folder)
+            staged_path = sent_folder.stage(sending.base, raw, sent_folder=sent_folder)
         except FileNotFoundError:  # the sender has no mailbox yet
             self.mailboxes.ensure(sending.sender)
-            staged_path = sent_folder.stage(sending.base, raw, self.durable, sent_folder=sent_folder)
+            staged_path = sent_folder.stage(sending.base, raw, sent_folder=sent_folder)
         crash_point("mail.send.staged")
         return staged_path
 
@@ -249,16 +248,15 @@ class Sender:
             self.mailboxes.ensure(name)
             self._link_or_copy(mailbox, staged_path, base)
         self.ringer.ring(name)  # the file is complete and on disk; only its name is not synced yet
-        if self.durable:
-            try:
-                mailbox.sync(in_new=True)
-            except OSError:
-                _discard(os.path.join(mailbox.new, base))  # a recipient has a message durably or not at all
-                raise
+        try:
+            mailbox.sync(in_new=True)
+        except OSError:
+            _discard(os.path.join(mailbox.new, base))  # a recipient has a message durably or not at all
+            raise
 
     def _link_or_copy(self, mailbox: Maildir, staged_path: str, base: str) -> None:
         if not mailbox.link(staged_path, base, in_new=True):
-            mailbox.copy(staged_path, base, base, in_new=True, durable=self.durable)
+            mailbox.copy(staged_path, base, base, in_new=True)
 
     def _complete(self, sending: Sending, sent_folder: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
         """Deliver to the recipients `names`: the message in `.Sent` if that is complete, else the draft."""
@@ -269,7 +267,7 @@ class Sender:
             )
         content = None if sent_file is None else sent_folder.read(sent_file)
         if content is not None and self.seal.is_valid(content[0]):
-            staged_path = sent_folder.stage(sending.base, content[0], self.durable)
+            staged_path = sent_folder.stage(sending.base, content[0])
         else:
             if content is not None:  # a power cut truncated it, so it was not delivered
                 os.unlink(content[2].path)
@@ -312,7 +310,6 @@ class Sender:
             self.seal.seal_message(
                 *compose(bounce_draft(original, recipient, reason, message_id, sender, now, outcome))
             ),
-            self.durable,
         )
         try:
             self.deliver_file(staged_path, base, name)

@@ -102,7 +102,7 @@ class Member:
     def _set_up(self) -> None:
         hive, name = self.hive, self.name
         self.folder = hive.layout.agent_state(name)
-        make_folder(self.folder, durable=hive.config.durable)
+        make_folder(self.folder)
         make_lessons_folder(hive.layout)
         hive.mail.ensure(name)
         self._status = StatusFile(self.folder, name)

@@ -161,7 +161,7 @@ class WorkingMemoryManager:
             "max_tokens": self.max_tokens,
         }
 
-    def save(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Save all blocks atomically, unless the file has them already.
 
         Raises UserError if the file cannot be written, UnknownVersion if it has another version. An error leaves the
@@ -173,7 +173,7 @@ class WorkingMemoryManager:
         if self._saved_file is None or self._saved_file[0] != path:
             load_record(path, _KIND, _VERSION)  # refuse to replace a file of another version
         try:
-            write(path, raw, durable=durable)
+            write(path, raw)
         except OSError as error:
             raise UserError(f"cannot be written ({error.strerror})", location=path) from error
         self._saved_file = path, raw

@@ -16,7 +16,7 @@ from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
 
-def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
+def check_graph(folder: Path, aside: Aside) -> Iterator[CheckFinding]:
     """Report the graph.jsonl in a task's folder if it is lost, or cannot be read to its end."""
     log = folder / LOG_NAME
     if not log.is_file() or log.stat().st_size == 0:
@@ -37,7 +37,7 @@ def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckF
             Path(f"{log}:{number}") if number.isdecimal() else log,
             f"{error.message}: the graph cannot be opened",
             f"restore it from a copy, or hivemind doctor --fix sets it aside and keeps its first {intact_lines} lines",
-            partial(_truncate_log, log, intact_lines, aside, durable),
+            partial(_truncate_log, log, intact_lines, aside),
             quiet=True,
         )
 
@@ -49,9 +49,9 @@ def _has_nodes(snapshot: Path) -> bool:
     return True
 
 
-def _truncate_log(log: Path, intact_lines: int, aside: Aside, durable: bool) -> str:
+def _truncate_log(log: Path, intact_lines: int, aside: Aside) -> str:
     lines = log.read_bytes().split(b"\n")[:intact_lines]
     summary = aside.set_aside(log)
     if intact_lines > 1:  # the first line is the file's header
-        write(log, b"\n".join(lines) + b"\n", durable=durable)
+        write(log, b"\n".join(lines) + b"\n")
     return f"{summary}; {intact_lines if intact_lines > 1 else 0} lines kept"

@@ -139,7 +139,7 @@ def _read_graph(source: _Source) -> tuple[int, dict[str, dict[str, object]], str
     """
     try:
         with boundary("graph", source.folder):
-            graph = TaskGraph(source.folder, durable=False).graph
+            graph = TaskGraph(source.folder).graph
             return graph.seq, {str(number): _fields(node) for number, node in graph.nodes.items()}, None
     except UserError as error:
         problem = error.message if error.location is None else f"{error.location}: {error.message}"
@@ -207,7 +207,7 @@ class GraphIndex:
     def __init__(self, layout: Layout, embedder: Embedder | None = None, *, persistent: bool = True) -> None:
         self._layout = layout
         path = os.fspath(layout.graphs_db) if persistent else ":memory:"
-        self.database = DerivedDatabase(path, _SCHEMA, durable=False)
+        self.database = DerivedDatabase(path, _SCHEMA)
         self._index = Index(self.database, embedder)
 
     def find(

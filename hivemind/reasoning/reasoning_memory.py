@@ -315,12 +315,12 @@ class ReasoningMemory:
 
     # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
 
-    def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+    def save_memory(self, path: str | os.PathLike[str]) -> None:
         """Write the graph's snapshot and the messages to a file, atomically. Raises UserError if it can't be written."""
         self.flush()
         text = snapshot_text(self.graph, messages=self.messages, turn_ids=self.turn_ids) + "\n"
         try:
-            write(path, text.encode("utf-8", "surrogatepass"), durable=durable)
+            write(path, text.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise UserError(f"cannot be written ({error.strerror})", location=path) from None
 

@@ -37,8 +37,8 @@ class TaskGraph:
     under the task's lock with the steps that a change touches. The context manager that it returns is held while the
     line is written: it raises to refuse the change, and blocks changes of the steps' leases until the line is written.
 
-    With `durable` a change is on disk when the call returns. With `lazy` as well, it is on disk after `sync`, after a
-    change with a commit, or after `save_snapshot`: for callers that call `sync` before dependent writes.
+    In a durable hive a change is on disk when the call returns; with `lazy`, after `sync`, after a change with
+    a commit, or after `save_snapshot`: for callers that call `sync` before dependent writes.
     """
 
     def __init__(
@@ -46,14 +46,13 @@ class TaskGraph:
         folder: str | os.PathLike[str],
         *,
         branch: str = MAIN,
-        durable: bool = True,
         lazy: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         is_committed: Callable[[str], bool] | None = None,
         guard: Guard | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._history = History(Log(self.folder / LOG_NAME, "graph-log", 1, numbered=True, durable=durable, lazy=lazy))
+        self._history = History(Log(self.folder / LOG_NAME, "graph-log", 1, numbered=True, lazy=lazy))
         self._clock = clock
         self._is_committed = is_committed
         self._guard = guard

@@ -51,7 +51,7 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
         with suppress(MissingKey):
             open_mind(config.mind, root=hive.layout.root)
     try:
-        fs.create(path, text, durable=hive.config.durable)
+        fs.create(path, text)
     except FileExistsError:
         raise UserError(
             f"there is an agent {name!r} already", location=os.fspath(path), remedy="choose another name"

@@ -20,9 +20,10 @@ from hivemind.fs.paths import names_in
 from hivemind.landing.endings import delete_branches
 from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
+from hivemind.names import check_name
 from hivemind.presence.parts import Parts
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_at, hold, is_open
+from hivemind.tasks.folder import ended_at, ended_folder, hold, is_open
 from hivemind.tasks.record import load
 
 _KEPT_FLAGS = frozenset("FT")  # flagged, or about to be expunged
@@ -62,19 +63,25 @@ def _archive_tasks(hive: Parts, before: float) -> list[str]:
 
 def archive_named(hive: Parts, task_ids: Iterable[str]) -> list[str]:
     """Archive these ended tasks now. Return their new paths relative to the hive. Raises UserError."""
-    tasks = [hive.tasks.get(task_id) for task_id in task_ids]
-    for task in tasks:
-        if task.state not in (TaskState.DONE, TaskState.FAILED):
-            raise UserError("is not over", location=task.id, remedy=f"end it: hivemind task cancel {task.id}")
-        if hive.layout.archive in task.path.parents:
-            raise UserError("is archived already", location=task.id)
+    folders = [_ended_folder(hive, task_id) for task_id in task_ids]
     archived_paths = []
-    for task in tasks:
-        target = _archive_task(hive, task.path)
+    for folder in folders:
+        target = _archive_task(hive, folder)
         if target is None:
-            raise UserError("can't be archived now: it is in use, or a part of an open task", location=task.id)
+            raise UserError("can't be archived now: it is in use, or a part of an open task", location=folder.name)
         archived_paths.append(hive.layout.relative(target))
     return archived_paths
+
+
+def _ended_folder(hive: Parts, task_id: str) -> Path:
+    """Return the folder of a task that is over, or of a drop that became none. Raises UserError for any other task."""
+    folder = ended_folder(hive.layout, check_name(task_id, "task id"))
+    if folder is None:
+        remedy = f"end it: hivemind task cancel {task_id}"
+        raise UserError("is not over", location=hive.tasks.get(task_id).id, remedy=remedy)
+    if hive.layout.archive in folder.parents:
+        raise UserError("is archived already", location=task_id)
+    return folder
 
 
 def _archive_task(hive: Parts, folder: Path) -> str | None:
@@ -86,8 +93,8 @@ def _archive_task(hive: Parts, folder: Path) -> str | None:
         if has_lock:
             with suppress(UserError, OSError):  # its root is gone, or busy: the branches stay
                 delete_branches(hive, folder.name)
-            make_folder(target.parent, durable=hive.config.durable)
-            move(folder, target, durable=hive.config.durable)
+            make_folder(target.parent)
+            move(folder, target)
             crash_point("tasks.archive.moved")
             return os.fspath(target)
     return None
@@ -115,11 +122,11 @@ def _archive_mail(hive: Parts, before: float) -> int:
                     month = f"{target_name}/{month_of(seconds)}"
                     target = hive.mail.mailboxes.get(name, month)
                     if month not in targets:
-                        target.ensure_folder(hive.config.durable)
+                        target.ensure_folder()
                         targets.add(month)
-                    count += source.move_to_cur(entry, target) is not None
+                    count += source.move_to_cur(entry, target, sync_now=False) is not None
                     crash_point("mail.archive.moved")
-            if targets and hive.config.durable:
+            if targets:
                 for month in targets:
                     hive.mail.mailboxes.get(name, month).sync(in_new=False)
                 source.sync(in_new=False)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hivemind.config import load_hive
 from hivemind.errors import UserError
-from hivemind.fs import copy_tree, crash_point, fsync_folder, load_record, remove_tree, save_record
+from hivemind.fs import copy_tree, crash_point, fsync_folder, is_durable, load_record, remove_tree, save_record
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.fs.backup import back_up
 from hivemind.fs.locks import try_lock
@@ -28,7 +28,6 @@ from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
-RECORD = "backup.json"
 _KIND, _VERSION = "backup", 1
 _SHORT_PASS_S = 0.5
 _PASSES = 5
@@ -65,7 +64,7 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
     root, target = hive.layout.root, Path(os.path.realpath(target))
     if target == root or root in target.parents:
         raise UserError("is inside the hive", location=target, remedy="name a folder outside of it")
-    with _partial(target, durable=hive.config.durable) as part:
+    with _partial(target, root) as part:
         copy = _TreeCopy(root, part)
         for _ in range(_PASSES):  # most of the copying, while the agents work
             start_time = time.monotonic()
@@ -83,30 +82,31 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
         for name in _DATABASES:
             _copy_database(hive.layout.state / name, state)
         fields = {"at": datetime.now(UTC).isoformat(), "workspace": hive.config.workspace, "root": os.fspath(root)}
-        save_record(state / RECORD, _KIND, _VERSION, fields)
+        save_record(Layout(part).backup_record, _KIND, _VERSION, fields)
     return target
 
 
 def restore_hive(backup: Path, target: Path) -> Path:
     """Restore a backup to a new or empty folder and return the folder's path. Raises UserError, OSError."""
     backup, target = Path(os.path.realpath(backup)), Path(os.path.realpath(target))
-    if load_record(Layout(backup).state / RECORD, _KIND, _VERSION) is None:
+    if load_record(Layout(backup).backup_record, _KIND, _VERSION) is None:
         raise UserError(
             "is not a backup", location=backup, remedy="hivemind backup makes one; an incomplete backup does not count"
         )
     if backup in target.parents:
         raise UserError("is inside the backup", location=target, remedy="name a folder outside of it")
-    with _partial(target, durable=load_hive(Layout(backup, read_only=True)).durable) as part:
+    load_hive(Layout(backup, read_only=True))  # says whether its copy is synced
+    with _partial(target, backup) as part:
         copy_file = _TreeCopy(backup, part).copy_file
         copy_tree(backup, part, copy_file)
         crash_point("restore.copied")
-        (Layout(part).state / RECORD).unlink()
+        Layout(part).backup_record.unlink()
     return target
 
 
 @contextmanager
-def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
-    """Yield a new folder to copy to, locked for this process. At the end, once it is on disk, rename it to `target`."""
+def _partial(target: Path, source: Path) -> Iterator[Path]:
+    """Yield a new folder for a copy of the hive `source`, locked for this process. Once it is on disk, rename it to `target`."""
     if os.path.lexists(target) and (not target.is_dir() or os.listdir(target)):
         raise UserError(
             "already exists and is not empty", location=target, remedy="name another folder, or move it away"
@@ -123,7 +123,7 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
             remove_tree(path)
         try:
             yield part
-            if durable:
+            if is_durable(source):
                 os.sync()
             crash_point("backup.synced")
             os.rename(part, target)

@@ -44,12 +44,12 @@ def end_swarm(layout: Layout, *, timeout_s: float | None = None) -> ShutdownRepo
 def stop_agent(hive: Parts, name: str, *, timeout_s: float | None = None) -> ShutdownReport:
     """End an agent like `end_swarm`, and keep it from starting until `start_agent`. Raises UserError for an unknown agent or
     a member (MCP), and HeldLock if the process cannot be signalled from here."""
-    stop_folder, durable = hive.layout.stopped, hive.config.durable
+    stop_folder = hive.layout.stopped
     if hive.agent_files.get(name).outside:
         raise UserError(f"{name} is a member (mind: mcp)", remedy="end its program where it runs")
-    make_folder(stop_folder, durable=durable)
+    make_folder(stop_folder)
     with suppress(FileExistsError):
-        create(stop_folder / name, b"", durable=durable)
+        create(stop_folder / name, b"")
     return _end(agent_lock(hive.layout, name), name, timeout_s, stop_folder / name)
 
 
@@ -61,8 +61,7 @@ def start_agent(hive: Parts, name: str) -> bool:
         (hive.layout.stopped / name).unlink()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if hive.config.durable:
-        fsync_folder(hive.layout.stopped)
+    fsync_folder(hive.layout.stopped)
     ring(hive.layout.doorbells, SUPERVISOR)
     return True
 

@@ -53,7 +53,7 @@ class TurnMessages:
 
 
 class Conversation:
-    """The state of a conversation, built from the records of its file; `append` writes records to the file, durably or not.
+    """The state of a conversation, built from the records of its file; `append` writes records to the file, and syncs it or not.
 
     `messages` are the messages of the current epoch, `pending_calls` the calls of its last answer without results.
     """
@@ -131,16 +131,18 @@ class Conversation:
         number = 1 + self._epochs
         stamped = [self._stamp(message, at) for at, message in enumerate(opening)]
         record = {"epoch": number, "cause": cause, "at": _now(), "agent": self._agent, **mask_values(facts)}
-        self._write({**record, "opening": [message.as_record() for message in stamped]}, durable=True)
+        self._write({**record, "opening": [message.as_record() for message in stamped]}, sync_now=True)
 
-    def add(self, message: ChatMessage, *, durable: bool = True, **fields: Any) -> ChatMessage:
+    def add(self, message: ChatMessage, *, sync_now: bool = True, **fields: Any) -> ChatMessage:
         """Append a masked message, with `fields` (usage, request, seconds) on its line."""
         stamped = self._stamp(message, 0)
-        self._write({**stamped.as_record(), **{key: field for key, field in fields.items() if field}}, durable=durable)
+        self._write(
+            {**stamped.as_record(), **{key: field for key, field in fields.items() if field}}, sync_now=sync_now
+        )
         return stamped
 
     def answer(
-        self, thought: Thought, *, step: str | None = None, request: str | None = None, durable: bool = True
+        self, thought: Thought, *, step: str | None = None, request: str | None = None, sync_now: bool = True
     ) -> ChatMessage:
         """Append the mind's answer. Calls without a unique id get one."""
         calls: list[ToolCall] = []
@@ -151,23 +153,23 @@ class Conversation:
             "assistant", thought.text, tuple(calls), provider=thought.provider, cut=thought.cut, step=step
         )
         fields = {"usage": thought.usage.as_record(), "request": request, "seconds": round(thought.seconds, 3)}
-        return self.add(message, durable=durable, **fields)
+        return self.add(message, sync_now=sync_now, **fields)
 
-    def result(self, result: ToolResult, *, durable: bool = True) -> None:
+    def result(self, result: ToolResult, *, sync_now: bool = True) -> None:
         """Append the result of a call."""
         value = dict(result.value) or None
         message = ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value)
-        self.add(message, durable=durable, seconds=round(result.seconds, 3))
+        self.add(message, sync_now=sync_now, seconds=round(result.seconds, 3))
 
     def add_turn(self, thought: Thought, results: Sequence[ToolResult], *, step: str | None = None) -> None:
-        """Append a whole turn at once, answer and results, not durably. If a power cut has lost results of the previous turn,
+        """Append a whole turn at once, answer and results, without a sync. If a power cut has lost results of the previous turn,
         their calls are first answered as interrupted."""
         with self.batch():
             for call in self.pending_calls:
-                self.result(ToolResult.failure(call, INTERRUPTED), durable=False)
-            answer = self.answer(replace(thought, actions=thought.actions[: len(results)]), step=step, durable=False)
+                self.result(ToolResult.failure(call, INTERRUPTED), sync_now=False)
+            answer = self.answer(replace(thought, actions=thought.actions[: len(results)]), step=step, sync_now=False)
             for call, result in zip(answer.calls, results, strict=True):
-                self.result(replace(result, call=call), durable=False)
+                self.result(replace(result, call=call), sync_now=False)
 
     def add_news(self, text: str, parts: Sequence[Mapping[str, Any]] = (), **news: Any) -> None:
         """Append news for the mind, with pictures."""
@@ -176,11 +178,11 @@ class Conversation:
     def note_files(self, files: Mapping[str, str | None]) -> None:
         """Record new digests of files that the mind's own calls have changed, so they do not count as changes by others."""
         if files:
-            self._write({"at": _now(), "files": dict(files)}, durable=False)
+            self._write({"at": _now(), "files": dict(files)}, sync_now=False)
 
-    def note(self, record: Mapping[str, Any], *, durable: bool = True) -> None:
+    def note(self, record: Mapping[str, Any], *, sync_now: bool = True) -> None:
         """Append a line that is not a message: a request before it is sent, or its end."""
-        self._write(mask_values({"at": _now(), **record}), durable=durable)
+        self._write(mask_values({"at": _now(), **record}), sync_now=sync_now)
 
     def _stamp(self, message: ChatMessage, offset: int) -> ChatMessage:
         number = self._number + 1 + offset
@@ -195,7 +197,7 @@ class Conversation:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Collect the records that are added in the block, and append them together at its end, not durably."""
+        """Collect the records that are added in the block, and append them together at its end, without a sync."""
         self._buffer = []
         try:
             yield
@@ -204,9 +206,9 @@ class Conversation:
         if records:
             self._append(records, False)
 
-    def _write(self, record: Mapping[str, Any], *, durable: bool) -> None:
+    def _write(self, record: Mapping[str, Any], *, sync_now: bool) -> None:
         if self._buffer is None:
-            self._append([record], durable)
+            self._append([record], sync_now)
         else:
             self._buffer.append(record)
         with boundary("conversation"):  # in the form in which it will be read again
@@ -274,11 +276,11 @@ class Conversation:
         )
 
 
-def open_thread(layout: Layout, agent: str, thread: str, *, durable: bool) -> Log:
+def open_thread(layout: Layout, agent: str, thread: str) -> Log:
     """Open the log of an agent's conversation about a mail thread, named by the Message-ID of the thread's first message."""
     name = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     path = layout.agent_state(agent) / "threads" / f"{name}.jsonl"
-    return Log(path, "messages", 1, durable=durable, lazy=True)
+    return Log(path, "messages", 1, lazy=True)
 
 
 def usage_of(record: Mapping[str, Any]) -> Usage:

@@ -136,7 +136,7 @@ def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[Lan
     A subtask of a task with a branch in the same root is landed by its parent's agent. Raises TaskMoved, OSError.
     """
     assert task.owner is not None
-    write(task.path / DRAFT, result, durable=hive.config.durable)
+    write(task.path / DRAFT, result)
     crash_point("landing.drafted")
     previous = LandingEntry.of(task.kept)
     queued = datetime.now(UTC).isoformat() if previous is None else previous.queued

@@ -6,11 +6,11 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hivemind.boundary import boundary
 from hivemind.documents import Citation
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import open_inside
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
@@ -18,11 +18,8 @@ from hivemind.presence.parts import Parts
 from hivemind.tasks import Task, read_outcome
 from hivemind.tasks.folder import ATTEMPTS, ended_folder
 
-if TYPE_CHECKING:
-    from hivemind.documents.wrong_quotes import WrongQuote
-
 _QUOTE = re.compile(
-    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>.+):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
+    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>(?s:.{1,4096}?)):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
     r" \(sha256 (?P<digest>[0-9a-f]{12})\)$",
     re.MULTILINE,
 )
@@ -44,7 +41,9 @@ def quotes_in(result: str) -> list[Citation]:
 
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
-    """Yield a sentence for each quoted file of a result that was changed or deleted since."""
+    """Yield a sentence for each quoted file of a result that was changed or deleted since. A linked hive's are not here."""
+    if task.kept.get("hive"):
+        return
     done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"
     digests = {quote.path: quote.digest for quote in quotes_in(read_outcome(task.path) or "")}
     for path, quoted_digest in digests.items():
@@ -95,26 +94,44 @@ def _latest_result(layout: Layout, task_id: str, ended: Path | None) -> str:
     return results[-1].read_text("utf-8", "replace") if results else ""
 
 
-def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> tuple[Path, list[WrongQuote] | None]:
+@frozen
+class SaidText:
+    """The folder of a task to which a text was added, and the places of the quotes that it calls wrong. They are in this
+    hive's documents, and not quoted again, or in those of the linked hive that has answered, which alone can see to that."""
+
+    path: Path
+    wrong_places: tuple[str, ...] = ()
+    answering_hive: str | None = None
+
+    @property
+    def consequence(self) -> str:
+        """Return a sentence on the quotes, or "" if there are none."""
+        places = ", ".join(self.wrong_places)
+        if self.answering_hive:
+            return f"{self.answering_hive} may quote this again until it is called wrong there: {places}"
+        return places and f"Not quoted again until the file changes (tasks/wrong-quotes.yaml): {places}"
+
+
+def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
     """Add a text to a task. A task that is over goes back to the inbox with it.
 
-    Return the task's folder and, if the text calls its latest result wrong, the quotes that are not quoted again: those
-    whose places the text names, or else all; otherwise None. Raises UserError for a place that is none of the quotes, and
-    for quotes of several questions none of which the text names.
+    If the text calls the latest result wrong, those of its quotes whose places the text names, or else all, are not quoted
+    again. Raises UserError for a place that is none of the quotes, and for quotes of several questions none of which the
+    text names.
     """
     from hivemind.documents.wrong_quotes import WrongQuote, add_wrong_quotes, calls_wrong  # late: `task show` is fast
 
     place = ended_folder(hive.layout, check_name(task_id, "task id"))
     if place is not None and not text.strip():
         raise UserError("the text to add is empty", location=task_id)
-    wrong_quotes = None
+    answering_hive, named_quotes = None, list[Citation]()
     if calls_wrong(text):
+        named_quotes += _named_quotes(text, _latest_result(hive.layout, task_id, place))
+    if named_quotes and not (answering_hive := hive.tasks.get(task_id).kept.get("hive")):
         wrong_quotes = [
             WrongQuote(quote.path, quote.start_line, quote.end_line, quote.digest, quote.text, task_id, text.strip())
-            for quote in _named_quotes(text, _latest_result(hive.layout, task_id, place))
+            for quote in named_quotes
         ]
-    if wrong_quotes:
-        add_wrong_quotes(hive.layout, wrong_quotes, durable=hive.config.durable)
-    if place is None:
-        return hive.tasks.say(task_id, text, by=by), wrong_quotes
-    return hive.tasks.endings.reopen(task_id, text, by=by), wrong_quotes
+        add_wrong_quotes(hive.layout, wrong_quotes)
+    add_text = hive.tasks.say if place is None else hive.tasks.active.reopen
+    return SaidText(add_text(task_id, text, by=by), tuple(quote.place for quote in named_quotes), answering_hive)

@@ -34,7 +34,8 @@ from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come, is_refusal
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, AddedText, Task, TaskMoved, TaskStep
-from hivemind.tasks.folder import ATTEMPTS, ended_folder, open_log
+from hivemind.tasks.folder import ATTEMPTS, ended_folder
+from hivemind.tasks.record import open_log
 
 _log = logging.getLogger(__name__)
 _TRACED_CHARS = 200
@@ -92,7 +93,7 @@ class TaskRun:
         self._account = Account(records)
         return Conversation(records, self._write, self.agent)
 
-    def _write(self, records: Sequence[Mapping[str, Any]], durable: bool) -> None:
+    def _write(self, records: Sequence[Mapping[str, Any]], sync_now: bool) -> None:
         """Append lines to messages.jsonl in the task's current folder. Raises TaskMoved if the claim is over, except for the
         usage of a task that somebody else has ended, which is still recorded there."""
         if self.is_landing:
@@ -100,10 +101,10 @@ class TaskRun:
         elif self.is_ended:
             open_log(self._folder).append(*records, separate_lines=True)
         else:
-            if durable:  # cards are on the disk before a mind refers to them
+            if sync_now:  # cards are on the disk before a mind refers to them
                 self.trail.sync()
             try:
-                self._hive.tasks.active.log(self.task, *records, durable=durable)
+                self._hive.tasks.active.log(self.task, *records, sync_now=sync_now)
             except TaskMoved:
                 folder = ended_folder(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in record for record in records):
@@ -146,6 +147,9 @@ class TaskRun:
                 if wait.message_id is not None:
                     self._hive.mail.mark_answered(HUMAN, wait.message_id)
             self.unblock("task say")
+            addition = self.task.said[-1]
+            if any(wait.offers_end for wait in ended_waits) and self.end_by(addition.text, addition.by):
+                return is_new
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard_count = max(
                 (number for step in steps if isinstance(number := step.step.meta.get("heard"), int)), default=0
@@ -357,15 +361,17 @@ class TaskRun:
         """Check whether a step belongs to this attempt. Steps that a person or another tool added do as well."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
-    def end_by(self, answer: Message) -> None:
-        """Have the next turn end the task: finish it with the mind's last words if a person's answer is `done`, fail it if no."""
-        if is_refusal(answer.answer):
-            call = ToolCall("fail_task", {"reason": f"{answer.sender} does not let it go on: {answer.answer}"})
-        elif answer.answer.strip().strip("`.!").casefold() == "done":
+    def end_by(self, answer: str, sender: str) -> bool:
+        """Have the next turn end the task: finish it with the mind's last words if a person's answer is `done`, fail it if no.
+        Return False for another answer."""
+        if is_refusal(answer):
+            call = ToolCall("fail_task", {"reason": f"{sender} does not let it go on: {answer}"})
+        elif answer.strip().strip("`.!").casefold() == "done":
             call = ToolCall("finish_task", {"result": self.conversation.last_words})
         else:
-            return
+            return False
         self.conversation.answer(Thought(actions=(call,)))
+        return True
 
     def unblock(self, by: str) -> None:
         """Unblock the steps whose question to a person was answered."""

@@ -47,9 +47,7 @@ class TaskTrail:
         self._task, self.agent, self._steps, self._authority = task, agent, hive.steps, authority
         self.lane = hive.agents[agent].lane or f"agent/{agent}"
         self._commits = Commits(hive.journal, task.id)
-        self.store = TaskGraph(
-            task.path, durable=hive.config.durable, lazy=True, is_committed=self._commits.has, guard=self._guard
-        )
+        self.store = TaskGraph(task.path, lazy=True, is_committed=self._commits.has, guard=self._guard)
         self._has_new_cards = (task.path / LOG_NAME).exists()  # an earlier process may have written some
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:

@@ -16,7 +16,7 @@ from hivemind.fs import Log
 from hivemind.minds import ChatMessage, Usage
 from hivemind.taskrun.conversation import usage_of
 from hivemind.taskrun.report import Account, TaskUsage
-from hivemind.tasks.folder import open_log
+from hivemind.tasks.record import open_log
 
 Record = Mapping[str, Any]
 

@@ -171,6 +171,11 @@ class StepWait:
     said: int | None = None
 
     @property
+    def offers_end(self) -> bool:
+        """Whether the answer may end the task."""
+        return self.what.endswith(ACCEPTANCE)
+
+    @property
     def due(self) -> datetime:
         """The end of a wait for a time."""
         with boundary("time", self.step):
@@ -288,7 +293,7 @@ class StepWaits:
 
     def offers_end(self, message_id: str | None) -> bool:
         """Check whether the answer with this Message-ID may end the task."""
-        return any(wait.message_id == message_id and wait.what.endswith(ACCEPTANCE) for wait in self._waits.values())
+        return any(wait.message_id == message_id and wait.offers_end for wait in self._waits.values())
 
     def record_question(self, step: str, message_id: str) -> None:
         self._keep(replace(self._waits[step], message_id=message_id))

@@ -13,7 +13,7 @@ from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.outcome import OUTCOME_FILES
 from hivemind.tasks.drop import NOT_MOVABLE, is_movable
-from hivemind.tasks.folder import LOG, open_log
+from hivemind.tasks.record import LOG, open_log
 
 
 def check_folders(layout: Layout) -> Iterator[CheckFinding]:

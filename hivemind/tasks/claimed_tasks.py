@@ -1,4 +1,4 @@
-"""Work on claimed tasks: their logs and records, and how they leave active/ (README.md, *The end*).
+"""Work on claimed tasks, their ends (README.md, *The end*), and tasks that people cancel, retry or reject.
 
 All files are written in active/, result.md or error.md last. One rename then moves the folder.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import crash_point, make_folder, ring, write
+from hivemind.fs import crash_point, make_folder, move, ring, write
 from hivemind.fs.atomic import fsync_folder_later
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, LANDING
@@ -22,10 +22,29 @@ from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, open_log, remove_ends
+from hivemind.tasks.folder import (
+    ATTEMPTS,
+    ended_folder,
+    folder_of,
+    free_name,
+    hold,
+    is_open,
+    move_task,
+    remove_ends,
+    set_aside,
+)
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.logs import TaskLogs
-from hivemind.tasks.record import RECORD, REOPENED, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound
+from hivemind.tasks.record import (
+    LOG,
+    RECORD,
+    REOPENED,
+    Claim,
+    HandOverTarget,
+    RecordTampered,
+    TaskRecord,
+    load_sound,
+    open_log,
+)
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
@@ -33,26 +52,36 @@ _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 
 
 class ClaimedTasks:
-    """The operations on a hive's claimed tasks. Each that takes a Task raises TaskMoved if the task's claim is over."""
+    """The operations on a hive's tasks after their claim. Each that takes a Task raises TaskMoved if the task's claim is over."""
 
-    def __init__(self, settings: Settings, listing: Listing, claims: Claims, logs: TaskLogs) -> None:
+    def __init__(self, settings: Settings, listing: Listing, claims: Claims) -> None:
         self._layout = settings.layout
         self._listing = listing
         self._claims = claims
         self._records = settings.records
         self._clock, self._outbox = settings.clock, settings.outbox
-        self._logs = logs
 
-    def close(self, task: Task, outcome: Outcome, text: str) -> tuple[Path, TaskRecord]:
-        """Write result.md or error.md and move the task to done/ or failed/. Return the new folder and the record."""
+    def finish(self, task: Task, result: str) -> Path:
+        """Write result.md, move the task to done/ and cancel its open subtasks. Return its new folder.
+
+        Raises TaskMoved if the claim is over; the late result is then kept in `attempts/`.
+        """
+        return self._end(task, "done", result, f"{task.id} is done without it")
+
+    def fail(self, task: Task, reason: str) -> Path:
+        """Write error.md with the reason, move the task to failed/ and cancel its open subtasks, as `finish` does."""
+        text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
+        return self._end(task, "failed", text, f"{task.id} has failed")
+
+    def _end(self, task: Task, outcome: Outcome, text: str, subtask_reason: str) -> Path:
         name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
-        end = strip_controls(mask(text)).encode()
+        end = _end_file(text)
         try:
             with self._claimed_record(task) as record:
                 if record.parked is not None:
                     self._save(task, record, parked=None)
                 self._records.announce_end(task.id, end)
-                self._logs.seal(task)
+                self._records.seal_log(task)
                 self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, sync_name=False)
@@ -60,11 +89,12 @@ class ClaimedTasks:
                 crash_point("tasks.close.written")
                 target = move_task(self._layout, task.path, place, record=record)
                 crash_point("tasks.close.moved")
-                self._forget(task.id)
-                return target, record
+                self._records.forget(task.id)
         except TaskMoved as moved:
             late_result = self._keep_late_result(task, name, end)
             raise TaskMoved(moved.message, location=task.id, late_result=late_result) from None
+        self._cancel_subtasks(record, subtask_reason)
+        return target
 
     def release(self, task: Task) -> Path:
         """Move the task back to the inbox, with its log, for the next agent to continue. Return the new folder."""
@@ -73,7 +103,7 @@ class ClaimedTasks:
             inode = os.stat(task.path).st_ino  # nobody has to wait until it is whole
             self._save(task, record, parked=None, inode=inode)
             crash_point("tasks.release.ready")
-            self._forget(task.id)
+            self._records.forget(task.id)
             return self._claims.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
@@ -132,7 +162,7 @@ class ClaimedTasks:
         """Give the claim to a process of the runtime. `change` is made in the same record."""
         claim = Claim(os.urandom(8).hex(), agent, 0, self._clock().isoformat(timespec="milliseconds"))
         self.rewrite(task, lambda record: replace(change(record), claim=claim), event, **payload)
-        self._forget(task.id)
+        self._records.forget(task.id)
 
     def added_texts(self, task: Task) -> tuple[AddedText, ...]:
         with self._claimed_record(task) as record:
@@ -179,14 +209,14 @@ class ClaimedTasks:
         if record.claim is not None:
             ring(self._layout.doorbells, record.claim.agent)
 
-    def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
-        """Append records to the task's messages.jsonl in one write. With `durable`, they survive a power cut after the
+    def log(self, task: Task, *records: Mapping[str, Any], sync_now: bool = False) -> None:
+        """Append records to the task's messages.jsonl in one write. With `sync_now`, they survive a power cut after the
         return.
 
         Raises UserError after an incomplete write, which is undone.
         """
         with self._claimed_record(task):
-            self._logs.append(task, *records, durable=durable)
+            self._records.append_to_log(task, *records, sync_now=sync_now)
 
     def log_late(self, task_id: str, *records: Mapping[str, Any]) -> None:
         """Append the last records of an agent whose task the lander has or had. A task that was claimed again is left alone."""
@@ -196,14 +226,6 @@ class ClaimedTasks:
                 if record is not None and record.claim is not None and record.claim.agent == LANDING:
                     open_log(folder).append(*records, separate_lines=True)
                 return
-
-    def fail_active(self, path: Path, reason: str) -> Path:
-        """Move an active task to failed/, even while an agent works on it. Later writes of that agent are refused."""
-        with hold(path, wait=True):
-            remove_ends(path)
-            write(path / OUTCOME_FILES["failed"], strip_controls(mask(reason)))
-            crash_point("tasks.cancel.written")
-            return move_task(self._layout, path, self._layout.failed)
 
     @contextmanager
     def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
@@ -225,18 +247,14 @@ class ClaimedTasks:
 
     def _check_record(self, task: Task) -> TaskRecord:
         try:
-            if not self._logs.is_changed(task):
+            if not self._records.is_log_changed(task):
                 return self._records.load(task.path, task.id)
             problem = RecordTampered(f"{LOG} was changed by something other than hivemind", location=task.path)
         except RecordTampered as error:
             problem = error
-        self._forget(task.id)
+        self._records.forget(task.id)
         self._claims.fail_damaged(task.path, task.owner, problem)
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
-
-    def _forget(self, task_id: str) -> None:
-        self._records.forget(task_id)
-        self._logs.forget(task_id)
 
     def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
         """Write a result that came after the claim's end to `attempts/` of the task. Return None if the task was deleted."""
@@ -246,10 +264,92 @@ class ClaimedTasks:
                 continue
             attempts = folder / ATTEMPTS
             late = attempts / free_name(f"late-{task.owner}", set(names_in(attempts)).__contains__)
-            try:
+            with suppress(FileNotFoundError):  # moved meanwhile
                 make_folder(late)
                 write(late / name, end)
-            except FileNotFoundError:
-                continue  # moved meanwhile
-            return late
+                return late
         return None
+
+    # tasks that are over, and tasks that people end
+
+    def retry(self, task_id: str) -> Path:
+        """Move a failed or done task back to the inbox, as a person may do by hand. Raises UserError if it cannot."""
+        place = self._ended_folder(task_id)
+        try:
+            move(place, self._layout.inbox / task_id)
+        except FileExistsError:
+            taken_path = self._layout.relative(self._layout.inbox / task_id)
+            message = "a drop of that name waits already"
+            raise UserError(message, location=taken_path, remedy="move it away") from None
+        crash_point("tasks.retry.back")
+        return self._layout.inbox / task_id
+
+    def reopen(self, task_id: str, text: str, *, by: str = HUMAN) -> Path:
+        """Add a text to a failed or done task, and move it back to the inbox as `retry` does."""
+        place = self._ended_folder(task_id)
+        self.add_text(place, text, check_name(by, "agent name"), reopens=True)
+        return self.retry(task_id)
+
+    def disown(self, task_id: str, reason: str) -> Path:
+        """Reject the outcome of a task that is over: set its files aside in `attempts/` and move the task to failed/
+        with the reason.
+
+        Raises UserError if the task is not over.
+        """
+        place = self._ended_folder(task_id)
+        with hold(place, wait=True):
+            set_aside(place)
+            write(place / "error.md", _end_file(f"# {task_id}\n\n{reason}\n"))
+            if place.parent.name == TaskState.FAILED:
+                return place
+            return move_task(self._layout, place, self._layout.failed)
+
+    def _ended_folder(self, task_id: str) -> Path:
+        place = ended_folder(self._layout, check_name(task_id, "task id"))
+        if place is None:
+            message = "no failed or finished task has that id"
+            raise UserError(message, location=task_id, remedy="see: hivemind task list")
+        return place
+
+    def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
+        """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
+        task_id = check_name(task_id, "task id")
+        explanation = f"Cancelled by {by}{f': {reason}' if reason else '.'}"
+        target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
+        self._cancel_subtasks(load_sound(target), f"{task_id} was cancelled")
+        return target
+
+    def _cancel(self, task_id: str, error: str) -> Path:
+        if (self._layout.active / task_id).is_dir():
+            with suppress(FileNotFoundError):  # it has ended meanwhile
+                return self._fail_active(self._layout.active / task_id, error)
+        if ended_folder(self._layout, task_id) is not None:
+            raise UserError("is over already", location=task_id, remedy=f"hivemind archive {task_id} puts it away")
+        try:
+            return self._claims.reject_waiting(task_id, error)
+        except UserError:
+            if not (self._layout.active / task_id).is_dir():
+                raise
+        return self._cancel(task_id, error)  # it was claimed meanwhile
+
+    def _cancel_subtasks(self, record: TaskRecord | None, reason: str) -> None:
+        """Cancel the open subtasks on record. Any other subtask ends when it is claimed, or when its agent checks the
+        parent."""
+        if record is None or record.claim is None:
+            return
+        for task_id in (subtask_id for ids in record.kept.get("subtasks", {}).values() for subtask_id in ids):
+            if is_open(self._layout, task_id):
+                with suppress(UserError, OSError):
+                    self.cancel(task_id, by=record.claim.agent, reason=reason)
+
+    def _fail_active(self, path: Path, reason: str) -> Path:
+        """Move an active task to failed/, even while an agent works on it. Later writes of that agent are refused."""
+        with hold(path, wait=True):
+            remove_ends(path)
+            write(path / OUTCOME_FILES["failed"], _end_file(reason))
+            crash_point("tasks.cancel.written")
+            return move_task(self._layout, path, self._layout.failed)
+
+
+def _end_file(text: str) -> bytes:
+    return strip_controls(mask(text)).encode()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Lock, crash_point, write
+from hivemind.fs import Lock, crash_point, make_folder, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.logger import logger
@@ -18,7 +18,6 @@ from hivemind.tasks.drop import NOT_MOVABLE, DropReader, is_movable
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
 from hivemind.tasks.folder import hold, move_task, read_task, remove_ends
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load, load_sound
 from hivemind.tasks.settings import Settings
@@ -38,16 +37,13 @@ class Orphan:
 
 
 class Claims:
-    """Makes, resumes and takes back the claims of one hive. `logs` detects changes by others to the claimed tasks' logs."""
+    """Makes, resumes and takes back the claims of one hive."""
 
-    def __init__(
-        self, settings: Settings, reader: DropReader, queue: QueueCache, listing: Listing, logs: TaskLogs
-    ) -> None:
+    def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache, listing: Listing) -> None:
         self._settings = settings
         self._layout = settings.layout
         self._queue = queue
         self._listing = listing
-        self._logs = logs
         self.drops = DropClaims(settings, reader, queue)
         self._builder = TaskBuilder(settings, self.drops)
         self._reader = reader
@@ -67,7 +63,7 @@ class Claims:
         role = self._settings.agents().get(agent) if role is None else role
         if agent not in self._recovered:
             for half_made in self._finish_half_made(agent, incarnation):
-                return self._logs.follow(half_made)
+                return self._records.follow(half_made)
         while (drop := self.drops.take(agent, role, lanes)) is not None:
             if (task := self._make_task(drop, incarnation)) is not None:
                 return task
@@ -96,7 +92,7 @@ class Claims:
         self._recovered.discard(drop.agent)  # an error below leaves a half-made claim
         task = self._builder.make_task(drop, incarnation)
         self._recovered.add(drop.agent)
-        return None if task is None else self._logs.follow(task)
+        return None if task is None else self._records.follow(task)
 
     def resume(self, agent: str, incarnation: int | None = None) -> list[Task]:
         """Return the agent's claimed tasks, oldest claim first, for the agent to continue after a restart.
@@ -106,9 +102,19 @@ class Claims:
         """
         agent = check_name(agent, "agent name")
         self._return_human_drops()
-        tasks = [self._logs.follow(task) for task in self._resume_tasks(agent, incarnation)]
+        half_made = {task.id for task in self._finish_half_made(agent, incarnation or 0)}
+        tasks: list[Task | None] = []
+        for path, record in self._active_folders():
+            claim = None if record is None else record.claim
+            if claim.agent == agent if claim is not None else self._records.is_claimed_by(path.name, agent):
+                try:
+                    tasks.append(self._resume_task(path, agent, None if path.name in half_made else incarnation))
+                except (FileNotFoundError, NotADirectoryError):
+                    continue  # moved by hand meanwhile, or a link
+                except UserError as problem:
+                    self.fail_damaged(path, agent, problem)
         self._recovered.add(agent)
-        return tasks
+        return sorted(map(self._records.follow, filter(None, tasks)), key=lambda task: (task.claimed or "", task.id))
 
     def _return_human_drops(self) -> None:
         """Move drops back to the inbox if a person's command was killed while it cancelled them."""
@@ -146,75 +152,55 @@ class Claims:
     # recovery: only the process that holds the lock of an agent's name recovers that agent's claims
 
     def _finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
-        """Finish the claims that a crash interrupted, and yield their tasks."""
+        """Finish the claims that a crash interrupted, and yield their tasks. Half-written drops, and those with dependencies, go
+        back."""
         for path in self._half_made_drops(agent):
-            task = self._resume(ClaimedDrop(agent, path.name, os.fspath(path), None), incarnation)
-            if task is not None:
+            drop = ClaimedDrop(agent, path.name, os.fspath(path), os.lstat(path))
+            current_drop = self._reader.drop(
+                drop.path, is_whole=drop.is_folder
+            )  # a folder was complete when it was claimed
+            queued = None if current_drop is None else current_drop.queued
+            if queued is None or queued.dependencies:
+                self.drops.put_back(path)
+            elif task := self._builder.make_task(drop, incarnation):
                 yield task
 
     def _half_made_drops(self, agent: str) -> list[Path]:
         """Return the drops that an agent claimed but made no task of, by name. Log and leave out folders that cannot be
         moved."""
-        folder = Path(self.drops.folder(agent))
+        folder = self._layout.claimed / agent
+        make_folder(folder)
         for build in sorted(folder.glob(f"{BUILD}*/")):
             try:
                 self._builder.unbuild(build)
             except PermissionError as error:
                 _log.warning("%s: %s; its claim continues at the agent's next start", error.filename, NOT_MOVABLE)
-        paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
-        closed_folders = [path for path in paths if path.is_dir() and not is_movable(path)]
-        for path in closed_folders:
-            _log.warning("%s: %s; its claim continues at the agent's next start", path, NOT_MOVABLE)
-        return [path for path in paths if path not in closed_folders]
-
-    def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make a claimed drop's task. Return None and put the drop back if it is half-written or has dependencies."""
-        # a folder was complete when it was claimed
-        reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder())
-        if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
-            self.drops.put_back(drop.path)
-            return None
-        return self._builder.make_task(drop, incarnation)
-
-    def _resume_tasks(self, agent: str, incarnation: int | None) -> list[Task]:
-        """Return the agent's tasks in active/, oldest claim first. With `incarnation`, each claim gets a new key."""
-        half_made = {task.id for task in self._finish_half_made(agent, incarnation or 0)}
-        dated_tasks: list[tuple[str, Task]] = []
-        for path, record in self._active_folders():
-            claim = record.claim if isinstance(record, TaskRecord) else None
-            if claim is None and not self._records.is_claimed_by(path.name, agent):
-                continue  # without a claim
-            if claim is not None and claim.agent != agent:
-                continue
-            try:
-                task = self._resume_task(path, agent, incarnation if path.name not in half_made else None)
-                if task is not None:
-                    dated_tasks.append((claim.claimed if claim is not None else "", task))
-            except FileNotFoundError:
-                continue  # moved by hand meanwhile
-            except UserError as problem:
-                self.fail_damaged(path, agent, problem)
-        return [task for _, task in sorted(dated_tasks, key=lambda dated_task: (dated_task[0], dated_task[1].id))]
+        paths = []
+        for path in (folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")):
+            if path.is_dir() and not is_movable(path):
+                _log.warning("%s: %s; its claim continues at the agent's next start", path, NOT_MOVABLE)
+            else:
+                paths.append(path)
+        return paths
 
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
         """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None."""
         is_in_journal = self._records.is_claimed_by(path.name, agent)
-        record = self._records.load(path, path.name) if is_in_journal else load(path)
-        if record is None or record.claim is None:
-            raise TaskProblem(f"has no {RECORD} with a claim", location=path, remedy=CLAIM_ANEW)
-        if record.handed is not None and record.handed.ends(record.claim):
-            with hold(path, wait=True):
+        with hold(path, wait=True):
+            record = self._records.load(path, path.name) if is_in_journal else load(path)
+            if record is None or record.claim is None:
+                raise TaskProblem(f"has no {RECORD} with a claim", location=path, remedy=CLAIM_ANEW)
+            if record.handed is not None and record.handed.ends(record.claim):
                 self._records.save(path, replace(record, parked=None), agent_id=agent)
                 self.drops.put_back(path)
-            return None
-        if incarnation is not None:
-            with hold(path, wait=True):
+                return None
+            if incarnation is not None:
                 claim = replace(record.claim, key=os.urandom(8).hex(), incarnation=incarnation)
                 record = replace(record, claim=claim)
                 if is_in_journal:  # an earlier process of the agent still has the old key
                     self._records.save(path, record, agent_id=agent)
                 else:
-                    self._records.write(path, record)
+                    write(path / RECORD, record.encode())
                     crash_point("tasks.claim.recorded")
         task = read_task(path, TaskState.ACTIVE, self._settings.reader, self._layout.root, self._settings.roots)
         if not is_in_journal:

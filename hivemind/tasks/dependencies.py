@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from hivemind.frozen import frozen
 from hivemind.tasks.drop import DropReader, QueuedDrop
-from hivemind.tasks.folder import ended_folder, is_being_claimed
+from hivemind.tasks.folder import folder_of, is_being_claimed
 from hivemind.tasks.record import load_sound
 from hivemind.tasks.settings import Settings
-
-StateName = Literal["inbox", "active", "done", "failed"]
 
 
 @frozen
@@ -46,7 +44,7 @@ class Dependencies:
         self._reader = reader
         self._queued_drops = queued_drops
         self._explains = explains
-        self._states: dict[str, StateName | None] = {}
+        self.state_of = cache(self._find_state)
 
     @cached_property
     def _drops_by_id(self) -> dict[str, QueuedDrop]:
@@ -75,23 +73,17 @@ class Dependencies:
             return _REASONS[state]
         return f"{'' if record.parked.reason.startswith('waits') else 'is parked: '}{record.parked.reason}"
 
-    def state_of(self, name: str) -> StateName | None:
-        """Return the state of a task, or None if it does not exist."""
-        if name not in self._states:
-            self._states[name] = self._find_state(name)
-        return self._states[name]
-
-    def _find_state(self, name: str) -> StateName | None:
-        """Find a task's state. Look in done/ first, the most likely folder, then in the order in which tasks move."""
-        layout = self._layout
-        if os.path.lexists(layout.done / name):
+    def _find_state(self, name: str) -> str | None:
+        """Return the state of a task, or None if it does not exist. Look in done/ first, the most likely folder, then in the
+        order in which tasks move."""
+        if os.path.lexists(self._layout.done / name):
             return "done"
         if name in self._drops_by_id:
             return "inbox"
-        if is_being_claimed(layout, name) or os.path.lexists(layout.active / name):
+        if is_being_claimed(self._layout, name):
             return "active"
-        place = ended_folder(layout, name)
-        return None if place is None else "done" if place.parent.name == "done" else "failed"
+        place = folder_of(self._layout, name)
+        return None if place is None else place.parent.name
 
     def _had_grace(self, queued: QueuedDrop) -> bool:
         """Check that the task has been in the inbox for `grace_s` seconds, or that its file's time is in the future."""

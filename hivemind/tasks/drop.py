@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +25,7 @@ from hivemind.layout import LANDING
 from hivemind.names import slug
 from hivemind.pattern import pattern
 from hivemind.tasks.form import DEFAULT_PRIORITY, has_front_matter
-from hivemind.tasks.half_written import is_folder_whole, stat_at_rest
-from hivemind.tasks.record import RECORD, TaskRecord, has_ended, load
+from hivemind.tasks.record import RECORD, TaskRecord, has_ended, is_made_whole, load
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
 
@@ -89,13 +89,15 @@ def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
     return True
 
 
-def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
+def read_regular(
+    path: str, label: str, max_bytes: int, file_stat: os.stat_result | None = None
+) -> tuple[bytes, os.stat_result]:
     """Return a regular file's bytes and its stat. Error messages call the file `label`.
 
     Raises TaskProblem if the file is not regular or has more than `max_bytes`, Unreadable, FileNotFoundError.
     """
     with boundary("task's text", label, remedy=f"chmod a+r {os.path.basename(path)}"):
-        _check_regular(os.lstat(path), label)
+        _check_regular(file_stat or os.lstat(path), label)  # before it is opened
         file = os.open(path, UNTRUSTED_FLAGS)
         try:
             file_stat = os.fstat(file)
@@ -178,6 +180,49 @@ def attachments(
         else:
             notes.append(f"{os.path.relpath(dir_entry.path, folder)} {problem} and was passed over")
     return tuple(sorted(paths)), tuple(sorted(notes))
+
+
+# half-written drops: whether a program may still be writing them (README.md, *Half-written*)
+
+
+def _stat_at_rest(file: int, settings: Settings) -> os.stat_result | None:
+    """Return an open file's stat, or None if a program may still be writing the file."""
+    now = settings.clock()
+    if not settings.settled(file, settings.settle_ms, now):
+        return None
+    file_stat = os.fstat(file)
+    if file_stat.st_size == 0 and 0 <= now.timestamp() - file_stat.st_ctime < settings.grace_s:
+        return None  # an empty file gets more time: `touch`, then the editor
+    return file_stat
+
+
+def _is_folder_whole(folder: str, settings: Settings) -> bool:
+    """Check that a dropped folder is complete: no file in it was changed lately or is open for writing."""
+    if is_made_whole(folder):
+        return True
+    now, settle_ms = settings.clock(), settings.settle_ms
+    newest, files = _newest_change(folder)
+    if now.timestamp() < newest:  # a clock set back: wait and compare
+        time.sleep(settle_ms / 1000)
+        if _newest_change(folder)[0] != newest:
+            return False
+    elif now.timestamp() - newest < settle_ms / 1000:
+        return False
+    return all(settings.settled(file, settle_ms, now) for file in files)
+
+
+def _newest_change(folder: str) -> tuple[float, list[str]]:
+    """Return the time of the newest change in a folder, in seconds since 1970, and the paths of its regular files.
+
+    The folder's own change time is left out, because moving the folder changes it.
+    """
+    newest = os.stat(folder, follow_symlinks=False).st_mtime
+    files: list[str] = []
+    for dir_entry in walk_entries(folder):
+        newest = max(newest, dir_entry.stat(follow_symlinks=False).st_ctime)
+        if dir_entry.is_file(follow_symlinks=False):
+            files.append(dir_entry.path)
+    return newest, files
 
 
 # queued drops
@@ -307,12 +352,12 @@ class DropReader:
             return _failing(name, file_stat)
         with suppress(PermissionError):  # for something in it
             if is_movable(path):
-                is_whole = is_whole or is_folder_whole(path, self._settings)
+                is_whole = is_whole or _is_folder_whole(path, self._settings)
                 return Drop(name, file_stat, self.queued_folder(path, file_stat) if is_whole else None)
         return Drop(name, file_stat, None, waits=f"{NOT_MOVABLE}: chmod -R a+rwX {name}")
 
     def _file(self, file: int, name: str) -> Drop:
-        file_stat = stat_at_rest(file, self._settings)
+        file_stat = _stat_at_rest(file, self._settings)
         if file_stat is None:
             return Drop(name, os.fstat(file), None)
         if not stat.S_ISREG(file_stat.st_mode):

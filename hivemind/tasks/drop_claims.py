@@ -14,25 +14,24 @@ from typing import NamedTuple
 
 from hivemind.fs import crash_point, make_folder, move
 from hivemind.fs.atomic import fsync_names
-from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, read_open
+from hivemind.tasks.drop import DropReader, QueuedDrop
 from hivemind.tasks.folder import free_name
-from hivemind.tasks.half_written import stat_at_rest
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.settings import Settings
-from hivemind.tasks.task import TaskProblem
 
 
 class ClaimedDrop(NamedTuple):
-    """A drop after the first stage of its claim. `raw` has the bytes of a text file that was read, else None."""
+    """A drop after the first stage of its claim."""
 
     agent: str
     name: str
     path: str
-    raw: bytes | None
+    file_stat: os.stat_result
     dependency_problem: str | None = None
 
+    @property
     def is_folder(self) -> bool:
-        return os.path.isdir(self.path) and not os.path.islink(self.path)
+        return stat.S_ISDIR(self.file_stat.st_mode)
 
 
 def rename(source: str, target: str) -> None:
@@ -46,10 +45,9 @@ class DropClaims:
     def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
         self._settings = settings
         self._layout = settings.layout
-        self._inbox_path = os.fspath(settings.layout.inbox)
+        self._inbox_path, self._claimed_path = os.fspath(settings.layout.inbox), os.fspath(settings.layout.claimed)
         self._reader = reader
         self._queue = queue
-        self._agent_folders: dict[str, str] = {}
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
     def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
@@ -71,50 +69,18 @@ class DropClaims:
 
     def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `lanes`."""
-        target = f"{self.folder(agent)}/{queued.name}"
+        target = f"{self._claimed_path}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
         crash_point("tasks.claim.taken")
-        drop = ClaimedDrop(agent, queued.name, target, None, queued.dependency_problem)
-        if queued.folder:
-            return drop
-        if queued.problem:
-            current_drop = self._reader.drop(target)
-            now = None if current_drop is None else current_drop.queued
-            return self._confirm(drop, now is not None and (now.problem is not None or _fits(now, queued, lanes)))
-        try:
-            file = os.open(target, UNTRUSTED_FLAGS)
-        except OSError:
-            return drop  # a link by now: the second stage reports it
-        try:
-            return self._read(file, drop, queued, lanes)
-        except TaskProblem:
-            return drop
-        finally:
-            os.close(file)
-
-    def _read(
-        self, file: int, drop: ClaimedDrop, queued: QueuedDrop, lanes: Container[str] | None
-    ) -> ClaimedDrop | None:
-        """Read a claimed drop. Put it back and return None if it is being written, or if a change moved it to another
-        lane."""
-        open_stat = os.fstat(file)
-        is_same = queued.is_from(open_stat)  # unchanged since it was at rest
-        file_stat = open_stat if is_same else stat_at_rest(file, self._settings)
-        if file_stat is None:
-            return self._confirm(drop, False)
-        if not stat.S_ISREG(file_stat.st_mode):
-            return drop
-        raw = read_open(file, file_stat, queued.name, self._settings.reader.max_bytes)
-        read = drop._replace(raw=raw)
-        if is_same:
-            return read
-        return self._confirm(read, _fits(self._reader.parse(queued.name, file_stat, raw, queued.name), queued, lanes))
-
-    def _confirm(self, drop: ClaimedDrop, is_fit: bool) -> ClaimedDrop | None:
-        if not is_fit:
-            self.put_back(drop.path)
-        return drop if is_fit else None
+        file_stat = os.lstat(target)
+        if not queued.folder and (queued.problem or not queued.is_from(file_stat)):  # changed since it was at rest
+            drop = self._reader.drop(target)
+            now = None if drop is None else drop.queued
+            if now is None or not (now.problem or _fits(now, queued, lanes)):
+                self.put_back(target)
+                return None
+        return ClaimedDrop(agent, queued.name, target, file_stat, queued.dependency_problem)
 
     def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
         """Rename a drop. Return False if another process was faster, or if this user must not move the drop."""
@@ -129,7 +95,7 @@ class DropClaims:
                 return target not in self._claimed_paths and os.lstat(target).st_ino == queued.ino
             if not os.path.lexists(source):
                 return False
-            make_folder(os.path.dirname(target))  # someone removed the folder
+            make_folder(os.path.dirname(target))  # the agent has claimed nothing before
             return self._rename_drop(source, target, queued)
         self._claimed_paths.add(target)
         return True
@@ -140,7 +106,7 @@ class DropClaims:
         Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
         agent's folder.
         """
-        fsync_names(self.folder(agent))
+        fsync_names(f"{self._claimed_path}/{agent}")
 
     def put_back(self, path: str | Path) -> Path:
         """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""
@@ -158,14 +124,6 @@ class DropClaims:
 
     def let_go(self, path: str | Path) -> None:
         self._claimed_paths.discard(os.fspath(path))
-
-    def folder(self, agent: str) -> str:
-        """Return the folder with the agent's half-made claims. Create it if it does not exist."""
-        folder = self._agent_folders.get(agent)
-        if folder is None:
-            folder = self._agent_folders[agent] = os.path.join(self._layout.claimed, agent)
-            make_folder(folder)
-        return folder
 
 
 def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:

@@ -6,15 +6,16 @@ import errno
 import itertools
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from hivemind import fs
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
-from hivemind.fs import Log, crash_point, fsync_folder, is_durable, make_folder, move, write
+from hivemind.fs import crash_point, fsync_folder, make_folder, move, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
@@ -24,11 +25,10 @@ from hivemind.outcome import OUTCOME_FILES
 from hivemind.pattern import pattern
 from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
-from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load, load_sound
+from hivemind.tasks.record import ENDS, LOG, RECORD, TaskRecord, has_ended, load, load_sound, open_log
 from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskSummary
 
 ATTEMPTS = "attempts"
-LOG = "messages.jsonl"
 _OF_AN_ATTEMPT = (
     "artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json", "landing.md", "landing.log",
 )  # fmt: skip
@@ -120,24 +120,16 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
     """Return `name` if it is free, else `name-2`, `name-3` …. A binary search keeps the number of checks small."""
     if not is_taken(name):
         return name
-    low, high = 1, 2
+    high = 2
     while is_taken(_with_number(name, high)):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if is_taken(_with_number(name, middle)):
-            low = middle
-        else:
-            high = middle
-    return _with_number(name, high)
+        high *= 2
+    numbers = range(high // 2 + 1, high)
+    return _with_number(
+        name, numbers.start + bisect_left(numbers, True, key=lambda number: not is_taken(_with_number(name, number)))
+    )
 
 
 # its contents
-
-
-def open_log(folder: Path) -> Log:
-    """Return the log of a task's conversation. In a durable hive, lines appended with `sync_now` survive a power cut."""
-    return Log(folder / LOG, "messages", 1, lazy=True)
 
 
 def text_file(record: TaskRecord) -> str:
@@ -180,11 +172,9 @@ def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, ro
 
 def _was_edited(path: Path, raw: bytes) -> bool:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            return os.read(file, len(raw) + 1) != raw
-        finally:
-            os.close(file)
+        return read_input(path, len(raw)) != raw
+    except Unreadable:  # longer, or not a file
+        return True
     except OSError:
         return False  # moved or removed, which is not an edit
 
@@ -203,7 +193,7 @@ def task_of(
         candidates=form.candidates, dependencies=form.dependencies, deadline=form.deadline,
         steps=tuple(step.step() for step in form.steps),
         proof=form.proof, view=form.view, max_tokens=form.max_tokens, fresh=form.fresh, finish=form.finish,
-        review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
+        review=form.review, budget=form.budget, notify=form.notify,
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
         owner=owner, claim=claim.key if claim else None,
         claimed=claim.claimed if claim else None, parked=record.parked, said=record.said, kept=record.kept,
@@ -291,18 +281,15 @@ def set_aside(folder: Path, *, before: Callable[[], object] | None = None) -> No
         if os.path.lexists(folder / name):
             move(folder / name, target / name, durable=False)
             crash_point("tasks.retry.moved")
-    if is_durable(folder):
-        fsync_folder(target)
-        fsync_folder(attempts)
-        fsync_folder(folder)
+    for changed_folder in (target, attempts, folder):
+        fsync_folder(changed_folder)
 
 
 def _attempt_number(attempts: Path) -> int:
     """Return the number of the attempt to set aside: the last number if a crash interrupted that move, else the next."""
     last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
     folder = attempts / str(last)
-    open_still = folder.is_dir() and not has_ended(folder)
-    return last if open_still else last + 1
+    return last if folder.is_dir() and not has_ended(folder) else last + 1
 
 
 def remove_ends(path: Path, but: str = "") -> None:

@@ -23,7 +23,6 @@ from hivemind.tasks.step import (
     StepForm,
     Strict,
     Text,
-    Texts,
     as_list,
     as_step,
     first_line,
@@ -53,25 +52,6 @@ def _priority(value: Any) -> Any:
             raise ValueError(f"{value!r} is not a priority: write {', '.join(PRIORITIES)}, or 0 (first) to 99 (last)")
         return int(value) if priority is None else priority
     return value
-
-
-class ReviewForm(Strict):
-    by: Annotated[str, BeforeValidator(name_check("role"))]
-    criteria: Texts = Field(min_length=1)
-    rounds: int = Field(3, ge=1, le=20)
-
-    def review(self) -> TaskReview:
-        return TaskReview(self.by, self.criteria, self.rounds)
-
-
-class BudgetForm(Strict):
-    """`budget:` of a task: tokens, or tokens and money."""
-
-    tokens: int | None = Field(None, ge=0)
-    money: float | None = Field(None, ge=0, allow_inf_nan=False)
-
-    def budget(self) -> TaskBudget:
-        return TaskBudget(self.tokens, self.money)
 
 
 def _as_budget(value: Any) -> Any:
@@ -120,9 +100,9 @@ class TaskForm(Strict):
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
     max_tokens: int | None = Field(None, ge=MIN_CONTEXT)
     fresh: bool = False
-    review: ReviewForm | None = None
+    review: TaskReview | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
-    budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm.model_construct()
+    budget: Annotated[TaskBudget, BeforeValidator(_as_budget)] = TaskBudget.model_construct()
     notify: Annotated[tuple[Outcome, ...] | None, BeforeValidator(_as_events)] = None
     every: Annotated[str, BeforeValidator(_as_every)] | None = None
     until: Annotated[datetime, BeforeValidator(moment)] | None = None
@@ -239,24 +219,20 @@ class TextReader:
         task with candidates in a hive without a lander, which has to choose one."""
         if not has_front_matter(raw, name):  # plain text
             return read_text(raw, name)
-        task = self._read(raw, name, file_stat)
+        try:
+            with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
+                task = read_text(raw, name)
+        except Unreadable as error:
+            raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
         if task.form.candidates and not self._has_lander:
             message = "candidates: one of several branches is to land, and this hive has no root where work lands"
             remedy = "list a root with worktree: true and land: ask or auto in hive.yaml, or take candidates: out"
             raise TaskProblem(message, location=task.location("candidates"), remedy=remedy)
         return task
 
-    def _read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
-        try:
-            with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
-                return read_text(raw, name)
-        except Unreadable as error:
-            raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
-
 
 def _decode(raw: bytes, name: str) -> str:
-    if raw.startswith(tuple(_MAGIC)):
-        kind = next(kind for magic, kind in _MAGIC.items() if raw.startswith(magic))
+    if kind := next((kind for magic, kind in _MAGIC.items() if raw.startswith(magic)), None):
         raise NoText(f"is {kind}, not text", location=name, remedy=_HOW_TO_ATTACH)
     mend = f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
     if b"\0" in raw:

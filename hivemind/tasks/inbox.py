@@ -12,19 +12,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 from hivemind.errors import UserError
 from hivemind.frontmatter import parse, split
-from hivemind.frozen import frozen
-from hivemind.fs import (
-    Lock,
-    copy_tree,
-    crash_point,
-    create,
-    fsync_folder,
-    is_durable,
-    make_folder,
-    move,
-    remove_tree,
-    write,
-)
+from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make_folder, move, remove_tree, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
@@ -33,8 +21,8 @@ from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
 from hivemind.tasks.form import SHORT_FORM, read_text
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.settings import Settings
-from hivemind.tasks.step import as_written
-from hivemind.tasks.task import TaskProblem, TaskStep
+from hivemind.tasks.step import TaskStep, as_written
+from hivemind.tasks.task import TaskProblem
 
 Attachment: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
 """A file or folder to attach to a task, or a file's name and content."""
@@ -67,42 +55,24 @@ class TaskFields(TypedDict, total=False):
     traceparent: str | None
 
 
-@frozen
-class TaskDraft:
-    """A task without an id: the fields of its front matter, its text and its title."""
-
-    fields: Mapping[str, Any]
-    body: str
-    title: str
-
-    @classmethod
-    def from_text(cls, text: str, fields: TaskFields) -> TaskDraft:
-        """Make a draft from a text's front matter and `fields`, which take precedence. Raises TaskProblem."""
-        if not isinstance(text, str):
-            raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
-        arguments: dict[str, Any] = {**fields}
-        arguments["dependencies"] = _as_list(fields.get("dependencies"), str) or None
-        arguments["steps"] = [*map(as_written, _as_list(fields.get("steps"), str, Mapping, TaskStep))] or None
-        if (notify := fields.get("notify")) is not None:
-            arguments["notify"] = [*notify] or "never"
-        arguments = {key: value for key, value in arguments.items() if value is not None}
-        _refuse_surrogates(text, *(value for value in arguments.values() if isinstance(value, str)))
-        head, body, _ = split(text)
-        front_matter = {**(parse(head, "the text", 2).values if head is not None else {}), **arguments}
-        return cls(front_matter, body, _title(compose(front_matter, body)))
+def _front_matter(text: str, fields: TaskFields) -> tuple[dict[str, Any], str]:
+    """Return the keys of a text's front matter and of `fields`, which take precedence, and the text after the front matter."""
+    if not isinstance(text, str):
+        raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
+    arguments: dict[str, Any] = {**fields}
+    arguments["dependencies"] = _as_list(fields.get("dependencies"), str) or None
+    arguments["steps"] = [*map(as_written, _as_list(fields.get("steps"), str, Mapping, TaskStep))] or None
+    if (notify := fields.get("notify")) is not None:
+        arguments["notify"] = [*notify] or "never"
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    _refuse_surrogates(text, *(value for value in arguments.values() if isinstance(value, str)))
+    head, body, _ = split(text)
+    return {**(parse(head, "the text", 2).values if head is not None else {}), **arguments}, body
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
     """Return a list of the argument's elements. An argument of one of the types `kinds` is a single element, None is none."""
     return [argument] if isinstance(argument, kinds) else [*(argument or ())]
-
-
-def _title(content: bytes) -> str:
-    """Return the title of a composed task. Errors name the key but no line, because the author did not write the lines."""
-    try:
-        return read_text(content, "the task").title
-    except TaskProblem as problem:
-        raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
 
 
 def _attach(folder: Path, files: list[Attachment]) -> None:
@@ -118,8 +88,7 @@ def _attach(folder: Path, files: list[Attachment]) -> None:
             copy_tree(path, target)
         else:
             write(target, path.read_bytes())
-    if is_durable(folder):
-        fsync_folder(folder)
+    fsync_folder(folder)
 
 
 def compose(fields: Mapping[str, Any], body: str) -> bytes:
@@ -167,7 +136,11 @@ class Inbox:
         `fields` take precedence. A record next to the text names the maker of an agent's task, because front matter has
         no key for it. Raises TaskProblem for a task that the inbox would not accept, and for an id that is taken.
         """
-        by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
+        by, (keys, body) = check_maker(by), _front_matter(text or "", fields)
+        try:
+            title = read_text(compose(keys, body), "the task").title
+        except TaskProblem as problem:  # without a line, because the author did not write the lines
+            raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
         copies = _as_list(attachments, str, os.PathLike)
         for path in copies:
             if not isinstance(path, tuple) and not os.path.exists(path):
@@ -175,15 +148,15 @@ class Inbox:
         for task_id in _as_list(fields.get("dependencies"), str):
             if not self.has_id(str(task_id)):
                 raise TaskProblem(f"dependencies: there is no task {task_id!r}", location="the task")
-        comes_again = draft.fields.get("every") is not None
+        comes_again = keys.get("every") is not None
         if comes_again and (by != HUMAN or parent is not None or copies):
             message = "every: allows no attachments" if copies else "only people make recurring tasks (every:)"
             raise TaskProblem(message, location="the task")
         # Only concurrent calls could choose the same id; people's drops and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
             while True:
-                task_id = self._free_id(draft)
-                content = compose({**draft.fields, "id": task_id}, draft.body)
+                task_id = self._free_id(keys.get("id"), title)
+                content = compose({**keys, "id": task_id}, body)
                 if len(content) > self._max_bytes:
                     raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", location=task_id)
                 try:
@@ -198,9 +171,9 @@ class Inbox:
                     continue  # the name was taken meanwhile
                 return task_id
 
-    def _free_id(self, draft: TaskDraft) -> str:
-        if (explicit_id := draft.fields.get("id")) is None:
-            return free_name(slug(draft.title), lambda name: self.has_id(name) or not is_task_name(f"{name}.md"))
+    def _free_id(self, explicit_id: object, title: str) -> str:
+        if explicit_id is None:
+            return free_name(slug(title), lambda name: self.has_id(name) or not is_task_name(f"{name}.md"))
         task_id = check_name(str(explicit_id), "id")
         if (reason := ignored_why(f"{task_id}.md")) is not None:
             raise TaskProblem(f"id: {task_id}.md in the inbox would be {reason}", location=task_id)

@@ -32,7 +32,6 @@ from hivemind.tasks.folder import (
     folder_of,
     is_being_claimed,
     is_open,
-    open_log,
     read_task,
     revert_of,
     task_of,
@@ -40,7 +39,7 @@ from hivemind.tasks.folder import (
     why_failed,
 )
 from hivemind.tasks.form import ParsedTask
-from hivemind.tasks.record import TaskRecord
+from hivemind.tasks.record import TaskRecord, open_log
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary
 
@@ -116,7 +115,7 @@ class Listing:
         task_id = check_name(task_id, "task id")
         if (place := folder_of(self.layout, task_id)) is not None:
             with suppress(FileNotFoundError):
-                return self._summary(task_id, place, TaskState(place.parent.name), place.lstat())
+                return self._ended_or_active(place, TaskState(place.parent.name), place.lstat())
         return next((summary for summary in self._waiting_summaries() if summary.id == task_id), None)
 
     def is_known(self, task_id: str) -> bool:
@@ -222,7 +221,12 @@ class Listing:
         beyond it are not read.
         """
         places = TaskState if state is None else (TaskState(state),)
-        tasks = [summary for place in places for summary in self._list(place, limit)]
+        tasks: builtins.list[TaskSummary] = []
+        for place in places:
+            if place is TaskState.INBOX:
+                tasks += chain(self._waiting_summaries(limit), self._being_claimed())
+            else:
+                tasks += self._list_folder(self.layout.tasks / place, place, limit)
         claimed_ids = {task.id for task in tasks if task.state is not TaskState.INBOX}
         return [task for task in tasks if task.waiting != f"it {_CLAIMED}" or task.id not in claimed_ids]
 
@@ -236,11 +240,6 @@ class Listing:
         summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
         return sorted(summaries, key=lambda summary: (summary.since, summary.id))
 
-    def _list(self, state: TaskState, limit: int | None) -> Iterator[TaskSummary]:
-        if state is TaskState.INBOX:
-            return chain(self._waiting_summaries(limit), self._being_claimed())
-        return self._list_folder(self.layout.tasks / state, state, limit)
-
     def _list_folder(self, folder: Path, state: TaskState, limit: int | None = None) -> Iterator[TaskSummary]:
         dir_entries = []
         names = names_in(folder)
@@ -253,7 +252,7 @@ class Listing:
         dir_entries.sort(key=lambda dir_entry: (dir_entry[0].st_ctime, dir_entry[1]))
         latest = dir_entries if limit is None else dir_entries[max(0, len(dir_entries) - limit) :]
         for file_stat, name in latest:
-            if (summary := self._summary(name, folder / name, state, file_stat)) is not None:
+            if (summary := self._ended_or_active(folder / name, state, file_stat)) is not None:
                 yield replace(summary, undone_by=revert_of(folder / name)) if may_be_undone else summary
 
     def _waiting_summaries(self, limit: int | None = None, *, texts: bool = True) -> Iterator[TaskSummary]:
@@ -263,41 +262,37 @@ class Listing:
         for drop in drops[:limit]:
             queued = drop.queued
             obstacle = drop.waits if queued is None else self._obstacle(queued, dependencies.verdict(queued))
-            path = Path(f"{self._inbox_path}/{drop.name}")
-            summary = self._summary(drop.id, path, TaskState.INBOX, drop.file_stat, drop, obstacle, texts=texts)
-            if summary is not None:
+            summary = self._waiting(drop.id, drop.name, drop.file_stat, obstacle)
+            if queued is None:
                 yield summary
+            elif not texts:
+                yield replace(summary, assignee=queued.assignee, role=queued.role)
+            elif (complete_summary := self._complete(summary, drop)) is not None:
+                yield complete_summary
 
     def _being_claimed(self) -> Iterator[TaskSummary]:
-        drops = {drop: path for path, drop in unfinished_claims(self.layout)}
-        for drop, claimed_path in drops.items():
+        for drop, claimed_path in {drop: path for path, drop in unfinished_claims(self.layout)}.items():
             with suppress(FileNotFoundError):
-                task_id, file_stat = id_of(drop, not drop.endswith(ENDINGS[1:])), claimed_path.lstat()
-                unread = Drop(drop, file_stat, None)
-                path = self.layout.inbox / drop
-                if summary := self._summary(task_id, path, TaskState.INBOX, file_stat, unread, f"it {_CLAIMED}"):
-                    yield summary
+                task_id = id_of(drop, not drop.endswith(ENDINGS[1:]))
+                yield self._waiting(task_id, drop, claimed_path.lstat(), f"it {_CLAIMED}")
 
-    def _summary(
-        self,
-        task_id: str,
-        path: Path,
-        state: TaskState,
-        file_stat: os.stat_result,
-        drop: Drop | None = None,
-        obstacle: str | None = None,
-        *,
-        texts: bool = True,
-    ) -> TaskSummary | None:
-        error = why_failed(path) if state is TaskState.FAILED else None
+    def _waiting(self, task_id: str, name: str, file_stat: os.stat_result, obstacle: str | None) -> TaskSummary:
+        path, since = Path(f"{self._inbox_path}/{name}"), datetime.fromtimestamp(file_stat.st_ctime, UTC)
+        return TaskSummary(task_id, name, TaskState.INBOX, path, HUMAN, since, waiting=obstacle)
+
+    def _ended_or_active(self, path: Path, state: TaskState, file_stat: os.stat_result) -> TaskSummary | None:
         since = datetime.fromtimestamp(file_stat.st_ctime, UTC)
-        summary = TaskSummary(task_id, path.name, state, path, HUMAN, since, waiting=obstacle, error=error)
-        queued = None if drop is None else drop.queued
-        if drop is not None and (queued is None or not texts):
-            return summary if queued is None else replace(summary, assignee=queued.assignee, role=queued.role)
+        error = why_failed(path) if state is TaskState.FAILED else None
+        return self._complete(TaskSummary(path.name, path.name, state, path, HUMAN, since, error=error))
+
+    def _complete(self, summary: TaskSummary, drop: Drop | None = None) -> TaskSummary | None:
+        """Add what the task's text and record say, or the problem with them. Return None if the task was moved."""
+        path, state, since = summary.path, summary.state, summary.since
         try:
-            if drop is not None and queued is not None and not queued.folder:  # most drops: only their file is read
-                task = task_of(self._parse_drop(drop), path, state, TaskRecord(), task_id)
+            if (
+                drop is not None and drop.queued is not None and not drop.queued.folder
+            ):  # most drops: only their file is read
+                task = task_of(self._parse_drop(drop), path, state, TaskRecord(), summary.id)
             else:
                 task = self._read(path, state)
         except (FileNotFoundError, NotADirectoryError):
@@ -309,10 +304,10 @@ class Listing:
                 since = task.parked.since if task.parked else datetime.fromisoformat(task.claimed).astimezone(UTC)
             elif state is not TaskState.INBOX:
                 since = datetime.fromtimestamp(ended_at(path), UTC)
-        return TaskSummary(
-            task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
-            task.assignee, task.role, task.owner, obstacle, task.parked, error=error, hive=task.kept.get("hive"),
-            deadline=task.deadline,
+        return replace(
+            summary, id=task.id, title=task.title, maker=task.maker, since=since, parent=task.parent, priority=task.priority,
+            project=task.project, assignee=task.assignee, role=task.role, owner=task.owner, parked=task.parked,
+            hive=task.kept.get("hive"), deadline=task.deadline,
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:

@@ -35,7 +35,6 @@ _CHUNK = 8192
 _HEARTBEAT_S = 5.0  # an older queue is checked even if the inbox seems unchanged
 _SHARE = 10  # building takes at most 1/10 of the time
 _SHORT = 64  # a queue of so few drops is always rebuilt: its order is exact
-_GLANCE_S = 0.001  # a process looks this often for a newer queue
 _PATIENCE_S = 2.0  # a process that builds the queue without progress for so long may be stopped
 _GAZE = 0.05  # a waiting process looks again after this fraction of its wait
 _SIGN_OF_LIFE = 1000  # the builder shows progress after so many drops
@@ -97,7 +96,6 @@ class _Queue:
             self._passed = {lane: int(start) for lane, (start, _) in self.header.lanes.items()}
             if self.header.version != _VERSION or file_stat.st_size != self._start + self.header.size:
                 raise ValueError("version or size")
-        self._chunk = (0, b"")
 
     def close(self) -> None:
         if self._file >= 0:
@@ -112,16 +110,13 @@ class _Queue:
             if size >= end - at:
                 raise ValueError("a line without an end")
             size *= 4
-        self._chunk = (at, chunk)
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
         """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None if all were
         tried."""
         with boundary("cache", self._path):
-            lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # an agent has few of the lanes
-            agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
-            heads = [head for lane in agent_lanes if (head := self._head(lane)) is not None]
+            heads = [head for lane in self._cursors if lane in lanes and (head := self._head(lane)) is not None]
             if not heads:
                 return None
             entry, lane, next_offset = min(heads, key=lambda head: head[0].order)
@@ -135,10 +130,7 @@ class _Queue:
         at, end = max(cursor, self._passed[lane]), self.header.lanes[lane][1]
         if at >= end:
             return None
-        begin, chunk = self._chunk
-        offset = self._start + at - begin
-        line = chunk[offset : chunk.find(b"\n", offset) + 1] if 0 <= offset < len(chunk) else b""
-        line = line or self._line(self._start + at, self._start + end)
+        line = self._line(self._start + at, self._start + end)
         return _entry(_decode(line.decode())[0]), lane, at + len(line)
 
     def entries(self) -> dict[str, QueuedDrop]:
@@ -156,17 +148,6 @@ def _entry(row: list[object]) -> QueuedDrop:
     return queued if queued.dependencies == () else queued._replace(dependencies=tuple(queued.dependencies))
 
 
-def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    lanes: dict[str, list[QueuedDrop]] = {}
-    for queued in ready_drops:
-        lanes.setdefault(queued.lane, []).append(queued)
-    parts, spans, at = [], {}, 0
-    for lane, entries in lanes.items():
-        parts.append(_lines(sorted(entries, key=lambda queued_drop: queued_drop.order)))
-        spans[lane] = (at, at := at + len(parts[-1]))
-    return b"".join((*parts, _lines(waiting_drops))), spans
-
-
 def _lines(queued_drops: list[QueuedDrop]) -> bytes:
     """Return a line for each drop, without trailing fields if all of them have their defaults."""
     rows = (queued[:5] if queued[5:] == _DEFAULTS else queued for queued in queued_drops)
@@ -182,7 +163,6 @@ class QueueCache:
         self._queue: _Queue | None = None
         self._known: tuple[float, dict[str, QueuedDrop]] = (0.0, {})  # of the queue built at that time
         self._outdated = False
-        self._checked = -1.0
         self._sound = 0.0  # when the inbox last agreed with the queue
 
     def close(self) -> None:
@@ -201,7 +181,7 @@ class QueueCache:
         """Return the drop to try next, or None if `lanes` are empty. `lanes_of` returns an agent's lanes."""
         try:
             asked_at = time.monotonic()
-            queue = self._queue if asked_at - self._checked < _GLANCE_S else self._current()
+            queue = self._current()
             if queue is None or self._is_stale(queue, asked_at, pause=queue.header.pause):
                 queue = self._rebuilt(queue, waits=queue is None)
             queued = None if queue is None else queue.next(lanes)
@@ -232,11 +212,9 @@ class QueueCache:
         """Mark the queue as out of date, after a drop has changed. The next claim rebuilds it."""
         with suppress(FileNotFoundError):
             os.utime(self._path, ns=(0, 0))
-        self._checked = -1.0
 
     def _current(self) -> _Queue | None:
         """Open the newest queue and return it, or None if it is missing or unreadable."""
-        self._checked = time.monotonic()
         try:
             file_stat = os.stat(self._path)
             if self._queue is not None and self._queue.ino != file_stat.st_ino:
@@ -318,38 +296,35 @@ class QueueCache:
         with suppress(FileNotFoundError):  # reported by the reader
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
         known_drops: dict[str, QueuedDrop] = {}
-        unsettled = 0
-        for at, drop in enumerate(self._reader.drops(self._remembered(older)), 1):
-            if drop.queued is None:
-                unsettled += 1
-            else:
+        count = 0
+        for count, drop in enumerate(self._reader.drops(self._remembered(older)), 1):
+            if drop.queued is not None:
                 known_drops[drop.name] = drop.queued
-            if at % _SIGN_OF_LIFE == 0:
+            if count % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
         dependencies = Dependencies(self._settings, self._reader, known_drops.values())
-        ready: list[QueuedDrop] = []
+        lanes: dict[str, list[QueuedDrop]] = {}
         waiting_drops: list[QueuedDrop] = []
-        for queued in known_drops.values():
+        for queued in sorted(known_drops.values(), key=lambda queued_drop: queued_drop.order):
             verdict = dependencies.verdict(queued)
             if verdict.kind == "waits":
                 waiting_drops.append(queued)
             else:
-                ready.append(queued if verdict.kind == "ready" else queued._replace(dependency_problem=verdict.reason))
-        body, lanes = _body(ready, waiting_drops)
-        built = time.monotonic()
-        restless = len(waiting_drops) + unsettled
-        header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), lanes)
-        cursors = b"".join(_CURSOR.pack(start) for start, _ in lanes.values())
-        self._write(_encode(asdict(header)).encode() + b"\n" + cursors + body)
+                tried = queued if verdict.kind == "ready" else queued._replace(dependency_problem=verdict.reason)
+                lanes.setdefault(tried.lane, []).append(tried)
+        parts, spans, size = [], {}, 0
+        for lane, queued_drops in lanes.items():
+            parts.append(_lines(queued_drops))
+            spans[lane] = (size, size := size + len(parts[-1]))
+        body = b"".join((*parts, _lines(waiting_drops)))
+        built, restless = time.monotonic(), len(waiting_drops) + count - len(known_drops)
+        header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), spans)
+        cursors = b"".join(_CURSOR.pack(start) for start, _ in spans.values())
+        if os.path.isdir(self._path):
+            set_aside(self._path)
+        write(self._path, _encode(asdict(header)).encode() + b"\n" + cursors + body, durable=False)
         self._known = (built, known_drops)
         return self._current()
-
-    def _write(self, content: bytes) -> None:
-        try:
-            write(self._path, content, durable=False)
-        except IsADirectoryError:
-            set_aside(self._path)
-            write(self._path, content, durable=False)
 
     def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
         """Return the drops of a queue by name. Those of a queue that another process built are read from its file."""

@@ -1,4 +1,4 @@
-"""`task.json`, the record of a task: its text, its maker, its claim and its state (README.md).
+"""`task.json`, the record of a task: its text, its maker, its claim and its state, and `messages.jsonl`, its log (README.md).
 
 The text is fixed when the task is claimed and is then read only from here. The digest of each change is written to the
 journal before the change, to detect changes by other programs.
@@ -23,16 +23,17 @@ from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import flush_postponed, is_durable, write
+from hivemind.fs import Log, flush_postponed, is_durable, write
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
 from hivemind.names import check_maker, check_name
 from hivemind.schema import AfterValidator
-from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
+from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskProblem
 from hivemind.trace_context import TraceContext
 
 RECORD = "task.json"
+LOG = "messages.jsonl"
 SESSION = "session"
 """The value of `kept` that a new attempt keeps: the editor's session to which the task belongs (acp_server/README.md)."""
 ENDS = ("error.md", "result.md")
@@ -151,13 +152,22 @@ def is_made_whole(folder: str | os.PathLike[str]) -> bool:
         return False  # reported when the task is claimed
 
 
+def open_log(folder: Path) -> Log:
+    """Return the log of a task's conversation. In a durable hive, lines appended with `sync_now` survive a power cut."""
+    return Log(folder / LOG, "messages", 1, lazy=True)
+
+
 def has_ended(folder: Path) -> bool:
     """Check that the folder has the result or error of an ended attempt. In the inbox, the folder is then a retry."""
     return any(os.path.lexists(folder / name) for name in ENDS)
 
 
+_UNKNOWN: tuple[str, TaskRecord | None, bool] = ("", None, False)
+"""The digest of a record, the record (None: not parsed yet), and whether this process has written it."""
+
+
 class Records:
-    """Writes and checks the records of one hive. Without a journal, records are not checked.
+    """Writes and checks the records and logs of one hive's tasks. Without a journal, records are not checked.
 
     An event has the digests of the new record and of the record before. Wherever a process is killed, the record on
     disk has one of these two digests.
@@ -165,12 +175,10 @@ class Records:
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
-        self._own_digests: dict[str, str] = {}
-        self._known_records: dict[str, tuple[str, TaskRecord]] = {}
-
-    def write(self, folder: Path, record: TaskRecord, *, sync_name: bool = True) -> None:
-        """Write the record of a task that has no id yet. `note_claim` later writes the event to the journal."""
-        write(folder / RECORD, record.encode(), sync_name=sync_name)
+        self._known_records: dict[str, tuple[str, TaskRecord | None, bool]] = {}
+        self._logs: dict[
+            str, tuple[Log, tuple[int, ...] | None]
+        ] = {}  # each with its stamp after this process's last write
 
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **payload: object) -> None:
         """Replace the record of a task, after writing its digest to the journal. Raises OSError."""
@@ -178,7 +186,7 @@ class Records:
         now, before = _digest(raw), _digest(self._bytes(folder))
         self._append_event(event, task_id=folder.name, record=now, before=before, **payload)
         write(folder / RECORD, raw)
-        self._own_digests[folder.name] = now
+        self._known_records[folder.name] = now, None, True
 
     def flush_events(self, task_id: str) -> None:
         """Flush the postponed events of an earlier task with that id: otherwise a power cut could make its claim the newest."""
@@ -188,8 +196,8 @@ class Records:
     def note_claim(self, task_id: str, record: TaskRecord, title: str) -> None:
         """Write the event of a claim to the journal, with the digest of the record."""
         assert record.claim is not None
-        self._own_digests[task_id] = digest = _digest(record.encode())
-        agent = record.claim.agent
+        digest, agent = _digest(record.encode()), record.claim.agent
+        self._known_records[task_id] = digest, None, True
         # if this event is lost, `mine` finds the folder in active/ and writes it again
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
@@ -219,14 +227,14 @@ class Records:
         Raises RecordTampered; FileNotFoundError if the folder is gone; UserError for a missing or damaged record.
         """
         now, raw = self.check(folder, task_id)
-        known_record = self._known_records.get(task_id)
-        if known_record is not None and known_record[0] == now:
-            return known_record[1]
+        digest, record, is_own = self._known_records.get(task_id, _UNKNOWN)
+        if record is not None and digest == now:
+            return record
         if not raw:
             os.stat(folder)
             raise TaskProblem(f"has no {RECORD}", location=folder, remedy=CLAIM_ANEW)
         record = _parse(folder, raw)
-        self._known_records[task_id] = now, record
+        self._known_records[task_id] = now, record, is_own and digest == now
         return record
 
     def check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
@@ -234,7 +242,8 @@ class Records:
         FileNotFoundError if the folder is gone."""
         raw = self._bytes(folder)
         now = _digest(raw)
-        if now == self._own_digests.get(task_id):
+        digest, _, is_own = self._known_records.get(task_id, _UNKNOWN)
+        if is_own and digest == now:
             return now, raw
         task_entry = self._entry(task_id)
         digests = () if task_entry is None else task_entry.record_digests
@@ -243,9 +252,38 @@ class Records:
         os.stat(folder)
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
+    def follow(self, task: Task) -> Task:
+        """Note the stamp of a claimed task's log, to detect later changes by other programs. Return the task."""
+        log, _ = self._logs.get(task.id) or (open_log(task.path), None)
+        self._logs[task.id] = log, _stamp(log)
+        return task
+
+    def is_log_changed(self, task: Task) -> bool:
+        """Check whether another program has changed the task's log since this process last wrote to it."""
+        log, stamp = self._logs.get(task.id, (None, None))
+        return log is not None and stamp != _stamp(log)
+
+    def append_to_log(self, task: Task, *records: Mapping[str, Any], sync_now: bool) -> None:
+        """Append records in one write. Raises UserError after an incomplete write, which is undone."""
+        if task.id not in self._logs:
+            self.follow(task)
+        try:
+            self._logs[task.id][0].append(*records, sync_now=sync_now, separate_lines=True)
+        finally:
+            self.follow(task)
+
+    def seal_log(self, task: Task) -> None:
+        """Make the conversation complete and durable before the task ends. A line that a power cut has torn is set aside."""
+        log, stamp = self._logs.get(task.id) or (open_log(task.path), None)
+        with suppress(OSError, UserError):  # not a log: the task can end without it
+            if not log.size and stamp is not None:
+                with log.locked():
+                    pass
+            log.sync()
+
     def forget(self, task_id: str) -> None:
-        self._own_digests.pop(task_id, None)
         self._known_records.pop(task_id, None)
+        self._logs.pop(task_id, None)
 
     @staticmethod
     def _bytes(folder: Path) -> bytes:
@@ -285,6 +323,15 @@ def _bytes(folder: Path) -> bytes | None:
         return os.read(file, file_stat.st_size + 1)
     finally:
         os.close(file)
+
+
+def _stamp(log: Log) -> tuple[int, ...] | None:
+    """Return the numbers that change when a log changes, or None if it does not exist."""
+    try:
+        file_stat = os.lstat(log.path)
+    except OSError:
+        return None
+    return file_stat.st_dev, file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns
 
 
 def _digest(raw: bytes) -> str:

@@ -75,7 +75,14 @@ class Schedule:
             file_states = self._load_state().files
         except UserError as problem:
             return [ScheduledTask(self._layout.schedule_record.name, problem=str(problem))]
-        return [self._scheduled(path, file_states.get(path.name), now) for path in self._files()]
+        scheduled_tasks = []
+        for path in self._files():
+            try:
+                _, state, due, next_time = self._plan(path, file_states.get(path.name), now)
+                scheduled_tasks.append(ScheduledTask(path.name, state.every, due[0] if due else next_time, state.last))
+            except UserError as problem:
+                scheduled_tasks.append(ScheduledTask(path.name, problem=str(problem)))
+        return scheduled_tasks
 
     def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
         """Add the tasks whose time has come. Return their ids and when to call again (None: after a file has changed).
@@ -118,30 +125,34 @@ class Schedule:
     def _plan(
         self, path: Path, state: _FileState | None, now: datetime
     ) -> tuple[ParsedTask, _FileState, list[datetime], datetime | None]:
-        """Return a file's task, its state, the times that are due, and the next time. Raises UserError."""
+        """Return a file's task, its state, the times that are due (at most the newest for a new file), and the next time.
+
+        Raises UserError.
+        """
         try:
             with boundary("schedule's file", path):
-                task, every, planned_state = self._read(path, state, now)
-                due = self._due_times(task, every, planned_state, now, is_new=planned_state is not state)
-                after = max(now, planned_state.last or now)
-                following = next(every.times_after(planned_state.since, after, self._zone), None)
-                if following is not None and task.form.until is not None and following > task.form.until:
+                raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
+                task = read_text(raw, path.name)
+                if task.form.every is None:
+                    mend = "say when the task comes again, or move it to tasks/inbox/"
+                    raise UserError("has no every:", location=path, remedy=mend)
+                every, until, takes_newest = Every.parse(task.form.every), task.form.until, task.form.missed == "once"
+                if state is None or state.every != task.form.every:
+                    changed_at, takes_newest = datetime.fromtimestamp(file_stat.st_mtime, UTC), True
+                    state = _FileState(task.form.every, min(changed_at, now).replace(microsecond=0))
+                after, end = state.last or state.since, now if until is None else min(now, until)
+                if takes_newest:
+                    newest = every.newest_time(state.since, after, end, self._zone)
+                    due = [] if newest is None else [newest]
+                else:
+                    times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
+                    due = [time for time in times if time <= end]
+                following = next(every.times_after(state.since, max(now, state.last or now), self._zone), None)
+                if following is not None and until is not None and following > until:
                     following = None
-                return task, planned_state, due, following
+                return task, state, due, following
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
-
-    def _due_times(
-        self, task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
-    ) -> list[datetime]:
-        """Return the times for which tasks are to be added. For a new file, return at most the newest time."""
-        until, after = task.form.until, state.last or state.since
-        end = now if until is None else min(now, until)
-        if is_new or task.form.missed == "once":
-            newest = every.newest_time(state.since, after, end, self._zone)
-            return [] if newest is None else [newest]
-        times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
-        return [time for time in times if time <= end]
 
     def _drop(self, path: Path, task: ParsedTask, time: datetime) -> list[str]:
         """Add the task of one time and return its id in a list, which is empty if the task was added before."""
@@ -168,23 +179,6 @@ class Schedule:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [path for path in paths if is_task_name(path.name)]
-
-    def _read(self, path: Path, state: _FileState | None, now: datetime) -> tuple[ParsedTask, Every, _FileState]:
-        raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
-        changed_at, task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
-        if task.form.every is None:
-            mend = "say when the task comes again, or move it to tasks/inbox/"
-            raise UserError("has no every:", location=path, remedy=mend)
-        if state is None or state.every != task.form.every:
-            state = _FileState(task.form.every, min(changed_at, now).replace(microsecond=0))
-        return task, Every.parse(task.form.every), state
-
-    def _scheduled(self, path: Path, state: _FileState | None, now: datetime) -> ScheduledTask:
-        try:
-            _, planned_state, due, next_time = self._plan(path, state, now)
-        except UserError as problem:
-            return ScheduledTask(path.name, problem=str(problem))
-        return ScheduledTask(path.name, planned_state.every, due[0] if due else next_time, planned_state.last)
 
     def _load_state(self) -> _ScheduleState:
         return load_dataclass(_ScheduleState, self._layout.schedule_record, _KIND, _VERSION) or _ScheduleState({})

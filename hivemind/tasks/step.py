@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.names import check_name
 from hivemind.pattern import pattern
 from hivemind.schema import BeforeValidator, Field, StrictModel, model_validator
-from hivemind.tasks.task import StepKind, TaskStep
 
 TITLE_LENGTH = 200
+StepKind = Literal["run", "ask", "write", "mail", "wait"]
 KINDS: tuple[StepKind, ...] = ("run", "ask", "write", "mail", "wait")
 _WAITS = {"until": "until", "mail": "for mail from", "task": "for task", "human": "for a person:"}
 MAX_SECONDS = 366 * 86_400.0
@@ -93,28 +94,42 @@ def first_line(text: str) -> str:
 
 def parse_duration(value: object) -> float:
     """Return a duration in seconds, from 0 to a year. Raises ValueError."""
-    seconds = None
+    seconds = math.nan
     with suppress(Unreadable), boundary("duration"):
-        seconds = _seconds(value)
-    if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
+        if isinstance(value, str):
+            text = value.strip()
+            if _NUMBER.fullmatch(text):
+                seconds = float(text)
+            elif len(text) <= 64 and _DURATION.fullmatch(text):
+                seconds = sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = float(value)
+    if not 0 <= seconds <= MAX_SECONDS:
         raise ValueError(f"{value!r} is not a duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
     return seconds
 
 
-def _seconds(value: object) -> float | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    text = value.strip() if isinstance(value, str) else ""
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    if len(text) > 64 or _DURATION.fullmatch(text) is None:
-        return None
-    return sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text))
-
-
 # a step
+
+
+@frozen
+class TaskStep:
+    """One step as the task's author wrote it.
+
+    `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
+    write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` · wait:
+    exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
+    `timeout` is in seconds. If `proof` is None, the task's `proof` applies.
+    """
+
+    title: str
+    kind: StepKind | None = None
+    argument: Any = None
+    success_criteria: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    proof: Proof | None = None
+    once: bool = False
+    timeout: float | None = None
 
 
 def _line(value: Any, label: str) -> str:

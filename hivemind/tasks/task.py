@@ -7,13 +7,14 @@ from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.outcome import Outcome
+from hivemind.schema import BeforeValidator, Field
+from hivemind.tasks.step import Proof, Strict, TaskStep, Texts, name_check
 
-StepKind = Literal["run", "ask", "write", "mail", "wait"]
 FILES = "files"
 """The folder in a task's folder that has its attachments. Agents and commands work in it."""
 
@@ -43,33 +44,12 @@ class TaskMoved(UserError):
         self.kept = late_result
 
 
-@frozen
-class TaskStep:
-    """One step as the task's author wrote it.
-
-    `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
-    write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` · wait:
-    exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
-    `timeout` is in seconds. If `proof` is None, the task's `proof` applies.
-    """
-
-    title: str
-    kind: StepKind | None = None
-    argument: Any = None
-    success_criteria: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ()
-    proof: Literal["off", "warn", "require"] | None = None
-    once: bool = False
-    timeout: float | None = None
-
-
-@frozen
-class TaskReview:
+class TaskReview(Strict):
     """The review of a result by an agent of the role `by`. After `rounds` without an approval, a person is asked."""
 
-    by: str
-    criteria: tuple[str, ...]
-    rounds: int = 3
+    by: Annotated[str, BeforeValidator(name_check("role"))]
+    criteria: Texts = Field(min_length=1)
+    rounds: int = Field(3, ge=1, le=20)
 
 
 @frozen
@@ -102,12 +82,11 @@ class Ignored:
     why: str
 
 
-@frozen
-class TaskBudget:
+class TaskBudget(Strict):
     """The limits of a task, within a budget that it shares with its parents."""
 
-    tokens: int | None = None
-    money: float | None = None
+    tokens: int | None = Field(None, ge=0)
+    money: float | None = Field(None, ge=0, allow_inf_nan=False)
 
 
 @frozen
@@ -136,13 +115,13 @@ class Task:
     dependencies: tuple[str, ...] = ()
     deadline: datetime | None = None
     steps: tuple[TaskStep, ...] = ()
-    proof: Literal["off", "warn", "require"] = "off"
+    proof: Proof = "off"
     view: str | None = None
     max_tokens: int | None = None
     fresh: bool = False
     review: TaskReview | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
-    budget: TaskBudget = TaskBudget()
+    budget: TaskBudget = TaskBudget.model_construct()
     notify: tuple[Outcome, ...] | None = None
     attachments: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()

@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.fs import crash_point, fsync_file, is_durable, make_folder, move, write
+from hivemind.fs import crash_point, fsync_file, is_durable, make_folder, move, remove_tree, write
 from hivemind.fs.atomic import fsync_names
 from hivemind.masking import strip_controls
 from hivemind.tasks.drop import attachments, dropped_text, id_of, read_regular
@@ -44,6 +45,10 @@ BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task is built, or `.build-2` … if `.build` cannot be read any more."""
 
 
+_Reading: TypeAlias = tuple[str, TaskRecord, ParsedTask, bool]
+"""A task's id, its record, its text, and whether it was claimed before."""
+
+
 class TaskBuilder:
     def __init__(self, settings: Settings, drops: DropClaims) -> None:
         self._settings = settings
@@ -56,38 +61,58 @@ class TaskBuilder:
         """Make the task's folder in active/ and return the task. Return None if the drop went to failed/, to the
         schedule or back to the inbox."""
         try:
-            if drop.raw is not None or not drop.is_folder():
-                return self._build_from_file(drop, incarnation)
+            if not drop.is_folder:
+                return self._build(drop, incarnation)
             with hold(Path(drop.path), wait=False) as is_held:
                 if is_held:
-                    return self._build_from_folder(drop, incarnation)
+                    return self._build(drop, incarnation)
             self._drops.put_back(drop.path)  # another process is just closing it
             return None
         finally:
             self._drops.let_go(drop.path)  # it has left the agent's folder
 
-    def _build_from_file(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
+    def _build(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
+        read = self._read_folder if drop.is_folder else self._read_file
+        if drop.is_folder:
+            self._drops.sync(drop.agent)
         try:
-            file_stat = os.lstat(drop.path)
-            raw = drop.raw
-            if raw is None:
-                raw, file_stat = read_regular(drop.path, drop.name, self._reader.max_bytes)
-            parsed_task = self._reader.read(raw, drop.name, file_stat)
-            _check_dependencies(drop, parsed_task)
-            if parsed_task.form.every is not None:
-                self._put_into_schedule(drop)
-                return None
-            task_id = self._id(drop.name, False, parsed_task)
+            with boundary("task's folder" if drop.is_folder else "task", drop.name):
+                reading = read(drop, incarnation)
         except UserError as problem:
-            if isinstance(problem, NoText) and self._settings.ask_about_files:
-                return self._build_from_folder(self._with_a_question(drop), incarnation)
-            self._reject(drop, problem)
+            if isinstance(problem, NoText) and self._settings.ask_about_files and not drop.is_folder:
+                return self._build(self._with_a_question(drop), incarnation)
+            folder = self.reject(drop, error_report(drop.name, problem))
+            self._records.note_failure(folder.name, drop.agent, str(problem), title=drop.name)
             return None
-        record = self._record(drop, incarnation, TaskRecord(), raw, drop.name, parsed_task)
+        if reading is None:
+            return None
+        task_id, record, parsed_task, was_claimed = reading
+        if was_claimed:
+            self._save(Path(drop.path), record)
+            return self._activate(Path(drop.path), task_id, record, parsed_task, drop.name)
         build = self._start_build(drop, record)
-        move(drop.path, build / text_file(record), durable=False)
+        move(drop.path, build / (FILES if drop.is_folder else text_file(record)), durable=False)
         crash_point("tasks.claim.moved")
+        if drop.is_folder:
+            self._take_out_text(build, record)
         return self._activate(build, task_id, record, parsed_task, drop.name)
+
+    def _read_file(self, drop: ClaimedDrop, incarnation: int) -> _Reading | None:
+        """Read a dropped file as `_read_folder` reads a folder. Return None if it went to the schedule."""
+        raw, file_stat = read_regular(drop.path, drop.name, self._reader.max_bytes, drop.file_stat)
+        parsed_task = self._parse(drop, raw, drop.name, file_stat)
+        if parsed_task.form.every is not None:
+            self._put_into_schedule(drop)
+            return None
+        task_id = self._id(drop.name, False, parsed_task)
+        return task_id, self._record(drop, incarnation, TaskRecord(), raw, drop.name, parsed_task), parsed_task, False
+
+    def _parse(self, drop: ClaimedDrop, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
+        parsed_task = self._reader.read(raw, name, file_stat)
+        if drop.dependency_problem is not None:
+            location = parsed_task.location("dependencies")
+            raise TaskProblem(drop.dependency_problem, location=location, remedy="change the dependencies")
+        return parsed_task
 
     def _put_into_schedule(self, drop: ClaimedDrop) -> None:
         """Move a file with `every:` to the schedule. Raises TaskProblem if its name is taken there."""
@@ -114,40 +139,20 @@ class TaskBuilder:
         fields = {"title": f"What to do with {shown_name}", "steps": [question_step, task_step]}
         head = json.dumps(fields)  # JSON is YAML
         write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
-        return drop._replace(name=name, path=os.fspath(folder), raw=None)
+        return drop._replace(name=name, path=os.fspath(folder), file_stat=os.lstat(folder))
 
-    def _build_from_folder(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        folder = Path(drop.path)
-        self._drops.sync(drop.agent)
-        try:
-            with boundary("task's folder", drop.name):
-                task_id, record, parsed_task, was_claimed = self._read_folder(folder, drop, incarnation)
-        except UserError as problem:
-            self._reject(drop, problem)
-            return None
-        if was_claimed:
-            self._save(folder, record)
-            return self._activate(folder, task_id, record, parsed_task, drop.name)
-        build = self._start_build(drop, record)
-        move(folder, build / FILES, durable=False)
-        crash_point("tasks.claim.moved")
-        self._take_out_text(build, record)
-        return self._activate(build, task_id, record, parsed_task, drop.name)
-
-    def _read_folder(
-        self, folder: Path, drop: ClaimedDrop, incarnation: int
-    ) -> tuple[str, TaskRecord, ParsedTask, bool]:
+    def _read_folder(self, drop: ClaimedDrop, incarnation: int) -> _Reading:
         """Return the task's id, its record, its text, and whether it was claimed before.
 
         The files of an ended attempt are set aside. Raises UserError if the folder cannot become a task.
         """
+        folder = Path(drop.path)
         old_record = load(folder)
         was_claimed = old_record is not None and old_record.text is not None
         if was_claimed:
             self._records.check(folder, drop.name)
         raw, text, file_stat = dropped_text(folder, old_record, self._reader.max_bytes)
-        parsed_task = self._reader.read(raw, text, file_stat)
-        _check_dependencies(drop, parsed_task)
+        parsed_task = self._parse(drop, raw, text, file_stat)
         if parsed_task.form.every is not None:
             message = "every: works only in a file, and this is a folder"
             raise TaskProblem(message, location=parsed_task.location("every"), remedy="drop its text alone")
@@ -206,10 +211,9 @@ class TaskBuilder:
         active/), then the event in the journal.
         """
         agent_folder = Path(drop.path).parent
-        build = agent_folder / free_name(BUILD, lambda candidate: os.path.lexists(agent_folder / candidate))
-        build.mkdir()
+        build = agent_folder / free_name(BUILD, lambda name: not make_folder(agent_folder / name, durable=False))
         crash_point("tasks.claim.made")
-        self._records.write(build, record, sync_name=False)
+        write(build / RECORD, record.encode(), sync_name=False)
         crash_point("tasks.claim.recorded")
         self._sync_files(build)
         self._drops.sync(drop.agent)
@@ -231,11 +235,8 @@ class TaskBuilder:
         self._sync_files(build, text_file(record))
         self._records.flush_events(task_id)
         while True:
-            try:
+            with suppress(FileExistsError):
                 build = self._publish(build, self._layout.active / task_id)
-            except FileExistsError:
-                pass
-            else:
                 # gone again: a person has cancelled or moved it, which its agent learns by its next write
                 if ended_folder(self._layout, task_id) is None or not os.path.lexists(build):
                     self._records.note_claim(task_id, record, parsed_task.title)
@@ -279,18 +280,13 @@ class TaskBuilder:
 
     # drops that cannot become tasks
 
-    def _reject(self, drop: ClaimedDrop, problem: UserError) -> None:
-        folder = self.reject(drop, error_report(drop.name, problem))
-        self._records.note_failure(folder.name, drop.agent, str(problem), title=drop.name)
-
     def reject(self, drop: ClaimedDrop, error: bytes | str, task_id: str | None = None) -> Path:
         """Move a drop to failed/, unchanged and under its own name, and write its error.md. Return its folder.
 
         `task_id` names the folder if a person cancels the task.
         """
         folder = Path(drop.path)
-        is_folder = drop.is_folder()
-        if is_folder:
+        if drop.is_folder:
             self._drops.sync(drop.agent)
             self._set_aside_if_it_can_be(folder)
         else:
@@ -300,7 +296,7 @@ class TaskBuilder:
             crash_point("tasks.claim.moved")
         write(folder / "error.md", error, durable=False)
         crash_point("tasks.reject.explained")
-        folder_name = task_id or id_of(drop.name, is_folder)
+        folder_name = task_id or id_of(drop.name, drop.is_folder)
         return self._move_to_failed(folder, folder_name, is_reported=task_id is None)  # a person who cancels it knows
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
@@ -308,7 +304,7 @@ class TaskBuilder:
         with suppress(UserError), boundary("task's folder", folder):
             record = load(folder)
             if record is None:
-                self._records.write(folder, TaskRecord(source=folder.name))
+                write(folder / RECORD, TaskRecord(source=folder.name).encode())
                 crash_point("tasks.claim.recorded")
             elif has_ended(folder):
                 set_aside(folder)
@@ -343,26 +339,18 @@ class TaskBuilder:
                 continue
             back = free_name(source or name, lambda candidate: os.path.lexists(folder / candidate))
             move(build / name, folder / back)
-        for name in os.listdir(build):
-            os.unlink(build / name)
-        os.rmdir(build)
+        remove_tree(build)
 
     def _put_back_text(self, build: Path, dropped_folder: Path, record: TaskRecord | None) -> None:
         """Undo `_take_out_text`: write the maker's record, then move text and attempts back into the dropped folder."""
         if record is not None:
             dropped_record = TaskRecord(maker=record.maker, parent=record.parent, kept=record.kept)
             if not os.path.lexists(dropped_folder / RECORD) and dropped_record != TaskRecord():
-                self._records.write(dropped_folder, replace(dropped_record, source=record.source))
+                write(dropped_folder / RECORD, replace(dropped_record, source=record.source).encode())
             if os.path.lexists(build / text_file(record)):
                 move(build / text_file(record), dropped_folder / record.name)
         if os.path.lexists(build / ATTEMPTS):
             move(build / ATTEMPTS, dropped_folder / ATTEMPTS)
-
-
-def _check_dependencies(drop: ClaimedDrop, parsed_task: ParsedTask) -> None:
-    if drop.dependency_problem is not None:
-        location = parsed_task.location("dependencies")
-        raise TaskProblem(drop.dependency_problem, location=location, remedy="change the dependencies")
 
 
 def error_report(name: str, problem: UserError, failure: str = "could not become a task") -> bytes:

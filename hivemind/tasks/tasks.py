@@ -7,17 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.coordination import Journal
-from hivemind.fs import CrashCount, is_settled, make_folder, set_durability
+from hivemind.fs import CrashCount, is_settled, make_folder
 from hivemind.layout import Layout
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import DropReader
 from hivemind.tasks.drop_claims import rename
-from hivemind.tasks.endings import Endings
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.queue_cache import QueueCache
 from hivemind.tasks.record import Records
@@ -30,7 +28,7 @@ MAX_BYTES = 1024 * 1024
 class Tasks:
     """The tasks of one hive. The folder of a task is its state: inbox, active, done or failed.
 
-    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed tasks. `endings` ends tasks.
+    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed tasks and ends them.
     `listing` reads them. `schedule` adds recurring tasks. `outbox` holds notices for people. The methods `add`, `get`,
     `list`, `wait`, `say`, `retry`, `cancel`, `claim`, `mine`, `release`, `finish` and `fail` are set on the object: read
     `help(hive.tasks.add)` and so on.
@@ -48,7 +46,6 @@ class Tasks:
         layout: Layout,
         *,
         agents: Callable[[], Mapping[str, str | None]] = dict,
-        durable: bool = True,
         max_bytes: int = MAX_BYTES,
         settle_ms: float = 250,
         grace_s: float = 2.0,
@@ -63,7 +60,6 @@ class Tasks:
         journal: Journal | None = None,
         has_lander: bool = True,
     ) -> None:
-        set_durability(layout.root, durable=durable)
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
         for folder in () if layout.read_only else folders:
             make_folder(folder)
@@ -74,20 +70,18 @@ class Tasks:
             layout, text_reader, Records(journal), agents, settle_ms,
             grace_s, clock, roots, settled, rename, ask_about_files, self.outbox, local_hives,
         )  # fmt: skip
-        logs = TaskLogs()
         reader = DropReader(settings)
         self.inbox = Inbox(settings)
         self._queue = QueueCache(settings, reader)
         self.listing = Listing(settings, reader, self._queue.read_drops)
-        self.claims = Claims(settings, reader, self._queue, self.listing, logs)
-        self.active = ClaimedTasks(settings, self.listing, self.claims, logs)
-        self.endings = Endings(settings, self.claims, self.active)
+        self.claims = Claims(settings, reader, self._queue, self.listing)
+        self.active = ClaimedTasks(settings, self.listing, self.claims)
         self.schedule = Schedule(settings, zone, self.inbox)
         # the operations that most callers use
         self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.claims.resume
         self.get, self.list, self.wait = self.listing.get, self.listing.list, self.listing.wait
-        self.say, self.release, ends = self.active.say, self.active.release, self.endings
-        self.finish, self.fail, self.retry, self.cancel = ends.finish, ends.fail, ends.retry, ends.cancel
+        self.say, self.release, active = self.active.say, self.active.release, self.active
+        self.finish, self.fail, self.retry, self.cancel = active.finish, active.fail, active.retry, active.cancel
 
     def close(self) -> None:
         """Close the open files. The object can still be used."""

@@ -24,8 +24,8 @@ from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.conversation import open_thread, usage_of
 from hivemind.tasks import read_outcome
-from hivemind.tasks.folder import ended_at, ended_folder, open_log
-from hivemind.tasks.record import load_sound
+from hivemind.tasks.folder import ended_at, ended_folder
+from hivemind.tasks.record import load_sound, open_log
 from hivemind.telemetry.spans import ConversationSpans, SpanFactory, message_json, timestamp
 from hivemind.trace_context import TraceContext
 
@@ -257,7 +257,7 @@ class TraceFollower:
             yield self._factory.tool_span(context, {**call, "id": call["id"] or str(number)}, times, call, attributes)
         if "thread" in line:
             conversation = ConversationSpans(self._factory, context, attributes)
-            for message in open_thread(self._hive.layout, agent, line["thread"], durable=False).records():
+            for message in open_thread(self._hive.layout, agent, line["thread"]).records():
                 spans = [*conversation.line_spans(message)]
                 yield from (span for span in spans if times[0] <= timestamp(message) <= times[1])
 

@@ -118,7 +118,7 @@ def _run_in_task(
     session: Session, step: PlannedStep | None, command: str | list[str], author: str, cwd: str | None, output: Path,
     timeout_s: float | None, begin: Callable[[], object] | None,
 ) -> CommandResult:  # fmt: skip
-    work, config, durable = session.work, session.config, session.hive.config.durable
+    work, config = session.work, session.config
     start = _start_folder(session, cwd)
     is_first = not os.path.lexists(output.parent)
     if author != HUMAN:  # a person's command rests on the text and the claim alone, which are on the disk
@@ -142,7 +142,6 @@ def _run_in_task(
                 timeout_s=timeout_s,
                 sandbox="bwrap" if config.has_boxed_commands else "none",
                 roots={**session.hive.config.sandbox_folders(session.hive.layout), **work.worktrees.sandbox_folders()},
-                durable=durable,
                 before_start=begin,
             )
             if work.was_moved:
@@ -295,11 +294,10 @@ def run_program(
     sandbox: Literal["none", "bwrap"] = "none",
     start: Path | None = None,
     roots: Mapping[Path, bool | None] = MappingProxyType({}),
-    durable: bool = False,
     before_start: Callable[[], object] | None = None,
 ) -> CommandResult:
     """Run a command (a string with `sh -c`, a list directly) in `start`, by default `folder`. Write its output to the file
-    `output`, and sync that file if `durable`. A sandbox shows `folder` and the `roots` (see `sandbox_command`). After
+    `output`, and sync that file in a durable hive. A sandbox shows `folder` and the `roots` (see `sandbox_command`). After
     `before_start` the command has to count as run.
 
     Stops the command and its whole process group when it reaches a limit or `stopping()` returns True (checked four times a
@@ -318,7 +316,7 @@ def run_program(
         with guarded as process:
             bounded_output = BoundedOutput(file, limits.output_bytes, "limits.output_bytes")
             stop_reason = _OutputReader(process, bounded_output, stopping).until_end(limit_s)
-        if durable:  # a receipt contains the output's digest
+        if fs.is_durable(os.path.realpath(output)):  # a receipt contains the output's digest
             file.flush()
             if file.tell():
                 os.fsync(file.fileno())

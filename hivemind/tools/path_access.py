@@ -190,14 +190,14 @@ class WritableFile:
             if like is not None:
                 with like.folder(session) as (like_folder, like_name):
                     mode = _mode(like_name, like_folder)
-            fs.write_at(folder, name, text, durable=session.hive.config.durable, mode=mode)
+            fs.write(self.place.path, text, mode=mode, folder_fd=folder)
 
     def delete(self, session: Session) -> None:
         """Delete the file. Raises UserError."""
         with self.folder(session) as (folder, name):
             fs.flush_postponed()
             os.unlink(name, dir_fd=folder)
-            if session.hive.config.durable:
+            if fs.is_durable(self.place.path):
                 os.fsync(folder)
 
     @contextmanager

@@ -92,13 +92,12 @@ def cancel_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 def add_note(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     task = form["task"]
-    path, wrong_quotes = say(hive, task, form.get("text", "").replace("\r\n", "\n"))
+    said = say(hive, task, form.get("text", "").replace("\r\n", "\n"))
     message = f"Added to {task}."
-    if path.parent == hive.layout.inbox:
+    if said.path.parent == hive.layout.inbox:
         message = f"{task} is back in the inbox with what you said."
         ring_all(hive)
-    if wrong_quotes:
-        message += f" Not quoted again until the file changes: {', '.join(quote.place for quote in wrong_quotes)}."
+    message = f"{message} {said.consequence}".strip()
     return ActionOutcome(message, f"/tasks/{task}", {"act": "task say", "task_id": task})
 
 

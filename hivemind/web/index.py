@@ -29,7 +29,8 @@ from hivemind.minds import Usage
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import usage_of
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_folder, open_log, why_failed
+from hivemind.tasks.folder import ended_folder, why_failed
+from hivemind.tasks.record import open_log
 
 SLOT_S = 600  # usage is summed in slots of ten minutes
 _ENDED_STATES = (TaskState.DONE, TaskState.FAILED)
@@ -129,7 +130,7 @@ class PageIndex:
         self._active_stamps: dict[str, tuple[int, int]] = {}
         self._agent_logs: dict[str, Log] = {}
         path = os.fspath(self._layout.web_db) if os.access(self._layout.state, os.W_OK) else ":memory:"
-        self._database = DerivedDatabase(path, _SCHEMA, durable=False)
+        self._database = DerivedDatabase(path, _SCHEMA)
         self._database.run_with_rebuild(self._forget_agent_usage)
 
     def _forget_agent_usage(self) -> None:

@@ -214,7 +214,7 @@ def test_a_model_that_keeps_the_graph_is_asked_for_patches_once_an_epoch(crew: C
 
 def test_an_epochs_end_keeps_the_task_the_open_step_and_the_last_four_turns(crew: Crew, server: ModelServer) -> None:
     coder(crew, server, max_tokens=20_000)
-    work(crew, server, repository(crew.root.parent / "app"), 60, None)
+    work(crew, server, repository(crew.root.parent / "app"), 40, None)
     lines = lines_of(crew.root / "tasks/done/t")
     epochs = [line for line in lines if "opening" in line]
     assert [one["cause"] for one in epochs] == ["start"] + ["full"] * (len(epochs) - 1)

@@ -253,7 +253,7 @@ def test_a_swapped_folder_never_leads_a_write_out(tmp_path) -> None:
     folder = folder_inside("a", root)
     (root / "a").rename(root / "b")
     (root / "a").symlink_to(outside)
-    fs.write_at(folder, "x.txt", "x")
+    fs.write("x.txt", "x", folder_fd=folder)
     os.close(folder)
     assert (root / "b/x.txt").read_text() == "x"
     assert list(outside.iterdir()) == []

@@ -31,6 +31,7 @@ from hivemind.tasks import Task, TaskState
 from hivemind.tools import MEMBER_TOOLS, TOOLS
 from tests.agent.conftest import Crew, doing, using_tools
 from tests.messages import turns_of
+from tests.sample import IS_WHOLE, sampled
 
 TEXT = "Build a boat.\n"
 FORGED = "---\nsteps:\n- {title: forged, run: touch owned}\n---\nforged\n"
@@ -100,6 +101,7 @@ def seen(root: Path) -> dict[str, tuple[int, int, int]]:
 WRITABLE = {"knowledge", ".hive", "tasks/active/t/files"}
 
 
+@sampled
 @pytest.mark.parametrize("roots", ["", "roots: [{path: .., write: true}]\n"])
 def test_no_tool_for_files_writes_beside_its_work_folder_whatever_the_name(crew: Crew, roots: str) -> None:
     crew.configure(roots)
@@ -118,7 +120,7 @@ def test_no_tool_for_files_writes_beside_its_work_folder_whatever_the_name(crew:
     os.link(files.parent / "task.json", files / "task.json")
     before = seen(crew.root)
 
-    @settings(max_examples=250, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=250 if IS_WHOLE else 100)
     @given(PATHS, st.sampled_from(["write_file", "edit_file", "twice"]))
     def used(path: str, tool: str) -> None:
         path = path.replace("{root}", str(crew.root))
@@ -175,6 +177,7 @@ def actions() -> st.SearchStrategy[ToolCall]:
     )
 
 
+@sampled
 def test_no_tool_speaks_as_a_person_whatever_it_is_told(crew: Crew) -> None:
     crew.agent_file("role: analyst\ncommands: []\n")
     crew.agent_file("role: builder\n", "bob")
@@ -186,7 +189,7 @@ def test_no_tool_speaks_as_a_person_whatever_it_is_told(crew: Crew) -> None:
     def check(result: ToolResult) -> None:
         assert "the tool broke" not in result.text, result
 
-    @settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=200 if IS_WHOLE else 80, suppress_health_check=list(HealthCheck))
     @given(st.lists(actions(), min_size=1, max_size=4))
     def used(wanted: list[ToolCall]) -> None:
         focus = agent.scheduler.scope(reads=True)
@@ -335,8 +338,9 @@ def outcome(crew: Crew) -> Callable[[list[tuple[str, str]]], str]:
     return tell
 
 
+@sampled
 def test_a_command_that_forges_a_record_is_found_out_or_has_no_effect(outcome: Callable[..., str]) -> None:
-    @settings(max_examples=30, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=30 if IS_WHOLE else 12)
     @given(deeds(OF_THE_TASK))
     def done(wanted: list[tuple[str, str]]) -> None:
         outcome(wanted)
@@ -344,6 +348,7 @@ def test_a_command_that_forges_a_record_is_found_out_or_has_no_effect(outcome: C
     done()
 
 
+@sampled
 def test_a_command_in_a_sandbox_forges_nothing_whatever_the_name(crew: Crew, outcome: Callable[..., str]) -> None:
     try:
         check_sandbox()
@@ -351,7 +356,7 @@ def test_a_command_in_a_sandbox_forges_nothing_whatever_the_name(crew: Crew, out
         pytest.skip(str(error))
     crew.agent_file("role: analyst\nsandbox: bwrap\n")
 
-    @settings(max_examples=18, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=18 if IS_WHOLE else 8)
     @given(deeds([*OF_THE_TASK, *BEYOND]))
     def done(wanted: list[tuple[str, str]]) -> None:
         assert outcome(wanted) == "done"

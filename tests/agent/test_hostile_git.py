@@ -100,7 +100,7 @@ def crew(crew: Crew, repo: Repo) -> Crew:
     return crew
 
 
-DEEP = f'{sys.executable} -c \'import os\nfor one in range(3000):\n    os.mkdir("d"); os.chdir("d")\''
+DEEP = f'{sys.executable} -c \'import os\nfor one in range(2100):\n    os.mkdir("d"); os.chdir("d")\''
 ATTACKS = {
     "an embedded repository with a filter of its own": """
         git init -q sub && cd sub && echo x > f && echo 'f filter=x' > .gitattributes && git add -A && git commit -qm x
@@ -114,7 +114,7 @@ ATTACKS = {
         ln -s $home $c/objects/$a$b; done; done""",
     "no objects any more": "rm -rf $c/objects/??",
     "another task's branch": "git rev-parse HEAD^{tree} > $c/refs/heads/hive/other",
-    "3,000 folders": DEEP,
+    "2,100 folders": DEEP,
 }
 
 

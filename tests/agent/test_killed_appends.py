@@ -25,6 +25,7 @@ from hivemind.coordination import Journal
 from hivemind.fs import crash
 from hivemind.minds import Thought, ToolCall
 from tests.agent.conftest import Crew
+from tests.durability import relaxed
 from tests.sample import IS_WHOLE, sampled
 
 GROWN = 200_000
@@ -69,10 +70,10 @@ def test_every_append_that_returned_is_there_wherever_the_process_was_killed(
     @given(st.lists(st.integers(0, 300), min_size=1, max_size=8), st.data())
     def goes_on(lengths: list[int], data: st.DataObject) -> None:
         folder = tmp_path_factory.mktemp("journal")
-        Journal(folder, durable=False).append("before")
+        Journal(relaxed(folder)).append("before")
 
         def work(tell: Callable[[int], None]) -> None:
-            journal = Journal(folder, durable=False)
+            journal = Journal(relaxed(folder))
             for length in lengths:
                 tell(journal.append("some.thing", text="ä" * length).seq)
 
@@ -84,10 +85,10 @@ def test_every_append_that_returned_is_there_wherever_the_process_was_killed(
             told = killed(work, at_size=start + data.draw(st.integers(0, most)))
         whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.jsonl")))
         torn = whole.rpartition(b"\n")[2]
-        after = Journal(folder, durable=False)
+        after = Journal(relaxed(folder))
         known = after.read()
         after.append("after")
-        events = Journal(folder, durable=False).read()
+        events = Journal(relaxed(folder)).read()
         appended = events[1:-1]
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert events[: len(known)] == known

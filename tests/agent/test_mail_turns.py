@@ -467,16 +467,17 @@ def test_a_letter_with_an_odd_id_is_answered_by_an_agent(crew: Crew, id_: str):
 
 
 def test_a_person_of_a_linked_hive_is_answered_by_rule_and_its_agents_are_not(crew: Crew) -> None:
+    (crew.root / "knowledge/boats.md").write_text("# Boats\n\nThe oldest boat is made of oak.\n")
     hive = Hive.open(crew.root)
     hive.layout.link.mkdir(parents=True)
     hive.linked_hives.note(hives={"munich": {}})
     for sender in ("human", "coder"):
-        raw = (
-            f"From: {sender}@munich\nTo: ada@hive\nSubject: Boats\nMessage-ID: <{sender}@munich>\n\nOf what are they?\n"
-        )
+        head = f"From: {sender}@munich\nTo: ada@hive\nSubject: Boats\nMessage-ID: <{sender}@munich>\n"
+        raw = f"{head}\nWhat is the oldest boat made of?\n"
         hive.mail.deliver("ada", BaseNames().next_name(datetime.now(UTC)), raw.encode(), "munich")
     until_idle(crew.start())
-    assert [answer.to for answer in letters_of(crew, "exchange")] == [("human@munich",)]
+    [answer] = letters_of(crew, "exchange")
+    assert (answer.to, "made of oak" in answer.body) == (("human@munich",), True)
 
 
 @pytest.mark.parametrize(

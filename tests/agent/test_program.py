@@ -158,15 +158,19 @@ def test_a_program_that_ends_with_the_same_words_again_asks_again_and_done_takes
     assert len(prompts(coder)) == runs, "its program was not run again"
 
 
+@pytest.mark.parametrize("is_added", [False, True], ids=["by mail", "by task say"])
 @pytest.mark.parametrize("words", ["no", "stop", "No, leave it."])
-def test_no_to_the_question_whether_a_task_shall_go_on_ends_it(coder: Crew, words: str):
+def test_no_to_the_question_whether_a_task_shall_go_on_ends_it(coder: Crew, words: str, is_added: bool):
     coder.drop("Think.\n!say It is complicated.\n")
     agent = coder.start()
     until_idle(agent)
     [question] = agent.hive.mail.list("human")
     assert "`done` accepts the work, `no` ends the task." in agent.hive.mail.read("human", question.id).body
     runs = len(prompts(coder))
-    answer(agent, words)
+    if is_added:
+        assert main(["--hive", str(coder.root), "task", "say", "t", words]) == 0
+    else:
+        answer(agent, words)
     until_idle(agent)
     assert f"human does not let it go on: {words}" in (coder.root / "tasks/failed/t/error.md").read_text()
     assert len(prompts(coder)) == runs, "its program was not run again"

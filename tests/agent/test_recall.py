@@ -91,7 +91,7 @@ def test_a_task_without_steps_is_asked_about_by_its_text_and_not_by_its_title_al
 def test_what_another_task_decided_answers_with_the_task_that_it_is_from(crew: Crew) -> None:
     folder = crew.root / "tasks/done/masts"
     folder.mkdir(parents=True)
-    with TaskGraph(folder, durable=False).change() as graph:
+    with TaskGraph(folder).change() as graph:
         graph.add_node("task", "Decide about masts")
         graph.add_edge(1, graph.add_node("decision", "The masts of the kestrel class are made of pine.").node_id)
     crew.drop("---\ntitle: Masts\n---\nWhat are the masts of the kestrel class made of?\n")

@@ -21,6 +21,7 @@ from hivemind.tokens import count_tokens
 from hivemind.tools.memory import namespaces_of
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
+from tests.sample import examples
 
 GUIDE = "# Sails\n\nThe mainsail of the sloop Ondine is sewn with waxed thread of seven strands.\n"
 NOTE = "The mainsail of the sloop Ondine was sewn on a Tuesday in the loft of the old harbour."
@@ -160,6 +161,7 @@ SHOWN = st.builds(
 STREAM = st.lists(st.tuples(st.text(max_size=3), st.lists(st.tuples(SHOWN, st.booleans()), max_size=6)), max_size=20)
 
 
+@examples(100, 40)
 @given(STREAM)
 def test_weights_are_the_same_for_the_same_tasks_finite_and_bounded(
     stream: list[tuple[str, list[tuple[ShownText, bool]]]],
@@ -174,6 +176,7 @@ def test_weights_are_the_same_for_the_same_tasks_finite_and_bounded(
     assert len(first.texts) <= MAX_TEXTS
 
 
+@examples(100, 40)
 @given(STREAM, st.integers(100, 2_000))
 def test_no_factor_takes_a_selection_over_its_budget(
     stream: list[tuple[str, list[tuple[ShownText, bool]]]], budget: int

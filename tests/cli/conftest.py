@@ -62,7 +62,7 @@ def graph(hive: Path) -> TaskGraph:
     assert task is not None
     hive_store.journal.append("task.claimed", task_id="t", agent_id="researcher", title="Which lock")
     hive_store.steps.plan("t", [{"title": "Look"}, {"title": "Decide"}])
-    store = TaskGraph(task.path, durable=False)
+    store = TaskGraph(task.path)
     with store.change("researcher") as graph:
         graph.add_node("task", "Which lock is it?", title="Which lock")
         for number, title in ((1, "Look"), (2, "Decide")):

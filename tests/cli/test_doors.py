@@ -65,7 +65,7 @@ def test_views_of_what_is_new_and_short_ones_keep_to_their_budget(run: Command, 
 def test_a_branch_is_merged_into_another(run: Command, graph: TaskGraph) -> None:
     for name in ("one", "other"):
         assert run("graph", "branch", "create", "t", name, "--agent", "researcher").status == 0
-    with TaskGraph(graph.folder, branch="one", durable=False).change("researcher") as changed:
+    with TaskGraph(graph.folder, branch="one").change("researcher") as changed:
         changed.add_node("note", "Only on one", title="Only on one")
         changed.add_edge(1, changed.next_id - 1)
     assert "Only on one" in run("graph", "show", "t", "--branch", "one").out

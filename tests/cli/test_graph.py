@@ -199,7 +199,7 @@ def test_killed_while_publishing_the_journal_decides(
 def alternative(run: Command, graph: TaskGraph) -> None:
     """Branch `alt`, in which node 6 was rejected and a node added, while main has accepted it under another title."""
     assert run(*BRANCH, "create", "t", "alt").out == "Branch alt sees main up to line 2.\n"
-    alt = TaskGraph(graph.folder, durable=False, branch="alt")
+    alt = TaskGraph(graph.folder, branch="alt")
     with alt.change("analyst") as changed:
         changed.update_node(6, status="rejected")
         changed.add_edge(3, changed.add_node("question", "And if it dies?").node_id)
@@ -219,7 +219,7 @@ def test_killed_while_changing_branches_the_journal_decides(
     told = [event["kind"] for event in run("log", "--kind", "branch", "--json").json]
     assert told == ["branch.created", *([f"branch.{word}"] if counts else [])]
     committed = Commits(Hive.open(os.environ["HIVEMIND_HIVE"]).journal, "t").has
-    TaskGraph(graph.folder, durable=False, is_committed=committed).add_note("whoever changes the graph next settles it")
+    TaskGraph(graph.folder, is_committed=committed).add_note("whoever changes the graph next settles it")
     names = [branch.name for branch in graph.branches()]
     if word == "merged":
         assert (graph.graph.node(6).status == "rejected") == counts

@@ -137,6 +137,7 @@ def test_the_journal_is_shown_from_a_number_on_and_by_kind(run: Command, hive: P
         4,
     ]
     assert run("log", "--kind", "tas", "--json").json == []
+    assert "no event has the kind tas; kinds here: agent, task\n" in run("log", "--kind", "tas").err
     assert run("log", "--since", "99", "--json").json == []
 
 

@@ -66,7 +66,7 @@ def evil(hive: Path) -> Path:
     assert task is not None
     opened.journal.append("task.claimed", task_id=task.id, agent_id="researcher", title=EVIL)
     opened.steps.plan(task.id, [{"title": EVIL}])
-    with TaskGraph(task.path, durable=False).change("researcher") as graph:
+    with TaskGraph(task.path).change("researcher") as graph:
         graph.add_node("task", EVIL, title=EVIL)
         graph.add_node("decision", EVIL, title=EVIL, lane="agent/researcher", tags=["evil"])
         graph.add_node("decision", f"not {EVIL}", lane="shared", tags=["evil"])

@@ -90,6 +90,8 @@ def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path)
     assert [Path(path).name for path in shown["attachments"]] == ["figures.csv"]
     assert "first" in shown["waiting"]
     assert Hive.look(hive).tasks.get("second").budget.tokens == 500
+    assert run("task", "add", "Third", "--every", "2h", "--id", "third").status == 0
+    assert "every: 2h" in (hive / "tasks/schedule/third.md").read_text()
 
 
 def test_a_hive_that_is_not_linked_is_refused_with_those_that_are(run: Command, hive: Path) -> None:
@@ -223,6 +225,15 @@ def test_a_failed_task_that_is_archived_no_longer_needs_anyone(run: Command, hiv
     refused = run("archive", "open")
     assert (refused.status, "open: is not over; end it: hivemind task cancel open" in refused.err) == (2, True)
     assert "exclude each other" in run("archive", "open", "--older-than", "1d").err
+
+
+def test_a_drop_that_never_became_a_task_is_archived_as_cancel_says(run: Command, hive: Path) -> None:
+    (hive / "tasks/inbox").mkdir(parents=True, exist_ok=True)
+    (hive / "tasks/inbox/bad.md").write_text("---\npriority: silly\n---\nx\n")
+    assert Hive.open(hive).tasks.claims.claim("ada") is None, "it goes to failed/"
+    assert "hivemind archive bad puts it away" in run("task", "cancel", "bad").err
+    assert run("archive", "bad").status == 0
+    assert "nothing: there is no such task" in run("archive", "nothing").err
 
 
 @pytest.mark.parametrize("word", ["show", "retry", "cancel"])

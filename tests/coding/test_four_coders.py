@@ -1,4 +1,4 @@
-"""Four coding agents on one repository at once: twelve tasks (six in the sample), of which half change the same lines."""
+"""Four coding agents on one repository at once: twelve tasks (four in the sample), of which half change the same lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.coding.test_real_programs import NEEDED, environment, mind, shell, un
 from tests.sample import IS_WHOLE, sampled
 from tests.swarm.conftest import Swarm
 
-EACH = 6 if IS_WHOLE else 3
+EACH = 6 if IS_WHOLE else 2
 SAME, OWN = range(1, EACH + 1), range(EACH + 1, 2 * EACH + 1)
 CHECK = f"""import shared
 assert sorted(shared.PARTS) == {[*SAME]}, shared.PARTS

@@ -36,6 +36,7 @@ SHELLS = {
 }
 PROGRAMS = ("codex", "gemini", "opencode", "qwen", "kimi", "claude")
 CHECK = 'import app\nassert app.SAYS == "three", app.SAYS\nprint("CHECKED")\n'
+RELAUNCHES = ("GEMINI_CLI_NO_RELAUNCH", "QWEN_CODE_NO_RELAUNCH")  # these start themselves anew with more memory
 NEEDED = os.environ.get("HIVEMIND_CODING_AGENTS", "").split()
 
 
@@ -49,7 +50,7 @@ def mind(program: str, root: str) -> dict[str, object]:
         "claude": {"model": "claude-sonnet-4-5", "env": ["ANTHROPIC_BASE_URL"]},
         "gemini": {"model": "gemini-2.5-pro", "env": ["GOOGLE_GEMINI_BASE_URL", "GEMINI_CLI_NO_RELAUNCH"]},
         "opencode": {"model": "play/m", "env": ["OPENCODE_CONFIG_CONTENT"]},
-        "qwen": {"model": "m", "env": ["OPENAI_BASE_URL"]},
+        "qwen": {"model": "m", "env": ["OPENAI_BASE_URL", "QWEN_CODE_NO_RELAUNCH"]},
         "kimi": {"model": "m", "env": ["KIMI_MODEL_BASE_URL"]},
     }[program]
     return {"agent": program, **more}  # type: ignore[dict-item]
@@ -60,7 +61,7 @@ def environment(root: str) -> dict[str, str]:
     play = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}}
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "k-played-1234")
     return {
-        **keys, **({} if IS_WHOLE else {"GEMINI_CLI_NO_RELAUNCH": "true"}),  # it starts itself anew with more memory
+        **keys, **({} if IS_WHOLE else dict.fromkeys(RELAUNCHES, "true")),
         "ANTHROPIC_BASE_URL": root, "GOOGLE_GEMINI_BASE_URL": root, "OPENAI_BASE_URL": f"{root}/v1",
         "KIMI_MODEL_API_KEY": "k-played-1234", "KIMI_MODEL_BASE_URL": f"{root}/v1",
         "OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"play": play}}),
@@ -133,8 +134,13 @@ def folder(program: str):
 @pytest.fixture
 def hive(program: str, folder: Path):
     leaked = []
+    rests = Event()
 
     def answered(asked: Asked) -> Answer:
+        if "The task rests" in "".join(asked.results[-1:]):
+            rests.set()
+        elif any("You are helper" in text for text in asked.said):
+            rests.wait(60)  # so that the lead's program has ended, and is started again for the result
         words = ["grep", "-rsl", "k-played-1234", folder / "hive/.hive"]
         found = subprocess.run(words, capture_output=True, check=False)
         leaked.append(found.stdout)
@@ -182,6 +188,9 @@ def counted(swarm: Swarm, server: Played, program: str) -> None:
 @sampled
 def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path], program: str):
     swarm, server, root = hive
+    if not IS_WHOLE and shutil.which("codex"):  # a start of it costs a sixth of one of OpenCode
+        text = {"role": "helper", "mind": mind("codex", server.root)}
+        (swarm.root / "agents/helper.yaml").write_text(json.dumps(text))
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
     up = swarm.start("up", "--until-idle", **environment(server.root))
     until(
@@ -189,9 +198,10 @@ def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[S
     )  # OpenCode and Qwen Code start slowly on a busy machine
     done(swarm, server, root)
     counted(swarm, server, program)
-    trial = swarm.run("agent", "try", "helper", "Say hello.", **environment(server.root))
-    cost = "not reported" if program == "kimi" else "1 turn, 110 tokens.*"
-    assert re.search(rf"cost: +{cost}\n\nHello.\n", trial), trial
+    if IS_WHOLE or program == "codex":
+        trial = swarm.run("agent", "try", "helper", "Say hello.", **environment(server.root))
+        cost = "not reported" if program == "kimi" else "1 turn, 110 tokens.*"
+        assert re.search(rf"cost: +{cost}\n\nHello.\n", trial), trial
 
 
 MODES = {"claude": {}, "gemini": {"mode": "default"}, "opencode": {"mode": "ask"}, "qwen": {"mode": "default"}}
@@ -209,7 +219,7 @@ def test_the_operator_answers_what_the_program_asks(hive: tuple[Swarm, Played, P
         if "that is wrong" not in told:  # some programs end the turn after a denial
             return shell(asked, "python3 check.py") if asked.turn == 1 else "I end my turn."
         result = f"permission: {any('permission' in tool for tool in asked.tools)}"
-        return "Done." if "is done" in asked.results[-1] else Call("finish_task", {"result": result})
+        return "Done." if "is over" in asked.results[-1] else Call("finish_task", {"result": result})
 
     server.script = script
     path = swarm.root / "agents" / "helper.yaml"

@@ -11,7 +11,9 @@ from tests.program import Python
 PRELUDE = """
 import os, signal, sys, time
 from hivemind.coordination import *
-journal = Journal(sys.argv[1], durable=False, **eval(os.environ.get("JOURNAL", "{}")))
+from hivemind.fs import set_durability
+from tests.durability import relaxed
+journal = Journal(relaxed(sys.argv[1]), **eval(os.environ.get("JOURNAL", "{}")))
 steps, leases = Steps(journal), StepLeases(journal)
 def say(word):
     print(word, flush=True)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hivemind.coordination import Journal, Step, StepLeases, Steps
 from hivemind.coordination.commits import Commits
 from hivemind.errors import HivemindError, UnknownVersion, UserError
-from hivemind.fs import LogDamaged
+from hivemind.fs import LogDamaged, set_durability
+from tests.durability import relaxed
 
 from .children import run, start
 
@@ -93,7 +94,7 @@ def test_what_cannot_stand_in_the_log_is_refused(tmp_path: Path, payload: dict[s
 
 
 def test_every_process_sees_what_another_has_appended(tmp_path: Path) -> None:
-    mine = Journal(tmp_path, durable=False)
+    mine = Journal(relaxed(tmp_path))
     mine.append("mine")
     assert run("for n in range(3): journal.append('theirs')", tmp_path)[0] == 0
     assert mine.seq == 4
@@ -108,8 +109,9 @@ def test_a_durable_append_has_reached_the_disk_before_it_returns(tmp_path: Path)
 
 
 def test_what_another_process_left_unsynced_is_synced_before_it_is_shown(tmp_path: Path) -> None:
-    Journal(tmp_path, durable=False).append("x")
+    Journal(relaxed(tmp_path)).append("x")
     assert not (tmp_path / "journal.jsonl.synced").exists()
+    set_durability(tmp_path, durable=True)
     assert Journal(tmp_path).seq == 1
     assert synced(tmp_path) == only_segment(tmp_path).stat().st_size
 
@@ -117,7 +119,7 @@ def test_what_another_process_left_unsynced_is_synced_before_it_is_shown(tmp_pat
 def test_a_full_file_is_on_disk_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
     monkeypatch.setattr("os.fdatasync", lambda file: flushed.append(os.fstat(file).st_ino))
-    journal = Journal(tmp_path, durable=False, segment_bytes=300)
+    journal = Journal(relaxed(tmp_path), segment_bytes=300)
     while len(list(tmp_path.glob("*.jsonl"))) < 3:
         flushed.clear()
         journal.append("x")
@@ -126,7 +128,7 @@ def test_a_full_file_is_on_disk_before_it_is_renamed(tmp_path: Path, monkeypatch
 
 
 def test_a_writer_killed_between_the_sync_and_the_word_of_it_has_lost_nothing(tmp_path: Path) -> None:
-    code = "Journal(sys.argv[1], durable=True).append('x')"
+    code = "set_durability(sys.argv[1], durable=True); Journal(sys.argv[1]).append('x')"
     assert run(code, tmp_path, crash="journal.commit.synced")[0] == -signal.SIGKILL
     assert Journal(tmp_path).append("y").seq == 2
 
@@ -203,7 +205,7 @@ def test_a_last_line_torn_anywhere_is_cut_off(tmp_path: Path) -> None:
         folder = tmp_path / str(cut)
         folder.mkdir()
         (folder / "journal.jsonl").write_bytes(HEADER + first + second[:cut])
-        torn = Journal(folder, durable=False)
+        torn = Journal(relaxed(folder))
         whole = cut == len(second) - 1  # it lacks only its newline
         assert torn.append("z").seq == 2 + whole
         assert [event.kind for event in torn.read()] == ["x", *(["y"] * whole), "z"]
@@ -355,7 +357,7 @@ def test_a_log_restored_from_an_older_copy_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_reading_from_any_event_on_gives_all_that_follow(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, durable=False, segment_bytes=20_000)
+    journal = Journal(relaxed(tmp_path), segment_bytes=20_000)
     for n in range(120):
         journal.transact(lambda state, n=n: [("x", {"text": "." * (n * 37 % 900)})] * (1 + n % 3))
     assert len(list(tmp_path.glob("*.jsonl"))) > 3
@@ -367,7 +369,7 @@ def test_reading_from_any_event_on_gives_all_that_follow(tmp_path: Path) -> None
 
 @pytest.mark.shows("promise: P47")
 def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, durable=False)
+    journal = Journal(relaxed(tmp_path))
     steps, leases = Steps(journal), StepLeases(journal)
     for n in range(30):
         step = steps.add(f"t{n % 3}", f"step {n}", tests=["x"], meta={"n": [n]})
@@ -394,22 +396,22 @@ def _work_off(journal: Journal, tasks: int) -> None:
 
 
 def test_tasks_that_are_over_are_found_as_they_were_wherever_the_state_has_them(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, durable=False, segment_bytes=50_000)
+    journal = Journal(relaxed(tmp_path), segment_bytes=50_000)
     _work_off(journal, 600)
     journal.append("task.claimed", task_id="t9", agent_id="bob")  # a retry
     again = Steps(journal).add("t9", "c")
     assert (again.id, StepLeases(journal).claim("t9.s1", "bob").generation) == ("t9.s3", 2)
     Steps(journal).end_task("t9", agent_id="bob")
     expected = journal.fingerprint()
-    assert Journal(tmp_path, durable=False).fingerprint() == expected
+    assert Journal(relaxed(tmp_path)).fingerprint() == expected
     assert journal.snapshot()
-    assert Journal(tmp_path, durable=False).fingerprint() == expected
+    assert Journal(relaxed(tmp_path)).fingerprint() == expected
     assert [step.id for step in Steps(journal).list("t9")] == ["t9.s1", "t9.s2", "t9.s3"]
     assert len(Steps(journal).list()) == 1201
     assert Commits(journal, "t599").has("c")
     assert not Commits(journal, "t600").has("c")
     (tmp_path / "snapshot-6.json").unlink()
-    assert Journal(tmp_path, durable=False).fingerprint() == expected
+    assert Journal(relaxed(tmp_path)).fingerprint() == expected
 
 
 def test_a_process_does_not_carry_what_is_over(tmp_path: Path) -> None:
@@ -417,7 +419,7 @@ def test_a_process_does_not_carry_what_is_over(tmp_path: Path) -> None:
         return sum(type(one) is Step for one in gc.get_objects())
 
     before = carried()
-    reader, journal = Journal(tmp_path, durable=False), Journal(tmp_path, durable=False, segment_bytes=50_000)
+    reader, journal = Journal(relaxed(tmp_path)), Journal(relaxed(tmp_path), segment_bytes=50_000)
     _work_off(journal, 1500)
     assert reader.seq == journal.seq
     assert carried() - before < 1500  # of two journals with 3000 each
@@ -446,7 +448,7 @@ def test_a_snapshot_of_a_log_that_was_cut_since_is_not_read(tmp_path: Path) -> N
 
 
 def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, durable=False, segment_bytes=500)
+    journal = Journal(relaxed(tmp_path), segment_bytes=500)
     for n in range(50):
         journal.append("x", n=n)
     there = sorted(tmp_path.glob("*.jsonl"))
@@ -459,7 +461,7 @@ def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_pat
 
 
 def test_who_reads_follows_the_segments_that_others_have_filled_meanwhile(tmp_path: Path) -> None:
-    reader, writer = Journal(tmp_path, durable=False), Journal(tmp_path, durable=False, segment_bytes=300)
+    reader, writer = Journal(relaxed(tmp_path)), Journal(relaxed(tmp_path), segment_bytes=300)
     for count in (1, 7, 40, 3):
         for _ in range(count):
             writer.append("x")
@@ -505,15 +507,15 @@ def test_whatever_is_appended_stays_in_the_log_and_makes_nothing_unreadable(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, dict[str, object]]]
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
-    journal = Journal(folder, durable=False)
+    journal = Journal(relaxed(folder))
     for kind, payload in events:
         journal.append(kind, **payload)
     assert [(event.kind, event.payload) for event in journal.read()] == events
     expected = journal.fingerprint()
-    assert Journal(folder, durable=False).fingerprint() == expected
+    assert Journal(relaxed(folder)).fingerprint() == expected
     journal.snapshot()
-    assert Journal(folder, durable=False).fingerprint() == expected
-    assert Journal(folder, durable=False).append("x").seq == len(events) + 1
+    assert Journal(relaxed(folder)).fingerprint() == expected
+    assert Journal(relaxed(folder)).append("x").seq == len(events) + 1
 
 
 # crashes
@@ -532,10 +534,10 @@ def test_a_process_killed_anywhere_loses_nothing_that_was_told(
 ) -> None:
     monkeypatch.setenv("JOURNAL", "{'segment_bytes': 300}")
     folder = tmp_path / "journal"
-    Journal(folder, durable=False, segment_bytes=300).append("first")
+    Journal(relaxed(folder), segment_bytes=300).append("first")
     status, told = run("for n in range(40): say(journal.append('x', n=n).seq)", folder, crash=point)
     assert status == -signal.SIGKILL, "the crash point was not reached"
-    journal = Journal(folder, durable=False)
+    journal = Journal(relaxed(folder))
     seqs = [event.seq for event in journal.read()]
     assert seqs == list(range(1, len(seqs) + 1))
     assert seqs[-1] - len(told.split()) in (1, 2), "what was told is there, and at most the one that was being told"

@@ -21,6 +21,7 @@ from hivemind.coordination import (
     Steps,
 )
 from hivemind.errors import UserError
+from tests.durability import relaxed
 from tests.faults.linear import Call, lease, linearizable
 from tests.waiting import until
 
@@ -29,7 +30,7 @@ from .children import run, start
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path / "journal", durable=False)
+    return Journal(relaxed(tmp_path / "journal"))
 
 
 @pytest.fixture
@@ -311,8 +312,8 @@ class LeaseMachine(RuleBasedStateMachine):
         import tempfile
 
         self.folder = tempfile.TemporaryDirectory()
-        self.sides = [StepLeases(Journal(self.folder.name, durable=False)) for _ in range(2)]
-        self.log = Journal(self.folder.name, durable=False)
+        self.sides = [StepLeases(Journal(relaxed(self.folder.name))) for _ in range(2)]
+        self.log = Journal(relaxed(self.folder.name))
         self.seq = 0
         self.held: dict[str, tuple[str, int]] = {}
         self.generation: dict[str, int] = {}
@@ -387,7 +388,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             fingerprint = self.log.fingerprint()
-            assert Journal(self.folder.name, durable=False).fingerprint() == fingerprint
+            assert Journal(relaxed(self.folder.name)).fingerprint() == fingerprint
             self.folder.cleanup()
 
 

@@ -23,11 +23,12 @@ from hivemind.coordination import (
     is_lane_visible,
     lane_of,
 )
+from tests.durability import relaxed
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path / "journal", durable=False)
+    return Journal(relaxed(tmp_path / "journal"))
 
 
 def test_in_focus_is_the_step_leased_last_and_an_explicit_argument_wins(journal: Journal) -> None:

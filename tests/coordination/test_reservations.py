@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from hivemind.coordination import CoordinationError, Journal, ReservationHeld, Reservations, escape, overlap
 from hivemind.coordination.reservations import check_pattern
+from tests.durability import relaxed
 
 
 @pytest.fixture
 def reservations(tmp_path: Path) -> Reservations:
-    return Reservations(Journal(tmp_path, durable=False))
+    return Reservations(Journal(relaxed(tmp_path)))
 
 
 @pytest.mark.parametrize(

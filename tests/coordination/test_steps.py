@@ -24,6 +24,7 @@ from hivemind.coordination import (
     UnknownStep,
     WrongStatus,
 )
+from tests.durability import relaxed
 
 ALL = ("criteria", "tests", "security", "perf", "docs")
 CMD = {"kind": "CMD", "text": "pytest -q", "exit_status": 0}
@@ -32,7 +33,7 @@ LINK = {"kind": "LINK", "text": "https://ci.example/7"}
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path / "journal", durable=False)
+    return Journal(relaxed(tmp_path / "journal"))
 
 
 @pytest.fixture
@@ -282,7 +283,7 @@ class StepMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.journal = Journal(self.folder.name, durable=False)
+        self.journal = Journal(relaxed(self.folder.name))
         self.steps, self.leases = Steps(self.journal), StepLeases(self.journal)
         self.step = self.steps.add("t", "x", proof="require").id
         self.revision, self.status, self.confirmed, self.proven = 1, "open", set[str](), False

@@ -20,7 +20,7 @@ import pytest
 from hivemind import Hive
 from hivemind.coordination import Journal
 from hivemind.doctor import CheckContext, CheckFinding, examine
-from hivemind.fs import Doorbell, Lock
+from hivemind.fs import Doorbell, Lock, set_durability
 from hivemind.fs.backup import back_up
 from hivemind.presence.identity import lock_name, record_start
 from hivemind.presence.watching import supervisor_lock
@@ -160,7 +160,8 @@ def test_a_journal_that_is_gone_is_told(hive: Hive, visit, gone: Callable[[Path]
     with hive.journal.locked(lambda _: None):
         pass
     assert visit() == []
-    journal = Journal(hive.layout.journal, durable=True)
+    set_durability(hive.layout.root, durable=True)
+    journal = Journal(hive.layout.journal)
     journal.append("agent.note")
     journal.close()
     gone(hive.layout.journal / "journal.jsonl")

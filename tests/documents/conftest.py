@@ -10,11 +10,12 @@ import pytest
 from hivemind.documents import Docmem, Knowledge
 from hivemind.layout import Layout
 from tests.cited import pdf
+from tests.durability import relaxed
 
 
 @pytest.fixture
 def docmem(tmp_path: Path) -> Iterator[Docmem]:
-    with Docmem(tmp_path / "documents.db", durable=False) as docmem:
+    with Docmem(relaxed(tmp_path / "documents.db")) as docmem:
         yield docmem
         assert docmem.check() == []
 
@@ -29,7 +30,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def knowledge(layout: Layout) -> Iterator[Knowledge]:
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(relaxed(layout.documents_db)) as docmem:
         yield Knowledge(docmem, layout)
         assert docmem.check() == []
 

@@ -57,7 +57,7 @@ def knowledge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Knowledge]:
     for chapter in MANUAL.glob("*.md"):  # changed by a line: as it is shipped, it is no knowledge of a hive
         (layout.knowledge / "manual" / chapter.name).write_text(f"{chapter.read_text()}\n")
     (layout.knowledge / "fleet.md").write_text(_FLEET)
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         found = Knowledge(docmem, layout)
         found.sync()
         yield found

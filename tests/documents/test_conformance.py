@@ -19,6 +19,7 @@ from hivemind.documents import (
     OptimisticLockError,
     ReadonlyError,
 )
+from tests.durability import relaxed
 
 _KEYS = {
     "id", "parentId", "order", "tokenCount", "createdAt", "updatedAt", "contextType", "contextName", "contextValue",
@@ -64,7 +65,7 @@ class TestDocmem:
 
     @pytest.fixture
     def docmem(self, tmp_path: Path) -> Iterator[Docmem]:
-        with Docmem(tmp_path / "documents.db", durable=False) as docmem:
+        with Docmem(relaxed(tmp_path / "documents.db")) as docmem:
             yield docmem
             assert docmem.check() == []
 

@@ -29,7 +29,7 @@ def read_in(root: Path) -> None:
     layout.state.mkdir()
     for page in _PAGES:
         shutil.copy(page, layout.knowledge)
-    with Docmem(layout.documents_db, embedder=HashingEmbedder(64), durable=False) as docmem:
+    with Docmem(layout.documents_db, embedder=HashingEmbedder(64)) as docmem:
         Knowledge(docmem, layout).sync()
         docmem.embed_pending(10_000)
 
@@ -41,7 +41,7 @@ def pages(
     """These pages, and three files that were read in since and have no vectors."""
     layout = Layout(tmp_path_factory.mktemp("hive"))
     shutil.copytree(once("git-pages", read_in), layout.root, dirs_exist_ok=True)
-    with Docmem(layout.documents_db, embedder=HashingEmbedder(64), durable=False) as docmem:
+    with Docmem(layout.documents_db, embedder=HashingEmbedder(64)) as docmem:
         knowledge = Knowledge(docmem, layout)
         for number, (title, text) in enumerate(_NEWS.items()):
             (layout.knowledge / f"new-{number}.md").write_text(f"# {title}\n\n{text}\n")

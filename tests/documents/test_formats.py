@@ -225,3 +225,8 @@ def test_one_line_of_two_megabytes_is_quoted_where_it_answers(knowledge: Knowled
     assert "leaves from pier three" in citation.text
     assert len(citation.text) < 2_000
     assert knowledge.verify(citation).is_confirmed
+
+
+def test_a_binary_file_that_is_named_as_a_page_is_refused() -> None:
+    with pytest.raises(DocmemError, match="is not text"):
+        read_outline(b"\x89PNG\0\0" * 9, "logo.html", len)

@@ -103,7 +103,7 @@ def test_a_search_says_that_a_quote_called_wrong_was_among_its_best_and_another_
 ) -> None:
     passage = best(knowledge, "what does the red lamp do")
     quote = WrongQuote(passage.path, passage.start_line, passage.end_line, passage.digest, passage.text, "t", "wrong")
-    add_wrong_quotes(knowledge.layout, [quote], durable=False)
+    add_wrong_quotes(knowledge.layout, [quote])
     assert knowledge.search_completely("what does the red lamp do", 3)[1]
     assert not knowledge.search_completely("Which port are the metrics on?", 3)[1]
 

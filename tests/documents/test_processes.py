@@ -105,7 +105,7 @@ def test_a_forked_child_uses_a_connection_of_its_own(tmp_path: Path) -> None:
 
 
 def test_threads_of_one_process_take_turns(tmp_path: Path) -> None:
-    with Docmem(tmp_path / "documents.db", durable=False) as docmem:
+    with Docmem(tmp_path / "documents.db") as docmem:
         docmem.create_root("mine")
 
         def work() -> None:

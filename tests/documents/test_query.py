@@ -14,6 +14,7 @@ from hivemind.documents.node import DamagedError
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.layout import Layout
 from hivemind.tokens import estimate_tokens
+from tests.durability import relaxed
 
 _MEANINGS = ({"car", "vehicle", "automobile"}, {"bee", "honey", "hive"}, {"rain", "storm", "weather"})
 
@@ -35,7 +36,7 @@ class Synonyms:
 
 @pytest.fixture
 def meaning(tmp_path: Path) -> Docmem:
-    return Docmem(tmp_path / "documents.db", embedder=Synonyms(), durable=False)
+    return Docmem(relaxed(tmp_path / "documents.db"), embedder=Synonyms())
 
 
 def test_meaning_finds_what_words_do_not(meaning: Docmem) -> None:
@@ -184,13 +185,13 @@ def test_an_embedder_that_is_down_is_done_without(tmp_path: Path) -> None:
         def embed(self, texts: list[str]) -> list[list[float]]:
             raise EmbedderUnavailable(f"{len(texts)} texts are too many today")
 
-    with Docmem(tmp_path / "documents.db", embedder=Down(), durable=False) as docmem:
+    with Docmem(relaxed(tmp_path / "documents.db"), embedder=Down()) as docmem:
         root = docmem.create_root(text="Oars are made of ash")
         assert [hit.node.id for hit in docmem.query("ash")] == [root.id]
 
 
 def test_a_search_of_a_damaged_database_whose_parents_form_a_cycle_ends(tmp_path: Path) -> None:
-    documents = Docmem(tmp_path / "documents.db", durable=False)
+    documents = Docmem(relaxed(tmp_path / "documents.db"))
     root = documents.create_root(text="boats")
     above = documents.append_child(root.id, "text", "of", "boats", "A keel steadies")
     below = documents.append_child(above.id, "text", "of", "boats", "a sailing boat")

@@ -32,7 +32,7 @@ def fill(layout: Layout) -> dict[str, str]:
         )
         (layout.knowledge / f"{number}.md").write_text(f"# Engine {number}\n\n{paragraphs}\n")
     own: dict[str, str] = {}
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()
         with docmem.transaction():
@@ -55,7 +55,7 @@ def own(layout: Layout) -> dict[str, str]:
 
 
 def ask(layout: Layout) -> str:
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()
         found = knowledge.search("What does the kestrel engine weigh?")
@@ -98,7 +98,7 @@ def test_what_is_in_no_file_comes_from_the_backup(layout: Layout, own: dict[str,
     else:
         layout.documents_db.write_bytes(content)
     assert ask(layout) == ANSWER
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         assert {node_id: docmem.find(node_id).text for node_id in own} == own
 
 
@@ -106,7 +106,7 @@ def test_what_was_written_since_the_backup_is_taken_over_and_files_are_what_they
     layout: Layout, own: dict[str, str]
 ) -> None:
     assert back_up(layout.documents_db, layout.backups)
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         newer = docmem.append_child(docmem.create_root(text="After").id, "memory", "by", "me", "Written since.")
     (layout.knowledge / "7.md").write_text("# Engine 7\n\nThe kestrel engine weighs 22 kilograms.\n")
     with closing(sqlite3.connect(layout.documents_db)) as sql:
@@ -115,7 +115,7 @@ def test_what_was_written_since_the_backup_is_taken_over_and_files_are_what_they
         file.seek((root - 1) * PAGE)
         file.write(bytes(PAGE))
     assert ask(layout) == "The kestrel engine weighs 22 kilograms."
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         assert {node_id: docmem.find(node_id).text for node_id in own} == own
         assert docmem.find(newer.id).text == "Written since."
 
@@ -130,11 +130,11 @@ def test_what_stands_on_sound_pages_is_saved(layout: Layout, own: dict[str, str]
     assert spoilt != before
     if describe_damage(layout.documents_db) is None:
         pytest.fail("the page was free: choose another")
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         assert Knowledge(docmem, layout).restore()
     assert ask(layout) == ANSWER
     assert next(path.read_bytes() for path in kept(layout) if path.name == "documents.db") == spoilt
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         saved = [node_id for node_id, text in own.items() if (node := docmem.find(node_id)) and node.text == text]
         assert len(saved) > len(own) * 0.7
 
@@ -159,7 +159,7 @@ def test_whatever_the_damage_questions_are_answered(seed: int, count: int, how: 
             else:
                 raw[at : at + length] = bytes(length) if how == "zero" else chance.randbytes(length)
         layout.documents_db.write_bytes(raw)
-        with Docmem(layout.documents_db, durable=False) as docmem:
+        with Docmem(layout.documents_db) as docmem:
             knowledge = Knowledge(docmem, layout)
             knowledge.sync()
             knowledge.search("What does the kestrel engine weigh?")  # whatever it finds, it does not fail
@@ -171,7 +171,7 @@ def test_an_index_that_does_not_fit_is_rebuilt_in_place(layout: Layout, own: dic
     with closing(sqlite3.connect(layout.documents_db)) as sql:
         sql.execute("INSERT INTO words(words) VALUES ('delete-all')")
         sql.commit()
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         assert docmem.query("log") == []
         [done] = Knowledge(docmem, layout).restore()
         assert "was rebuilt (the full-text index does not match the texts" in done
@@ -185,7 +185,7 @@ def test_a_tree_that_was_cut_by_hand_is_as_the_backup_has_it(layout: Layout, own
         sql.execute("PRAGMA foreign_keys = OFF")
         sql.execute("UPDATE nodes SET parent_id = 'nobody' WHERE text = 'Line 3 of the log, written by hand.'")
         sql.commit()
-    with Docmem(layout.documents_db, durable=False) as docmem:
+    with Docmem(layout.documents_db) as docmem:
         assert len(Knowledge(docmem, layout).restore()) == 1
         assert docmem.check() == []
         [log] = [root for root in docmem.roots() if root.text == "The log"]
@@ -193,7 +193,7 @@ def test_a_tree_that_was_cut_by_hand_is_as_the_backup_has_it(layout: Layout, own
 
 
 def test_who_has_it_open_goes_on_with_the_new_one(layout: Layout, own: dict[str, str]) -> None:
-    with Docmem(layout.documents_db, durable=False) as user, Docmem(layout.documents_db, durable=False) as other:
+    with Docmem(layout.documents_db) as user, Docmem(layout.documents_db) as other:
         root = next(root for root in user.roots() if root.text == "The log")
         with open(layout.documents_db, "r+b") as file:
             file.seek(100)

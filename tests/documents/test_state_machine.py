@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hivemind.documents import Docmem
+from tests.durability import relaxed
 from tests.program import Python
 
 _WORKER = Path(__file__).with_name("worker.py")
@@ -66,7 +67,7 @@ class TwoProcesses(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         database, self.peers = _started()
-        self.docmem = Docmem(database, durable=False)
+        self.docmem = Docmem(relaxed(database))
         self.root = self.peers[0].do("create_root")["id"]
         self.children: dict[str, list[str]] = {self.root: []}
         self.text = {self.root: ""}

@@ -22,6 +22,7 @@ from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, pack, unpac
 from hivemind.fs.database import describe_damage
 from hivemind.layout import Layout
 from hivemind.search import Query
+from tests.durability import relaxed
 
 
 class Counting(HashingEmbedder):
@@ -39,7 +40,7 @@ class Counting(HashingEmbedder):
 
 
 def open_at(path: Path) -> Docmem:
-    return Docmem(path, embedder=Counting(), durable=False)
+    return Docmem(relaxed(path), embedder=Counting())
 
 
 def nearest(docmem: Docmem, sql: sqlite3.Connection, asked: Query, limit: int) -> list[tuple[int, float]]:
@@ -127,7 +128,7 @@ def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> No
 
 
 def test_another_model_is_another_index(path: Path) -> None:
-    with Docmem(path, embedder=HashingEmbedder(32), durable=False) as docmem:
+    with Docmem(relaxed(path), embedder=HashingEmbedder(32)) as docmem:
         assert docmem.embed_pending() == 4
         assert near(docmem, "kestrels")[0] == "kestrels hover"
     with open_at(path) as docmem:
@@ -139,7 +140,7 @@ def test_an_embedder_that_gives_no_vectors_is_done_without(tmp_path: Path) -> No
         def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
             return [[0.0] * self.dimension for _ in texts]
 
-    with Docmem(tmp_path / "documents.db", embedder=Nothing(8), durable=False) as docmem:
+    with Docmem(relaxed(tmp_path / "documents.db"), embedder=Nothing(8)) as docmem:
         docmem.create_root(text="zebra")
         (hit,) = docmem.query("zebra")
         assert "meaning" not in hit.why
@@ -216,7 +217,7 @@ class Picky(Counting):
 
 def test_a_text_that_the_embedder_refuses_does_not_hold_up_the_others(tmp_path: Path) -> None:
     embedder = Picky("poison")
-    with Docmem(tmp_path / "documents.db", embedder=embedder, durable=False) as docmem:
+    with Docmem(relaxed(tmp_path / "documents.db"), embedder=embedder) as docmem:
         root = docmem.create_root(text="birds")
         for number in range(80):
             text = f"poison {number}" if number in (0, 3, 70) else f"bird {number} sings"
@@ -233,7 +234,7 @@ def test_a_text_that_the_embedder_refuses_does_not_hold_up_the_others(tmp_path: 
 
 def test_an_embedder_that_takes_no_text_at_all_is_down_and_no_text_is_to_blame(tmp_path: Path) -> None:
     embedder = Picky("poison")
-    with Docmem(tmp_path / "documents.db", embedder=embedder, durable=False) as docmem:
+    with Docmem(relaxed(tmp_path / "documents.db"), embedder=embedder) as docmem:
         docmem.create_root(text="one bird")
         embedder.down = True
         with pytest.raises(EmbedderUnavailable, match="input is too strange"):

@@ -19,6 +19,7 @@ from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge, class
 from hivemind.documents.formats import read_outline
 from hivemind.errors import UserError
 from hivemind.layout import Layout
+from tests.durability import relaxed
 
 
 def words(text: str) -> int:
@@ -148,7 +149,7 @@ def serve(docmem: Docmem, _: str) -> None:
 def main() -> None:
     database, name, argument = (*sys.argv[1:], "")[:3]
     work: Callable[[Docmem, str], None] = globals()[name]
-    with Docmem(Path(database), token_counter=words, durable=False) as docmem:
+    with Docmem(relaxed(Path(database)), token_counter=words) as docmem:
         work(docmem, argument)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from hivemind.boundary import Unreadable
@@ -23,6 +23,7 @@ from hivemind.exchange.schema import channel
 from tests.exchange.conftest import linked_roles
 from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
+from tests.sample import examples
 from tests.waiting import until
 
 LETTER = b"From: coder@munich\r\nTo: human@berlin\r\nSubject: %s\r\nMessage-ID: <%s@munich>\r\n\r\nGood day.\r\n"
@@ -194,8 +195,8 @@ _PATH = st.lists(_PART, min_size=1, max_size=3).map("/".join) | st.sampled_from(
 )
 
 
+@examples(300, 120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.none() | _PATH, st.none() | st.just(b"x")), max_size=4))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tables_and_reader_agree_on_which_files_can_lie_in_a_folder(
     linked_role: psycopg.Connection[Any], files: list[tuple[str | None, bytes | None]]
 ) -> None:

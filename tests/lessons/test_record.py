@@ -18,7 +18,7 @@ SENTENCE = "Run the tests with `make check`, never with `pytest`."
 def book(tmp_path: Path) -> LessonBook:
     layout = Hive.init(tmp_path / "hive").layout
     make_lessons_folder(layout)
-    return LessonBook(layout, "app", trusts_file=True, durable=False)
+    return LessonBook(layout, "app", trusts_file=True)
 
 
 def learn(book: LessonBook, text: str = SENTENCE) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import set_durability
 from hivemind.longterm import LongtermError, open_store
 from hivemind.longterm.postgres import server_status
 from tests.longterm.worker import SHARED
@@ -82,6 +83,13 @@ def test_several_processes_count_in_one_entry_and_say_the_same_once(database):
         contents = [entry.content for entry in store.get_many(SHARED, store.list(SHARED))]
         assert len(set(contents)) == len(contents)
         assert store.check() == []
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_commit_waits_for_the_servers_disk_unless_the_hive_is_relaxed(database, durable):
+    set_durability(database, durable=durable)
+    with open_store(database, None) as store:
+        assert store.database.select("SHOW synchronous_commit", ()) == [("on" if durable else "off",)]
 
 
 @pytest.mark.shows("promise: P76")

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
+from tests.durability import relaxed
 
 TALK = ("shared", "talk")
 
@@ -15,10 +16,7 @@ def found(store: MemoryStore, query: str) -> list[tuple[str, str]]:
 
 
 def test_what_another_program_changed_is_read_anew(place) -> None:
-    with (
-        open_store(place, HashingEmbedder(), durable=False) as one,
-        open_store(place, HashingEmbedder(), durable=False) as other,
-    ):
+    with open_store(relaxed(place), HashingEmbedder()) as one, open_store(relaxed(place), HashingEmbedder()) as other:
         other.put(TALK, "a", "the cello is old")
         other.put(TALK, "b", "the cello is new")
         assert sorted(found(one, "cello")) == [("a", "the cello is old"), ("b", "the cello is new")]
@@ -29,7 +27,7 @@ def test_what_another_program_changed_is_read_anew(place) -> None:
 
 
 def test_a_change_of_what_is_said_about_it_is_read_anew(place) -> None:
-    with open_store(place, HashingEmbedder(), durable=False) as store:
+    with open_store(relaxed(place), HashingEmbedder()) as store:
         for speaker in ("Ann", "Bob"):
             store.put(TALK, "a", MemoryEntry(content="I bought a boat", metadata={"speaker": speaker}))
             (hit,) = store.search(TALK, "What did Bob buy, a boat?")
@@ -37,7 +35,7 @@ def test_a_change_of_what_is_said_about_it_is_read_anew(place) -> None:
 
 
 def test_an_expiry_that_was_set_meanwhile_is_shown(place) -> None:
-    with open_store(place, HashingEmbedder(), durable=False) as store:
+    with open_store(relaxed(place), HashingEmbedder()) as store:
         for key in ("a", "b"):
             store.put(TALK, key, f"the cello is {key}")
         assert [hit.links for hit in store.search(TALK, "cello")] == [{}, {}]
@@ -47,7 +45,7 @@ def test_an_expiry_that_was_set_meanwhile_is_shown(place) -> None:
 
 
 def test_who_changes_a_hit_changes_no_other(place) -> None:
-    with open_store(place, HashingEmbedder(), durable=False) as store:
+    with open_store(relaxed(place), HashingEmbedder()) as store:
         store.put(TALK, "a", MemoryEntry(content="the cello is old", metadata={"of": {"place": "attic"}}))
         for _ in range(2):
             (hit,) = store.search(TALK, "cello")
@@ -56,9 +54,9 @@ def test_who_changes_a_hit_changes_no_other(place) -> None:
 
 
 def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(place) -> None:
-    with open_store(place, None, durable=False) as without:
+    with open_store(relaxed(place), None) as without:
         without.put(TALK, "a", "the cello is old")
-    with open_store(place, HashingEmbedder(), durable=False) as store:
+    with open_store(relaxed(place), HashingEmbedder()) as store:
         (hit,) = store.search(TALK, "cello")
         assert hit.pending
         store.reindex()

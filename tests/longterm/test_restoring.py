@@ -31,7 +31,7 @@ SAID = {
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A sound database: entries, versions, an embedding that was given, links between entries."""
     path = tmp_path_factory.mktemp("whole") / "memory.db"
-    with open_store(path, HashingEmbedder(), durable=False) as store:
+    with open_store(path, HashingEmbedder()) as store:
         for user in USERS:
             store.put_many(user, {key: "at first" for space, key in SAID if space == user})
             store.put_many(user, {key: text for (space, key), text in SAID.items() if space == user})
@@ -52,7 +52,7 @@ def database(tmp_path: Path, whole: bytes) -> Path:
 def restored(database: Path) -> tuple[dict, str]:
     """All that is there after restoring, and what was said of it."""
     damaged, folder = database.read_bytes(), database.parent
-    with open_store(database, HashingEmbedder(), durable=False) as store:
+    with open_store(database, HashingEmbedder()) as store:
         done = restore(store, folder / "backups", folder / "aside", print)
         assert store.check() == []
         assert describe_damage(database) is None
@@ -72,7 +72,7 @@ def say_since(database: Path) -> dict:
     """What is remembered after the backup: new entries, and one that says something else."""
     said = {(USERS[0], f"new{number}"): f"said since, number {number}, {'word ' * 20}" for number in range(30)}
     said[USERS[0], "k7"] = "changed since"
-    with open_store(database, HashingEmbedder(), durable=False) as store:
+    with open_store(database, HashingEmbedder()) as store:
         store.put_many(USERS[0], {key: text for (_, key), text in said.items()})
     return said
 
@@ -169,7 +169,7 @@ def test_a_backup_that_is_damaged_itself_is_passed_over(database: Path) -> None:
 def test_the_last_two_backups_are_kept_each_with_the_time_of_its_state(database: Path) -> None:
     backups, made = database.parent / "backups", []
     for number in range(4):
-        with open_store(database, HashingEmbedder(), durable=False) as store:
+        with open_store(database, HashingEmbedder()) as store:
             store.put(USERS[0], "k", f"number {number}")
         os.utime(database, (1_000_000_000 + number, 1_000_000_000 + number))
         assert next_backup(database, backups) == (0.0 if not number else 1_000_000_000 + number - 1 + 3_600)
@@ -247,7 +247,7 @@ NONSENSE = {
 def test_a_row_that_makes_no_sense_is_damage_and_restored_whatever_reads_it(database: Path, nonsense: str) -> None:
     assert back_up(database, database.parent / "backups")
     statement, value = NONSENSE[nonsense]
-    with open_store(database, HashingEmbedder(), durable=False) as store:
+    with open_store(database, HashingEmbedder()) as store:
         for number in range(3):
             store.put(
                 USERS[0], f"long{number}", "Bees make honey in hives each year. They dance to tell of flowers in bloom."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hivemind.fs import set_durability
 from hivemind.layout import Layout
 from hivemind.mail import Intake, Mail
 
@@ -11,7 +12,9 @@ AGENTS = ("alice", "bob", "carol")
 
 
 def open_mail(root: Path, durable: bool = False) -> Mail:
-    return Mail(Layout.at(root), "hive", agents=lambda: AGENTS, durable=durable)
+    layout = Layout.at(root)
+    set_durability(layout.root, durable=durable)
+    return Mail(layout, "hive", agents=lambda: AGENTS)
 
 
 def open_intake(mail: Mail, root: Path, agent: str = "bob") -> Intake:

@@ -17,6 +17,7 @@ from hivemind.mail.compose import MAX_SUBJECT, LetterDraft, compose
 from hivemind.mail.header import one_line
 from hivemind.mail.parse import parse_message
 from hivemind.mail.seal import Seal
+from tests.sample import examples
 
 _NOW = datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC)
 _ANYTHING = st.text(max_size=300) | st.text("ab =?utf-8?b?\r\n\0\t\u2028äß€😀", max_size=300)
@@ -36,6 +37,7 @@ def _replaced(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+@examples(100, 40)
 @given(_ANYTHING, _ANYTHING)
 def test_subject_and_body_come_back_as_they_were(subject: str, body: str) -> None:
     found = parse_message(_raw(_draft(subject=subject, body=body)), "hive")
@@ -43,6 +45,7 @@ def test_subject_and_body_come_back_as_they_were(subject: str, body: str) -> Non
     assert found.body == _replaced(body)
 
 
+@examples(100, 40)
 @given(_ANYTHING, _ANYTHING)
 def test_pythons_email_package_reads_the_same(subject: str, body: str) -> None:
     found = message_from_bytes(_raw(_draft(subject=subject, body=body)), policy=policy.default)
@@ -53,6 +56,7 @@ def test_pythons_email_package_reads_the_same(subject: str, body: str) -> None:
     assert content.decode() == _replaced(body) + "\n"
 
 
+@examples(100, 40)
 @given(*[st.text(st.characters() | st.sampled_from("\r\n\0<>@,:"), max_size=120) for _ in range(4)])
 def test_no_text_adds_a_field_or_ends_the_head(subject: str, task: str, step: str, lane: str) -> None:
     evil = "\nBcc: everyone@hive\n\nevil"
@@ -66,6 +70,7 @@ def test_no_text_adds_a_field_or_ends_the_head(subject: str, task: str, step: st
     assert found.get_payload() == "b\n"
 
 
+@examples(100, 40)
 @given(st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=60), min_size=1, max_size=60, unique=True))
 def test_lines_are_folded_and_addresses_come_back(names: list[str]) -> None:
     raw = _raw(_draft(to=tuple(f"{name}@hive" for name in names)))
@@ -94,6 +99,7 @@ def test_markdown_stands_in_the_file_as_it_was_written() -> None:
     assert body.encode() in _raw(_draft(body=body))
 
 
+@examples(100, 40)
 @given(
     st.lists(
         st.builds(Attachment, st.text(min_size=1, max_size=60), st.binary(max_size=3000), st.sampled_from(
@@ -138,12 +144,12 @@ def test_all_that_a_draft_holds_is_read_back() -> None:
 
 
 def test_a_seal_holds_until_a_byte_is_changed(tmp_path: Path) -> None:
-    seal = Seal(tmp_path / "key", durable=False)
+    seal = Seal(tmp_path / "key")
     raw = seal.seal_message(*compose(_draft()))
     assert seal.is_valid(raw)
-    assert Seal(tmp_path / "key", durable=False).is_valid(raw)
+    assert Seal(tmp_path / "key").is_valid(raw)
     for at in range(len(raw)):
         assert not seal.is_valid(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]), raw[at:]
     assert not seal.is_valid(_raw(_draft()))
-    assert not Seal(tmp_path / "other", durable=False).is_valid(raw)
+    assert not Seal(tmp_path / "other").is_valid(raw)
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0

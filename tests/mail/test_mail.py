@@ -120,7 +120,7 @@ def test_a_stranger_cannot_be_answered(mail: Mail, bob: Path) -> None:
 
 
 def test_only_the_stranger_who_wrote_is_answered_through_the_operators_mailbox(tmp_path: Path, bob: Path) -> None:
-    mail = Mail(Layout.at(tmp_path), "hive", agents=lambda: ["bob"], durable=False, unknown_sender="answer")
+    mail = Mail(Layout.at(tmp_path), "hive", agents=lambda: ["bob"], unknown_sender="answer")
     (bob / "new" / "1763765432.1.host").write_text("From: jo@example.org\nMessage-ID: <1@z>\n\nhello\n")
     asked = mail.read("bob", "1@z")
     assert mail.send("bob", "jo@example.org", "Re:", "hi", cause=asked).delivered == ("human",)
@@ -176,7 +176,7 @@ def test_files_are_attached_with_their_names(tmp_path: Path, mail: Mail) -> None
 
 
 def test_a_workspace_that_is_no_ascii_has_addresses_that_are(tmp_path: Path) -> None:
-    mail = Mail(Layout.at(tmp_path), "bienenstöcke", agents=lambda: ["bob"], durable=False)
+    mail = Mail(Layout.at(tmp_path), "bienenstöcke", agents=lambda: ["bob"])
     report = mail.send("human", ["bob@bienenstöcke", f"human@{'bienenstöcke'.encode('idna').decode()}"], "s", "b")
     assert report.delivered == ("bob", "human")
     assert mail.read("bob", report.message_id).sender == "human"
@@ -184,7 +184,7 @@ def test_a_workspace_that_is_no_ascii_has_addresses_that_are(tmp_path: Path) -> 
 
 def test_a_clock_set_back_hides_no_message(tmp_path: Path) -> None:
     now = [datetime(2026, 11, 21, 12, tzinfo=UTC)]
-    mail = Mail(Layout.at(tmp_path), "hive", agents=lambda: ["bob"], durable=False, clock=lambda: now[0])
+    mail = Mail(Layout.at(tmp_path), "hive", agents=lambda: ["bob"], clock=lambda: now[0])
     intake = open_intake(mail, tmp_path)
     for _ in range(3):
         mail.send("human", "bob", "s", "b")

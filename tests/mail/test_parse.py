@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.mail.header import decode_text
 from hivemind.mail.parse import derived_id, parse_message
+from tests.sample import examples
 
 _PIECES = st.sampled_from(
     [
@@ -25,7 +26,7 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400)
+@examples(400, 150)
 @given(st.lists(_PIECES | st.binary(max_size=20), max_size=14), st.booleans())
 def test_junk_is_read_or_refused_with_a_reason(pieces: list[bytes], whole: bool) -> None:
     try:

@@ -18,6 +18,7 @@ from hivemind.doctor import CheckContext, examine
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.layout import Layout
 from tests.agent.conftest import Crew, doing, until_idle
+from tests.sample import examples
 
 from .hive import open_intake, open_mail
 
@@ -45,7 +46,7 @@ def _hive() -> Iterator[Path]:
         yield Path(root)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100, 40)
 @given(ANY, st.sampled_from(["new/note", "new/1763765400.M1P1Q1R00000000.host", "cur/1763765400.M1P1.host:2,S"]))
 def test_any_bytes_as_a_letter(raw: bytes, name: str) -> None:
     with _hive() as root:
@@ -73,7 +74,7 @@ def test_any_bytes_as_a_letter(raw: bytes, name: str) -> None:
         assert all("S" in one.flags for one in mail.list("bob"))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100, 40)
 @given(ANY)
 def test_any_bytes_as_the_record_of_what_was_taken_in(raw: bytes) -> None:
     with _hive() as root:
@@ -112,7 +113,7 @@ def test_a_damaged_record_is_kept_and_what_was_seen_is_not_given_out_again(tmp_p
     assert kept.read_bytes() == b"\0\0garbage"
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100, 40)
 @given(ANY)
 @example(b"\x00From: alice@hive\n")  # a hole before a line is no send that was cut short
 def test_any_bytes_as_the_record_of_what_was_sent(raw: bytes) -> None:
@@ -148,7 +149,7 @@ def test_a_send_whose_record_the_power_has_cut_short_is_sent_under_its_id(rest: 
             assert [one.subject for one in open_mail(root).list("bob")] == ["first"]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100, 40)
 @given(ANY)
 def test_any_bytes_as_the_key(raw: bytes) -> None:
     with _hive() as root:

@@ -207,7 +207,7 @@ def test_a_memory_of_another_version_is_refused_and_kept(tmp_path: Path, mail: M
 
 
 def test_the_memory_of_an_id_is_locked_while_its_send_runs(tmp_path: Path) -> None:
-    with SendRecord(tmp_path / "sends", "step-1@hive", durable=True).open():
+    with SendRecord(tmp_path / "sends", "step-1@hive").open():
         (path,) = (tmp_path / "sends").iterdir()
         with open(path) as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -93,7 +93,7 @@ def test_every_field_of_every_class_comes_back_whatever_changed_between_saves(
         if held:
             held[number % len(held)].confidence = number / 10
             manager.remove_memory(held[number * 7 % len(held)].id)
-        manager.save(path, durable=False)
+        manager.save(path)
         same(manager, path)
         if anew:
             manager = WorkingMemoryManager.load(path)

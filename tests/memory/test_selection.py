@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.memory import (
@@ -22,6 +22,7 @@ from hivemind.memory import (
     StatusMemoryBlock,
 )
 from tests.memory import naive
+from tests.sample import examples
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -146,7 +147,7 @@ def blocks_of_given_sizes(draw: st.DrawFn) -> list[MemoryBlock]:
     return blocks
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80, 30)
 @given(
     blocks=blocks_of_given_sizes(),
     scored=st.booleans(),

@@ -8,10 +8,11 @@ from pathlib import Path
 from hivemind.embedding import HashingEmbedder
 from hivemind.layout import Layout
 from hivemind.reasoning import GraphIndex, TaskGraph
+from tests.durability import relaxed
 
 
 def add(folder: str, agent: str, count: str) -> None:
-    task = TaskGraph(folder, durable=False)
+    task = TaskGraph(relaxed(folder))
     for number in range(int(count)):
         with task.change(agent) as graph:
             node = graph.add_node("note", f"{agent} {number}", lane=f"agent/{agent}")
@@ -44,7 +45,7 @@ def repair(folder: str) -> None:
 def written(folder: Path, *texts: str) -> TaskGraph:
     """Create the graph of a task in a new folder, with evidence below the task."""
     folder.mkdir(parents=True)
-    task = TaskGraph(folder, durable=False)
+    task = TaskGraph(relaxed(folder))
     with task.change() as graph:
         graph.add_node("task", "What is so?")
         for text in texts:

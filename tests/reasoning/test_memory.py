@@ -11,6 +11,7 @@ import pytest
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.reasoning import BudgetTooSmall, GraphError, Notes, ReasoningMemory, TaskGraph
 from hivemind.tokens import count_tokens
+from tests.durability import relaxed
 from tests.reasoning.minds import Scripted, patch, turns
 
 
@@ -179,7 +180,7 @@ def test_an_episode_that_could_not_be_written_waits_and_is_not_lost(tmp_path: Pa
             raise UserError(f"the lease on {steps[0]} is another's")
         return nullcontext()
 
-    memory = ReasoningMemory(graph=TaskGraph(tmp_path, durable=False, guard=guard), step="s1")
+    memory = ReasoningMemory(graph=TaskGraph(relaxed(tmp_path), guard=guard), step="s1")
     memory.init_memory("t")
     lost.append("now")
     with pytest.raises(UserError, match="another's"):
@@ -190,7 +191,7 @@ def test_an_episode_that_could_not_be_written_waits_and_is_not_lost(tmp_path: Pa
 
 
 def test_several_memories_share_a_graph_each_in_its_lane(tmp_path: Path) -> None:
-    memories = {name: ReasoningMemory(graph=TaskGraph(tmp_path, durable=False), lane=f"agent/{name}") for name in "ab"}
+    memories = {name: ReasoningMemory(graph=TaskGraph(relaxed(tmp_path)), lane=f"agent/{name}") for name in "ab"}
     memories["a"].init_memory("t")
     for number in range(12):
         for name, memory in memories.items():

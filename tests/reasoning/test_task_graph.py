@@ -15,6 +15,7 @@ import pytest
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Lock
 from hivemind.reasoning import GraphError, ReasoningGraph, TaskGraph
+from tests.durability import relaxed
 from tests.program import Python
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -30,7 +31,7 @@ def killed(*arguments: object, crash: str) -> None:
 
 
 def opened(folder: Path, **fields: object) -> TaskGraph:
-    return TaskGraph(folder, durable=False, clock=lambda: NOW, **fields)  # type: ignore[arg-type]
+    return TaskGraph(relaxed(folder), clock=lambda: NOW, **fields)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from hivemind.search import Confidence, merge_hits, quote_span
 from hivemind.search.answers import doubt_names
 from hivemind.search.query import Query
 from hivemind.search.words import Stemmer
+from tests.durability import relaxed
 
 FLEET = """# The fleet
 
@@ -36,7 +37,7 @@ def asked(tmp_path: Path, question: str, embedder: Embedder | None) -> Confidenc
     (layout.knowledge / "other.md").write_text(
         "# Oars\n\nAn oar is made of ash or spruce, and varnished each spring.\n"
     )
-    with Docmem(layout.documents_db, embedder=embedder, durable=False) as docmem:
+    with Docmem(relaxed(layout.documents_db), embedder=embedder) as docmem:
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()
         found = knowledge.search(question, 1)
@@ -214,7 +215,7 @@ def test_the_only_passage_of_a_hive_is_judged_without_a_lead(tmp_path: Path, que
     layout.knowledge.mkdir(parents=True)
     layout.documents_db.parent.mkdir(parents=True, exist_ok=True)
     (layout.knowledge / "ferry.md").write_text("The ferry leaves from pier 3 at 7:40, on Sundays at 9:10.\n")
-    with Docmem(layout.documents_db, embedder=MiniLM(), durable=False) as docmem:
+    with Docmem(relaxed(layout.documents_db), embedder=MiniLM()) as docmem:
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()
         assert knowledge.search(question, 1)[0].confidence.level in levels

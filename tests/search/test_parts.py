@@ -17,6 +17,7 @@ from hivemind.embedding.local import is_installed
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
 from hivemind.search import PARTS, embed_question, embed_texts, store_parts
 from hivemind.search.parts import compare_parts, sentences_of
+from tests.durability import relaxed
 
 TALK = ("shared", "talk")
 SAID = "We saw the harbour in the rain, all of us. The cello was out of tune."
@@ -65,7 +66,7 @@ def test_of_however_many_sentences_there_are_only_so_many_sentences(content: str
 
 
 def test_the_nearest_sentence_counts(tmp_path: Path) -> None:
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+    with open_store(relaxed(tmp_path / "memory.db"), HashingEmbedder()) as store:
         store.put_many(TALK, {"two": SAID, "one": "We saw the harbour in the rain, and the cello was out of tune."})
         query = embed_question(HashingEmbedder(), "the cello was out of tune")
         with store.database.read() as sql:
@@ -138,7 +139,7 @@ def test_minilm_says_what_words_mean_where_they_stand() -> None:
 
 
 def test_an_entry_has_the_sentences_of_what_it_says_now(tmp_path: Path) -> None:
-    with open_store(tmp_path / "memory.db", Counting(), durable=False) as store:
+    with open_store(relaxed(tmp_path / "memory.db"), Counting()) as store:
         size = store.embeddings.dimension
         store.put(TALK, "a", SAID)
         store.put(TALK, "b", SAID)
@@ -153,7 +154,7 @@ def test_an_entry_has_the_sentences_of_what_it_says_now(tmp_path: Path) -> None:
 
 
 def test_a_vector_that_is_given_has_no_sentences(tmp_path: Path) -> None:
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+    with open_store(relaxed(tmp_path / "memory.db"), HashingEmbedder()) as store:
         store.put(TALK, "a", SAID)
         vector = tuple(HashingEmbedder().embed(["something else"])[0])
         store.put(TALK, "a", MemoryEntry(content=SAID, embedding=vector))
@@ -161,10 +162,10 @@ def test_a_vector_that_is_given_has_no_sentences(tmp_path: Path) -> None:
 
 
 def test_what_waited_for_the_embedder_gets_its_sentences_with_its_vector(tmp_path: Path) -> None:
-    with open_store(tmp_path / "memory.db", None, durable=False) as store:
+    with open_store(relaxed(tmp_path / "memory.db"), None) as store:
         store.put(TALK, "a", SAID)
         assert kept(store) == []
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+    with open_store(relaxed(tmp_path / "memory.db"), HashingEmbedder()) as store:
         store.reindex()
         assert kept(store) == [("a", 2 * store.embeddings.dimension)]
         (hit,) = store.search(TALK, "cello out of tune")

@@ -25,13 +25,14 @@ from hivemind.search.query import (
 )
 from hivemind.search.ranking import Candidate, Match, are_supported, match_items, rank
 from hivemind.search.words import Stemmer
+from tests.durability import relaxed
 
 TALK = ("shared", "talk")
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as found:
+    with open_store(relaxed(tmp_path / "memory.db"), HashingEmbedder()) as found:
         yield found
 
 

@@ -18,6 +18,7 @@ from hivemind.layout import month_of
 from hivemind.swarm.archive import archive
 from hivemind.swarm.due import do_due
 from hivemind.tasks import TaskProblem
+from tests.durability import relaxed
 from tests.swarm.conftest import Swarm
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -198,7 +199,7 @@ def full_of_history(root: Path) -> Hive:
     Hive.init(root)
     (root / "hive.yaml").write_text('{"durability": "relaxed", "settle_ms": 0}')
     hive = Hive.open(root)
-    journal = Journal(hive.layout.journal, durable=False, segment_bytes=200)
+    journal = Journal(relaxed(hive.layout.journal), segment_bytes=200)
     for number in range(30):
         journal.append("note", number=number)
     for name in ("one", "two", "three"):

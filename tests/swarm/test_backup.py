@@ -50,6 +50,10 @@ def test_what_is_put_back_is_what_was_there(tmp_path: Path):
     assert not (copy / ".hive" / "prompt-cut-short").exists()
     there = tree(copy)
     assert restore_hive(copy, tmp_path / "new") == tmp_path / "new"
+    assert (copy / ".hive/backup.json").exists()
+    with pytest.raises(UserError, match=r"is a backup; hivemind restore .*/copy NEW-FOLDER"):
+        Hive.open(copy)
+    assert [task.id for task in Hive.look(copy).tasks.list()] == ["again", "waits"]
     assert tree(copy) == there, "the backup stays as it is"
     back = Hive.open(tmp_path / "new")
     assert back.tasks.get("waits").state == "done"

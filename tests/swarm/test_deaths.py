@@ -188,7 +188,7 @@ def test_an_agent_that_hangs_is_killed_and_started_again(hive):
 
 
 def test_an_agent_that_has_to_wait_for_a_processor_is_not_taken_for_hung(hive):
-    hive.configure(hang_after=3, heartbeat_s=0.5, settle_ms=0)
+    hive.configure(hang_after=2, heartbeat_s=0.4, settle_ms=0)
     hive.start("up")
     pids = hive.wait(lambda: all_up(hive), "the start")
     one = {min(os.sched_getaffinity(0))}
@@ -196,7 +196,7 @@ def test_an_agent_that_has_to_wait_for_a_processor_is_not_taken_for_hung(hive):
     try:
         for pid in (*pids.values(), *(other.pid for other in others)):
             os.sched_setaffinity(pid, one)
-        for number in range(1_000):
+        for number in range(600):
             hive.drop(f"later{number}.md", "---\nassignee: analyst\ndependencies: [never]\n---\nLater")
         hive.drop("boats.md", "---\npriority: 9\n---\nWhat moves a rowing boat?")
         hive.wait(lambda: hive.task("boats") == "done", "the task's end")

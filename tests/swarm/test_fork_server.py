@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.coordination import Journal
+from hivemind.fs import set_durability
 from hivemind.fs.sockets import wait_for_input
 from hivemind.swarm.fork_server import ForkServer
 
@@ -81,10 +82,11 @@ def test_a_child_ends_when_its_fork_server_is_gone(tmp_path: Path):
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_child_has_the_journal_that_its_parent_read_and_takes_turns_with_its_siblings(tmp_path: Path, durable: bool):
-    other = Journal(tmp_path, durable=durable)
+    set_durability(tmp_path, durable=durable)
+    other = Journal(tmp_path)
     for number in range(500):
         other.append("x", number=number)
-    shared = Journal(tmp_path, durable=durable)
+    shared = Journal(tmp_path)
 
     def warm() -> None:
         (tmp_path / "warm").write_text(str(shared.seq))

@@ -57,6 +57,11 @@ def test_the_quotes_of_a_result_are_read_from_it(hive: Hive) -> None:
     ]
 
 
+def test_a_path_of_two_lines_is_read_from_a_quote() -> None:
+    [quote] = quotes_in(f"> {OLD}\n\n— `knowledge/old\nand new.md:3` (sha256 0123456789ab)\n")
+    assert quote.path == "knowledge/old\nand new.md"
+
+
 def test_a_source_that_was_changed_or_deleted_since_is_named(hive: Hive) -> None:
     task = hive.tasks.get("ferry")
     assert list(stale_sources(hive, task)) == []
@@ -71,17 +76,31 @@ def test_a_source_that_was_changed_or_deleted_since_is_named(hive: Hive) -> None
 
 def test_what_is_called_wrong_is_not_quoted_again_until_its_file_changes(hive: Hive) -> None:
     assert quoted(hive) == {"ferry.md", "old.md"}
-    path, wrong_quotes = say(hive, "ferry", "That is wrong: knowledge/old.md:3")
-    assert path == hive.layout.inbox / "ferry"
-    assert [quote.place for quote in wrong_quotes or ()] == ["knowledge/old.md:3"]
+    said = say(hive, "ferry", "That is wrong: knowledge/old.md:3")
+    assert said.path == hive.layout.inbox / "ferry"
+    assert said.wrong_places == ("knowledge/old.md:3",)
     assert quoted(hive) == {"ferry.md"}
+    (hive.layout.knowledge / "old.md").rename(hive.layout.knowledge / "history.md")
+    assert quoted(hive) == {"ferry.md"}, "a new name is no change"
+    (hive.layout.knowledge / "history.md").rename(hive.layout.knowledge / "old.md")
     (hive.layout.knowledge / "old.md").write_text(f"# Before\n\n{OLD}\n\nThis is history.\n")
     assert quoted(hive) == {"ferry.md", "old.md"}
 
 
+def test_quotes_of_a_linked_hives_documents_are_neither_looked_up_nor_banned_here(hive: Hive) -> None:
+    task = hive.tasks.claims.claim_one("analyst", hive.tasks.add("Ask Paris."))
+    assert task is not None
+    hive.tasks.active.keep(task, "hive", "paris")
+    hive.tasks.finish(task, f"> {OLD}\n\n— `knowledge/paris.md:3` (sha256 0123456789ab)\n")
+    assert list(stale_sources(hive, hive.tasks.get(task.id))) == []
+    said = say(hive, task.id, "That is wrong.")
+    assert said.consequence == "paris may quote this again until it is called wrong there: knowledge/paris.md:3"
+    assert not hive.layout.wrong_quotes.exists()
+
+
 def test_without_a_place_every_quote_of_the_result_is_called_wrong(hive: Hive) -> None:
-    _, wrong_quotes = say(hive, "ferry", "that is wrong")
-    assert len(wrong_quotes or ()) == 2
+    said = say(hive, "ferry", "that is wrong")
+    assert len(said.wrong_places) == 2
     assert quoted(hive) == set()
     text = hive.layout.wrong_quotes.read_text()
     assert FERRY in text
@@ -103,18 +122,18 @@ def test_without_a_place_every_quote_of_the_result_is_called_wrong(hive: Hive) -
 def test_a_place_may_be_a_line_of_a_quote_or_its_file(hive: Hive, place: str, paths: list[str]) -> None:
     result = hive.layout.done / "ferry/result.md"
     result.write_text(result.read_text().replace("old.md:3", "old.md:3-4"))
-    _, wrong_quotes = say(hive, "ferry", f"That is wrong: {place}")
-    assert [Path(quote.path).name for quote in wrong_quotes or ()] == paths
+    said = say(hive, "ferry", f"That is wrong: {place}")
+    assert [Path(place).name.split(":")[0] for place in said.wrong_places] == paths
 
 
 def test_a_task_that_is_in_the_inbox_again_is_called_wrong_for_its_latest_result(hive: Hive) -> None:
     say(hive, "ferry", "And what does it cost?")
-    _, wrong_quotes = say(hive, "ferry", "And old.md is wrong: knowledge/old.md:3")
-    assert [quote.place for quote in wrong_quotes or ()] == ["knowledge/old.md:3"]
+    said = say(hive, "ferry", "And old.md is wrong: knowledge/old.md:3")
+    assert said.wrong_places == ("knowledge/old.md:3",)
     assert quoted(hive) == {"ferry.md"}
     task = hive.tasks.claims.claim_one("analyst", "ferry")
     assert task is not None
-    _, wrong_quotes = say(hive, "ferry", "The rest is wrong, too: knowledge/ferry.md")
+    said = say(hive, "ferry", "The rest is wrong, too: knowledge/ferry.md")
     assert quoted(hive) == set()
 
 
@@ -141,9 +160,9 @@ def test_a_place_that_is_none_of_the_quotes_is_refused_with_their_list(hive: Hiv
 
 def test_a_place_in_a_result_without_quotes_is_part_of_what_the_person_says(hive: Hive) -> None:
     (hive.layout.done / "ferry/result.md").write_text("# Done\n")
-    path, wrong_quotes = say(hive, "ferry", "That is wrong: dates.py:12 divides by zero.")
-    assert path == hive.layout.inbox / "ferry"
-    assert wrong_quotes == []
+    said = say(hive, "ferry", "That is wrong: dates.py:12 divides by zero.")
+    assert said.path == hive.layout.inbox / "ferry"
+    assert said.wrong_places == ()
 
 
 def test_another_format_of_a_wrong_document_is_not_quoted_either(hive: Hive) -> None:

@@ -14,6 +14,7 @@ from hivemind.coordination import Journal
 from hivemind.fs import crash
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks
+from tests.durability import relaxed
 
 AGENTS = {"scout": "finder", "clerk": None, "smith": "maker"}
 
@@ -33,15 +34,8 @@ def tasks(layout: Layout) -> Tasks:
 
 def opened(layout: Layout, **options: object) -> Tasks:
     """A Tasks as another process would open it, without a cache."""
-    journal = Journal(layout.journal, durable=False)
-    defaults = {
-        "agents": lambda: AGENTS,
-        "durable": False,
-        "settle_ms": 20,
-        "grace_s": 0.05,
-        "journal": journal,
-        **options,
-    }
+    journal = Journal(relaxed(layout.root) / ".hive/journal")
+    defaults = {"agents": lambda: AGENTS, "settle_ms": 20, "grace_s": 0.05, "journal": journal, **options}
     return Tasks(layout, **defaults)  # type: ignore[arg-type]
 
 

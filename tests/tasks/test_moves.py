@@ -362,3 +362,16 @@ def test_two_files_of_one_name_are_refused_and_the_next_task_is_added(tasks: Tas
     with pytest.raises(FileExistsError):
         tasks.add("both", files={"a": b"", "a/b": b""})
     assert tasks.add("next") == "next"
+
+
+def test_an_older_record_put_back_by_another_program_is_refused_by_who_has_read_that_one(
+    layout: Layout, tasks: Tasks, task: Task
+):
+    reader, record = opened(layout), task.path / "task.json"
+    older = record.read_bytes()
+    assert reader.listing.kept_values(task.id) == {}
+    for number in range(2):
+        tasks.active.keep(task, "once", number)
+    record.write_bytes(older)
+    with pytest.raises(TaskProblem, match="was changed by something other than hivemind"):
+        reader.say(task.id, "more")

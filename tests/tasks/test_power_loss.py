@@ -16,6 +16,7 @@ import pytest
 
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks
+from tests.durability import relaxed
 from tests.faults.faults import FAULTS, gap_of
 from tests.faults.powerloss.disk import Crash, Disk, Sync
 from tests.faults.powerloss.recording import record
@@ -53,8 +54,8 @@ def crashes(disk: Disk) -> Iterator[Crash]:
 def opened(layout: Layout) -> Tasks:
     from hivemind.coordination import Journal
 
-    journal = Journal(layout.journal, durable=False)
-    return Tasks(layout, durable=False, settle_ms=0, grace_s=0, journal=journal, agents=lambda: {"scout": None})
+    journal = Journal(relaxed(layout.root) / ".hive/journal")
+    return Tasks(layout, settle_ms=0, grace_s=0, journal=journal, agents=lambda: {"scout": None})
 
 
 @pytest.mark.parametrize("kind", ["good", "bad"])

@@ -11,6 +11,7 @@ import pytest
 from hivemind.coordination import CoordinateResolver, Journal, StepLeases, Steps
 from hivemind.layout import Layout
 from hivemind.reasoning import TaskGraph
+from tests.durability import relaxed
 
 
 class Clock:
@@ -49,8 +50,8 @@ class Place(SimpleNamespace):
 def make_place(root: Path) -> Place:
     layout = Layout.at(root)
     (layout.active / "t").mkdir(parents=True)
-    journal, clock = Journal(layout.journal, durable=False), Clock()
-    graph = TaskGraph(layout.active / "t", durable=False, clock=clock)
+    journal, clock = Journal(relaxed(layout.journal)), Clock()
+    graph = TaskGraph(relaxed(layout.active / "t"), clock=clock)
     place = Place(
         layout=layout,
         config=SimpleNamespace(workspace="w"),

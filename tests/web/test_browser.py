@@ -48,13 +48,13 @@ def test_pages_move_while_a_swarm_of_ten_works(tmp_path: Path) -> None:
     with serving(root) as site:
         link = f"http://127.0.0.1:{site.port}{site.root}/"
         node = subprocess.Popen(
-            ["node", Path(__file__).with_name("live.mjs"), link, str(FOLDER), "20"],
+            ["node", Path(__file__).with_name("live.mjs"), link, str(FOLDER), "10"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
             assert node.stderr is not None
             assert node.stderr.readline() == "watching\n"
-            for number in range(20):
+            for number in range(10):
                 site.hive.tasks.add(f"---\nsteps: [{{run: sleep 0.5}}]\n---\nBoat {number}", id=f"boat-{number}")
             up = ["--hive", str(root), "up", "--until-idle"]
             ended = run(up, capture_output=True, text=True, timeout=240, check=False)

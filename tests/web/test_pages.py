@@ -233,7 +233,7 @@ def test_a_person_calls_a_result_wrong_on_the_page_and_sees_what_is_not_quoted_a
     assert "knowledge/lease.md was changed since it was quoted" in own_site.get("/tasks/right").text
     page = own_site.followed(own_site.post("say", task="right", text="That is wrong."))
     assert "right is back in the inbox with what you said." in page
-    assert "Not quoted again until the file changes: knowledge/lease.md:3." in page
+    assert "Not quoted again until the file changes (tasks/wrong-quotes.yaml): knowledge/lease.md:3" in page
     assert "lease.md" in hive.layout.wrong_quotes.read_text()
 
 

@@ -371,7 +371,7 @@ def write_below(base: Path, name: str, text: str) -> None:
     path = Path(name)
     folder = fs.folder_below(base, path.parent.parts, create=True)
     try:
-        fs.write_at(folder, path.name, text, durable=False)
+        fs.write(path, text, durable=False, folder_fd=folder)
     finally:
         os.close(folder)
 

@@ -132,7 +132,7 @@ def read_graph(hive: Hive, task: Task) -> ReasoningGraph | None:
     if not (task.path / LOG_NAME).is_file():
         return None
     with suppress(HivemindError, OSError):
-        store = TaskGraph(task.path, durable=False, is_committed=Commits(hive.journal, task.id).has)
+        store = TaskGraph(task.path, is_committed=Commits(hive.journal, task.id).has)
         return store.at(store.seq, None)
     return None
 

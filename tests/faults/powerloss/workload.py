@@ -100,7 +100,7 @@ def stores(work: Workload) -> None:
             if name not in claimed:
                 work.did("task", name, "inbox")
     work.fact("task text", "three", "There is wind.", lambda: tasks.say("three", "There is wind."))
-    tasks.active.log(claimed["one"], {"kind": "note", "text": "x" * 3000}, durable=True)
+    tasks.active.log(claimed["one"], {"kind": "note", "text": "x" * 3000}, sync_now=True)
     work.fact("task", "one", "done", lambda: tasks.finish(claimed["one"], "The result of one.\n"))
     work.fact("task", "two", "failed", lambda: tasks.fail(claimed["two"], "There was no wind."))
     work.fact("task", "three", "inbox", lambda: tasks.release(claimed["three"]))
