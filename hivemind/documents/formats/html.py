@@ -52,18 +52,12 @@ def html(raw: bytes, path: object) -> Extract:
 def _decode(raw: bytes, path: object) -> str:
     """Decode the page by the encoding that it declares, if it has no byte-order mark; otherwise as any text."""
     charset = _CHARSET.search(raw[:2048])
-    has_mark = raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    declared = decode_as(raw, charset[1].decode()) if charset and not has_mark else None
-    return decode_text(raw, path) if declared is None else declared
-
-
-def decode_as(raw: bytes, charset: str) -> str | None:
-    """Decode bytes by a declared encoding, or return None if it is not one of the usual ones."""
-    with suppress(LookupError):
-        codec_name = codecs.lookup(charset).name
-        if _ENCODINGS.fullmatch(codec_name):  # some others take quadratic time
-            return raw.decode(codec_name, "replace")
-    return None
+    if charset and not raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        with suppress(LookupError):
+            codec_name = codecs.lookup(charset[1].decode()).name
+            if _ENCODINGS.fullmatch(codec_name):  # some others take quadratic time
+                return raw.decode(codec_name, "replace")
+    return decode_text(raw, path)
 
 
 def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:

@@ -58,7 +58,7 @@ _ENDINGS = {
     "pdf": ".pdf",
 }
 EXTRACTED_FORMATS = frozenset({"html", "letters", "pdf"})
-"""The formats whose text is extracted. Places in extracted text are lines of the source, a letter's lines, or pages of the PDF."""
+"""The formats whose text is extracted. Places in it are lines of the HTML source, all lines of a letter, or pages of the PDF."""
 PAGED_FORMATS = frozenset({"letters", "pdf"})
 """The formats in which several passages have the same place, and none spans two places."""
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
