@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def import_(hive: Hive, path: list[str]) -> CommandOutput:
     """Import files, or all files in folders, as documents.
 
-    Reads Markdown, reStructuredText, source code, HTML, PDF and any other text; their nodes are readonly. A .toml file
+    Reads Markdown, reStructuredText, source code, HTML, PDF, letters and any other text; their nodes are readonly. A .toml file
     is read as a tree in the format of `doc export`. A file that was imported before is updated. Exit status 1 if a file
     could not be imported; the other files are imported.
 

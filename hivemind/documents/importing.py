@@ -16,7 +16,7 @@ from typing import Any
 from hivemind.documents import tree
 from hivemind.documents.classes import classify_thread
 from hivemind.documents.edit import Edit, NodeDraft, park
-from hivemind.documents.formats import Outline
+from hivemind.documents.formats import PAGED_FORMATS, Outline
 from hivemind.documents.node import Node, NodeContext
 from hivemind.documents.passages import embedded_texts, group_passages
 from hivemind.frozen import frozen
@@ -287,7 +287,7 @@ def _write_places(
     """Record each node's place in its file and the text up to the next node."""
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
-    pages = outline.lines() if outline.format == "pdf" else []  # a passage must not span two pages
+    pages = outline.lines() if outline.format in PAGED_FORMATS else []  # a passage must not span two pages, or letters
     passages, roles = group_passages(
         outline.text, outline.pieces, outline.tokens, {at for at in range(1, len(pages)) if pages[at] != pages[at - 1]}
     )

@@ -19,11 +19,15 @@ EMBEDDABLE = (
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
 """SQL that selects what is embedded: the first nodes of passages, and nodes without a file."""
-_SAMPLED_NODES = 200  # texts by which the language of the documents is told
-_SAMPLES = (
-    "SELECT group_concat(n.text, ' ') FROM (SELECT id, text FROM nodes WHERE token_count > 20 LIMIT ?) n"
-    " LEFT JOIN places p ON p.node_id = n.id GROUP BY coalesce(p.file_id, n.id)"
-)
+_SAMPLES = """
+SELECT (
+    SELECT group_concat(text, ' ') FROM (
+        SELECT n.text FROM places p JOIN nodes n ON n.id = p.node_id WHERE p.file_id = f.id AND n.token_count > 20 LIMIT 20
+    )
+) sample FROM (SELECT id FROM files LIMIT 200) f WHERE sample IS NOT NULL
+"""
+"""SQL that selects texts of files, by which the language of the documents is told."""
+_OWN_SAMPLES = "SELECT text FROM nodes WHERE token_count > 20 LIMIT 200"
 _PER_SECOND = 30.0  # passages of about 200 tokens on one free core: an estimate
 
 
@@ -48,7 +52,7 @@ def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tu
 
 def file_languages(sql: sqlite3.Connection) -> Counter[str]:
     """Count the files of each language, "" if it is not known. English stands for scripts without spaces."""
-    texts = [text for (text,) in sql.execute(_SAMPLES, (_SAMPLED_NODES,))]
+    texts = [text for (text,) in sql.execute(_SAMPLES).fetchall() or sql.execute(_OWN_SAMPLES)]
     return Counter(language_of(text) or ("english" if any(map(is_unspaced, text)) else "") for text in texts)
 
 

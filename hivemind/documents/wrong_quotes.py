@@ -11,7 +11,7 @@ import yaml
 from hivemind import fs
 from hivemind.boundary import as_dataclass, boundary
 from hivemind.documents.citation import Citation
-from hivemind.documents.formats.reading import format_of
+from hivemind.documents.formats.reading import PAGED_FORMATS, format_of
 from hivemind.documents.passages import Passage
 from hivemind.frozen import frozen
 from hivemind.layout import Layout
@@ -38,7 +38,7 @@ class WrongQuote(Citation):
     def is_in(self, passage: Passage) -> bool:
         """Return True if the passage has lines of the quote, or its words, in any file and format."""
         has_lines = self.start_line <= passage.end_line and passage.start_line <= self.end_line
-        if has_lines and self.path == passage.path and format_of(self.path) != "pdf":  # a page has many passages
+        if has_lines and self.path == passage.path and format_of(self.path) not in PAGED_FORMATS:
             return True
         quote_words, passage_words = words_of(self.text), words_of(passage.text)
         shorter, longer = (f" {' '.join(words)} " for words in sorted((quote_words, passage_words), key=len))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER
-from hivemind.mail.header import one_line, parse_addresses
+from hivemind.mime.header import one_line, parse_addresses
 from hivemind.names import address, is_name, slug
 from hivemind.pattern import pattern
 

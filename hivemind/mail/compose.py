@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.mail.header import encode_text, format_field, one_line
-from hivemind.mail.message import Attachment, Content
+from hivemind.mail.message import Content
+from hivemind.mime.content import Attachment
+from hivemind.mime.header import encode_text, format_field, one_line
 from hivemind.pattern import pattern
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

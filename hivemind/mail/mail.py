@@ -19,12 +19,13 @@ from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import LetterDraft
 from hivemind.mail.maildir import SUBFOLDERS, BaseNames, Mailboxes, Maildir, MailFile, bury, is_runtime_name
-from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
+from hivemind.mail.message import Message, MessageSummary, SendReport
 from hivemind.mail.parse import REFERABLE, ParsedLetter, limit_references, parse_message
 from hivemind.mail.reading import MAX_BYTES, Reader, time_key
 from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
 from hivemind.masking import mask
+from hivemind.mime.content import Attachment
 from hivemind.names import check_name, is_name
 from hivemind.pattern import pattern
 

@@ -21,7 +21,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point, flush_postponed, fsync_folder, is_durable, make_folder, move, resolve_inside, write
 from hivemind.layout import MONTH, Layout
-from hivemind.mail.header import one_line
+from hivemind.mime.header import one_line
 from hivemind.pattern import pattern
 
 # <seconds>.M<microseconds>P<pid>Q<count>R<random>.<host>: only the runtime creates this form

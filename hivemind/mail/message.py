@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import field, fields
 from datetime import datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail.answer import answer_text
-from hivemind.mail.header import one_line
+from hivemind.mime.content import Attachment
+from hivemind.mime.header import one_line
 
 PREVIEW_CHARS = 200
 DISK_FULL = "disk full"
 _NO_FAILURES: Mapping[str, str] = MappingProxyType({})
-
-
-@frozen
-class Attachment:
-    """A file attached to a message."""
-
-    name: str
-    content: bytes
-    content_type: str = "application/octet-stream"
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Attachment:
-        """Read the file at `path` and guess the content type from its name. Raises OSError."""
-        import mimetypes
-
-        kind, compression = mimetypes.guess_type(os.fspath(path))
-        content_type = kind if kind and not compression else "application/octet-stream"
-        return cls(os.path.basename(path), Path(path).read_bytes(), content_type)
 
 
 @frozen

@@ -21,11 +21,11 @@ from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, POSTMASTER, Layout, month_of
 from hivemind.mail.addressing import Addressing, Recipient
 from hivemind.mail.compose import LetterDraft, bounce_draft, compose
-from hivemind.mail.header import one_line
 from hivemind.mail.maildir import BaseNames, Mailboxes, Maildir, is_runtime_name, sort_key
 from hivemind.mail.message import DISK_FULL, SendReport
 from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.seal import Seal
+from hivemind.mime.header import one_line
 
 
 class SendRecord:

@@ -108,3 +108,14 @@ def test_the_language_of_most_documents_is_that_of_most_files(knowledge: Knowled
         )
     knowledge.sync()
     assert knowledge.docmem.language_gap("When is the pump oiled?") == ""
+
+
+def test_one_long_log_does_not_hide_the_language_of_the_documents(knowledge: Knowledge) -> None:
+    line = "2026-11-27T10:00:00Z kernel[431]: eth0 rx=8812 tx=9931 drop=0 err=0 qlen=1000 mtu=1500 irq=17 numa=3 txq=8 rxq=8"
+    (knowledge.layout.knowledge / "a.log").write_text("\n\n".join([line] * 400))
+    knowledge.sync()
+    for name in ("pump", "sail"):
+        text = f"The {name} has to be oiled in the spring before it is used, and it is put away when the winter comes."
+        (knowledge.layout.knowledge / f"{name}.md").write_text(f"{text}\n")
+    knowledge.sync()
+    assert knowledge.docmem.language_gap("Wann wird die Pumpe geölt?").startswith("Most documents are in English")

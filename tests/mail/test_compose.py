@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hivemind.errors import UserError
 from hivemind.mail import Attachment
 from hivemind.mail.compose import MAX_SUBJECT, LetterDraft, compose
-from hivemind.mail.header import one_line
 from hivemind.mail.parse import parse_message
 from hivemind.mail.seal import Seal
+from hivemind.mime.header import one_line
 from tests.sample import examples
 
 _NOW = datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.mail.header import decode_text
 from hivemind.mail.parse import derived_id, parse_message
+from hivemind.mime.header import decode_text
 from tests.sample import examples
 
 _PIECES = st.sampled_from(

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from hivemind.documents.formats.outline import Outline, Piece, decode_text
-from hivemind.documents.formats.reading import EXTRACTED_FORMATS, format_of, read_bytes, read_outline
+from hivemind.documents.formats.reading import EXTRACTED_FORMATS, PAGED_FORMATS, format_of, read_bytes, read_outline
 
-__all__ = ["EXTRACTED_FORMATS", "VERSION", "Outline", "Piece", "decode_text", "format_of", "read_bytes", "read_outline"]
+__all__ = [
+    "EXTRACTED_FORMATS",
+    "PAGED_FORMATS",
+    "VERSION",
+    "Outline",
+    "Piece",
+    "decode_text",
+    "format_of",
+    "read_bytes",
+    "read_outline",
+]
 
-VERSION = 7
+VERSION = 8
 """The version of all importers. Raise it when an importer splits files differently: the next sync then reads all files
 again; nodes keep their ids."""

@@ -15,6 +15,7 @@ from hivemind.documents.formats import outline
 from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats.extracted import Extract, pdf
 from hivemind.documents.formats.html import html
+from hivemind.documents.formats.letters import letters
 from hivemind.documents.formats.markdown import markdown
 from hivemind.documents.formats.outline import Outline, Piece, decode_text, split_long
 from hivemind.documents.formats.plain import plain
@@ -53,10 +54,13 @@ _ENDINGS = {
     "code": ".js .mjs .cjs .ts .tsx .jsx .go .rs .java .c .h .cc .cpp .hpp .cs .rb .php .swift .kt .scala .lua .pl .ex .exs"
     " .jl .dart .zig .vue .svelte",
     "html": ".html .htm .xhtml",
+    "letters": ".eml .mbox",
     "pdf": ".pdf",
 }
-EXTRACTED_FORMATS = frozenset({"html", "pdf"})
-"""The formats whose text is extracted. Places in extracted text are lines of the HTML source or pages of the PDF."""
+EXTRACTED_FORMATS = frozenset({"html", "letters", "pdf"})
+"""The formats whose text is extracted. Places in it are lines of the HTML source, all lines of a letter, or pages of the PDF."""
+PAGED_FORMATS = frozenset({"letters", "pdf"})
+"""The formats in which several passages have the same place, and none spans two places."""
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
 
@@ -67,12 +71,14 @@ def format_of(path: str) -> str:
 
 
 def read_extract(raw: bytes, path: str) -> Extract | None:
-    """Extract the text of a PDF or HTML file; return None for a file of any other format. Raises DocmemError."""
+    """Extract the text of a PDF, an HTML file or letters; return None for a file of any other format. Raises DocmemError."""
     match format_of(path):
         case "pdf":
             return pdf(raw, path)
         case "html":
             return html(raw, path)
+        case "letters":
+            return letters(raw, path)
         case _:
             return None
 

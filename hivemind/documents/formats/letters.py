@@ -1,0 +1,48 @@
+"""Extract letters: the one of an .eml file, or those of an mbox. Places are the lines of the letter in the file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from hivemind.boundary import Unreadable, boundary
+from hivemind.documents.formats.extracted import Extract, ExtractPart, join_parts
+from hivemind.mime.content import decode_content
+from hivemind.mime.header import decode_text, one_line, parse_fields
+
+_BEGINS = re.compile(rb"^From [^\n]*\d\d:\d\d[^\n]*\n(?=[!-9;-~]+:)", re.MULTILINE)
+_BLANK_LINES = re.compile(r"\n[ \t]*\n")
+
+
+def letters(raw: bytes, path: object) -> Extract:
+    """Extract letters: a heading with the subject, a line with sender and date, and the paragraphs of the text. The subject
+    of a lone letter is the title of the file."""
+    starts = [begin.start() for begin in _BEGINS.finditer(raw)] or [0]
+    title = "" if len(starts) == 1 else os.path.splitext(os.path.basename(str(path)))[0]
+    return join_parts(_parts(raw, starts, path), lambda: title, path)
+
+
+def _parts(raw: bytes, starts: list[int], path: object) -> Iterator[ExtractPart]:
+    line = 1
+    for start, end in pairwise([*starts, len(raw)]):
+        letter = raw[start:end].rstrip()
+        place, line = (line, line + letter.count(b"\n")), line + raw.count(b"\n", start, end)
+        try:
+            with boundary("letter", path):
+                subject, paragraphs = _read(letter)
+        except Unreadable as error:  # one of many must not hide the others
+            subject, paragraphs = "", [f"This letter cannot be read: {error.__cause__}"]
+        yield ExtractPart("heading", 1, subject or "(no subject)", place)
+        for paragraph in filter(str.strip, paragraphs):
+            yield ExtractPart("paragraph", 2, paragraph.strip("\n"), place)
+
+
+def _read(letter: bytes) -> tuple[str, list[str]]:
+    """Return a letter's subject and its paragraphs: sender and date, the text, and the names of what is attached."""
+    fields, body_offset = parse_fields(letter)
+    text, attachments = decode_content(letter, body_offset, fields)
+    subject, *facts = (one_line(decode_text(fields.get(name, ""))) for name in ("subject", "from", "date"))
+    attached = f"Attached: {', '.join(attachment.name for attachment in attachments)}" if attachments else ""
+    return subject, [", ".join(filter(None, facts)), *_BLANK_LINES.split(text), attached]
