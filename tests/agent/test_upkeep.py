@@ -181,6 +181,24 @@ def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     assert len(hive.documents.history(summary)) == 2
 
 
+def test_upkeep_that_never_ends_keeps_no_wait_of_a_task_from_its_end(
+    hive: Hive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hive.layout.inbox / "t.md").write_text("---\nsteps: [{wait: 0.1s}]\n---\nWait.\n")
+    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+
+    def piece() -> bool:
+        assert agent.scheduler.active_tasks.remaining_s > -1, "the wait is over, and nobody looks"
+        return True
+
+    monkeypatch.setattr(agent.upkeep, "step", piece)
+    try:
+        while agent.cycle() or not (hive.layout.done / "t").exists():
+            agent._wait_for_work()
+    finally:
+        agent.close()
+
+
 def test_databases_are_backed_up_once_nothing_else_is_to_be_done_and_at_most_once_an_hour(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
