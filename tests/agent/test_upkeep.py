@@ -123,7 +123,7 @@ def test_documents_of_files_that_are_gone_are_dropped(hive: Hive) -> None:
     assert "tasks/active/t/notes.md" not in [root.context_value for root in hive.documents.roots()]
 
 
-def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
+def test_a_piece_of_embedding_is_small_so_that_neither_mail_nor_a_stop_is_kept_waiting(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
@@ -131,7 +131,7 @@ def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
         (hive.layout.knowledge / f"boat{number}.md").write_text(f"Boat {number} floats.\n")
     hive.knowledge.sync()
     assert Upkeep(hive, ExtractiveMind).step()
-    assert hive.documents.embed_pending() >= 60 - 32
+    assert hive.documents.embed_pending() >= 60 - 8
 
 
 def test_a_memory_that_has_expired_is_forgotten_for_good_though_nothing_was_written_since(
