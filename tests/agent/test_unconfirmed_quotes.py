@@ -116,7 +116,9 @@ def test_an_answer_waits_for_one_busy_reviewer_and_not_for_each_in_turn(crew: Cr
     for name in ("bob", "carl"):
         crew.agent_file("role: reviewer\n", name)
     ada = crew.start()
-    locks = [lock_name(ada.hive.layout, name) for name in ("bob", "carl")]  # they run, and no status says that they rest
+    locks = [
+        lock_name(ada.hive.layout, name) for name in ("bob", "carl")
+    ]  # they run, and no status says that they rest
     crew.drop(f"---\nassignee: ada\n---\n{QUESTION}")
     while ada.cycle() or (crew.root / "tasks/active/t").exists():
         ada._wait_for_work()

@@ -46,6 +46,8 @@ for (const width of [390, 1280, 1920]) {
     await page.goto(base + path);
     const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     if (over > 0) wrong.push(`${path} is ${over} pixels wider than ${width}`);
+    const narrow = await page.evaluate(() => [...document.querySelectorAll(".pair")].filter((one) => one.parentElement.clientWidth < 200).length);
+    if (narrow > 0) wrong.push(`${path} at ${width} has ${narrow} narrow fields`);
   }
   await page.context().close();
 }
