@@ -118,7 +118,7 @@ def _recent_failures(hive: Hive, moment: datetime) -> Iterator[Need]:
         reason = why_failed(folder) or "No reason is recorded."
         if not reason.startswith(("Cancelled by human", f"Cancelled by {EXCHANGE}")):
             title = ""
-            with suppress(UserError):  # a failed drop may not be a task
+            with suppress(UserError, OSError):  # a failed drop may not be a task
                 title = hive.tasks.get(folder.name).title
             yield Need("failed", folder.name, reason, since, title=title)
 
