@@ -372,7 +372,7 @@ class Agent:
             return False
 
     def _wait_for_work(self) -> None:
-        """Report that the agent is idle. Wait for a ring, a stop, the parent's end, or the next due time."""
+        """Report that the agent is idle. Do upkeep and wait until a ring, a stop, the parent's end, or the next due time."""
         self.reporter.idle()
         if not self._has_reported_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)
@@ -383,7 +383,7 @@ class Agent:
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.scheduler.next_look_s(limit, self._idle_looks)
         descriptors: list[Any] = [self._bell, *self.stop_signal.descriptors]
-        while not wait_for_input(descriptors, 0) and self._do_upkeep():
+        while time.monotonic() < until and not wait_for_input(descriptors, 0) and self._do_upkeep():
             self.status.beat()
         ready = wait_for_input(descriptors, max(0.0, until - time.monotonic()))
         self._idle_looks = 0 if self._bell in ready else self._idle_looks + 1

@@ -29,7 +29,7 @@ from hivemind.tools.memory import run_with_repair
 
 _PURGE_BATCH = 256  # expired memories: some milliseconds
 _NEVER = math.inf
-_EMBED_BATCH = 32  # small: an agent is deaf during a piece
+_EMBED_BATCH = 8  # small: an agent is deaf during a piece, and has four seconds to end on a machine that is busy
 _PROMPT = (
     "Write one paragraph, of at most {tokens} tokens, that says what the following parts of a document say. "
     "Add no other information, and do not mention this request.\n\n{parts}"

@@ -406,7 +406,9 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
     extra_fields = {
         "waiting": _reason_records(overview.waiting),
         "parked": _reason_records(overview.parked),
-        "needs_you": [{"kind": need.kind, "id": need.about, "what": need.message} for need in needs],
+        "needs_you": [
+            {"kind": need.kind, "id": need.about, "title": need.title, "what": need.message} for need in needs
+        ],
         "left": _reason_records(overview.left),
         "mail_waits": _reason_records(overview.mail_waits, "agent"),
         "memory": None if server is None else asdict(server),
@@ -482,7 +484,12 @@ def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequen
     ]
     reasons = dict(overview.parked)  # of a question: with the command that answers it
     needs_rows = [
-        (f"{_SHOW_COMMANDS.get(need.kind, '')}{need.about}", reasons.pop(need.about, need.message)) for need in needs
+        (
+            f"{_SHOW_COMMANDS.get(need.kind, '')}{need.about}",
+            ("" if slug(need.title, need.about) == need.about else f'"{need.title}": ')
+            + reasons.pop(need.about, need.message),
+        )
+        for need in needs
     ]
     for title, rows, full_command in (
         ("Needs you", needs_rows, "top"),

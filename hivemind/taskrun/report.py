@@ -233,7 +233,7 @@ def _provenance(
     if review.state == "approved":
         yield f"* Checked by {review.reviewer}: every quote is at its cited place."
     elif review.state == "self":
-        yield f"* Checked by {agent} itself: no other agent was running."
+        yield f"* Checked by {agent} itself: no other agent was free."
     elif not has_sources and has_quotes:
         yield "* No quote here counts as an answer; those shown were not checked."
     elif not has_sources:

@@ -34,17 +34,7 @@ from hivemind.tasks.folder import (
     set_aside,
 )
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.record import (
-    LOG,
-    RECORD,
-    REOPENED,
-    Claim,
-    HandOverTarget,
-    RecordTampered,
-    TaskRecord,
-    load_sound,
-    open_log,
-)
+from hivemind.tasks.record import LOG, RECORD, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound, open_log
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
@@ -196,7 +186,7 @@ class ClaimedTasks:
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def add_text(self, folder: Path, text: str, by: str, key: str | None = None, *, reopens: bool = False) -> None:
-        """Add a text to the record in a task's folder. If it `reopens` the task, the next attempt has all additions."""
+        """Add a text to the record in a task's folder, which moves to the inbox if the text `reopens` the task."""
         with hold(folder, wait=True):
             record = self._records.load(folder, folder.name)
             if key is not None and any(addition.key == key for addition in record.said):
@@ -204,7 +194,7 @@ class ClaimedTasks:
             addition = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
             record = replace(record, said=(*record.said, addition))
             if reopens:  # with the inode, nobody has to wait until it is whole
-                record = replace(record, kept={**record.kept, REOPENED: True}, inode=os.stat(folder).st_ino)
+                record = replace(record, inode=os.stat(folder).st_ino)
             self._records.save(folder, record, "task.said", by=by)
         if record.claim is not None:
             ring(self._layout.doorbells, record.claim.agent)

@@ -174,6 +174,10 @@ class Listing:
         if is_being_claimed(self.layout, task_id):
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
             raise TaskInMotion(_CLAIMED, location=task_id, remedy=mend)
+        for name in names_in(self.layout.schedule):
+            if id_of(name, False) == task_id:
+                path, remedy = self.layout.relative(self.layout.schedule / name), "delete the file to end it"
+                raise UserError("is a schedule: its tasks have a time in their ids", location=path, remedy=remedy)
         raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
 
     def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:

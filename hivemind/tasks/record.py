@@ -37,8 +37,6 @@ LOG = "messages.jsonl"
 SESSION = "session"
 """The value of `kept` that a new attempt keeps: the editor's session to which the task belongs (acp_server/README.md)."""
 ENDS = ("error.md", "result.md")
-REOPENED = "reopened"
-"""The key in `kept` of a task that a person has reopened with a text: its next attempt has all additions."""
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20
 CLAIM_ANEW = "move it to tasks/inbox/ to have it claimed again"

@@ -18,6 +18,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs import crash_point, fsync_file, is_durable, make_folder, move, remove_tree, write
 from hivemind.fs.atomic import fsync_names
+from hivemind.layout import LANDING
 from hivemind.masking import strip_controls
 from hivemind.tasks.drop import attachments, dropped_text, id_of, read_regular
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
@@ -36,7 +37,7 @@ from hivemind.tasks.folder import (
     wake_parent,
 )
 from hivemind.tasks.form import NoText, ParsedTask
-from hivemind.tasks.record import ENDS, RECORD, REOPENED, SESSION, Claim, TaskRecord, has_ended, load, load_sound
+from hivemind.tasks.record import ENDS, RECORD, SESSION, Claim, TaskRecord, has_ended, load, load_sound
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 from hivemind.trace_context import TraceContext
@@ -162,7 +163,7 @@ class TaskBuilder:
         if apart and not has_ended(folder):
             raise TaskProblem(f"its parent, the task {record.parent}, is over", location=drop.name)
         if old_record is not None and has_ended(folder):
-            said = record.said if REOPENED in record.kept else ()
+            said = tuple(addition for addition in record.said if addition.by != LANDING)  # not of the earlier branch
             kept = {name: value for name, value in record.kept.items() if name == SESSION}
             trace = TraceContext.begin(parsed_task.form.traceparent)
             record = replace(record, notes=changes(old_record, raw), said=said, kept=kept, trace=trace)

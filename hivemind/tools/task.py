@@ -36,7 +36,7 @@ def finish(session: Session, answer: str) -> dict[str, Any]:
 
     An answer without quotes needs no check. Rejected quotes are dropped. In the first round, steps that lose all their quotes are
     reopened and done once more with the current files. If no quote is left in the second round, the task fails with the
-    reviewer's reasons. If no other agent runs, this agent checks the quotes itself, and the result says so.
+    reviewer's reasons. If no other agent is free, this agent checks the quotes itself, and the result says so.
     """
     work = session.work
     citations = work.citations()
@@ -92,8 +92,8 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
 
 
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
-    """Choose a running agent that was not asked yet; None if there is none. Idle agents come before busy agents, and the role
-    `reviewer` before other roles.
+    """Choose a running agent; None if there is none. Idle agents come before busy agents, and the role `reviewer` before other
+    roles. After the agents `tried`, only an idle one is chosen: a task waits for one busy agent, not for each in turn.
 
     Among equal candidates the task's id decides, so reviews spread over the swarm and a test can predict the choice. A member
     (MCP) is asked only if its role is `reviewer`, since the runtime cannot wake members.
@@ -103,7 +103,7 @@ def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) 
     role_holders = [name for name in alive if hive.agents[name].role == REVIEWER]
     able = [name for name in alive if name in role_holders or not _thinks_outside(hive, name)]
     idle = [name for name in able if _is_idle(hive, name)]
-    choices = [name for name in idle if name in role_holders] or idle or role_holders or able
+    choices = [name for name in idle if name in role_holders] or idle or (role_holders or able if not tried else [])
     return choices[sum(task.encode()) % len(choices)] if choices else None
 
 
@@ -125,9 +125,9 @@ def _should_ask_another(session: Session) -> bool:
     waited_s, timeout_s = time.time() - review.asked_at, hive.config.review_timeout_s
     if waited_s >= timeout_s or waited_s < -timeout_s:
         return True
-    alternative = choose_reviewer(hive, session.agent, session.work.task.id, review.tried)
     is_busy = review.reviewer is not None and not _is_idle(hive, review.reviewer)
-    return waited_s >= _FIRST_CHECK_S and is_busy and alternative is not None and _is_idle(hive, alternative)
+    alternative = choose_reviewer(hive, session.agent, session.work.task.id, review.tried)
+    return waited_s >= _FIRST_CHECK_S and is_busy and alternative is not None
 
 
 def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from hivemind.lessons.choice import decide, rewrite
 from hivemind.names import check_name
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import ring_all
+from hivemind.swarm.archive import archive_named
 from hivemind.taskrun.published import say
 
 _STOP_TIMEOUT_S = 5.0
@@ -82,6 +83,12 @@ def retry_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     hive.tasks.retry(task)
     ring_all(hive)
     return ActionOutcome(f"{task} is back in the inbox.", f"/tasks/{task}", {"act": "task retry", "task_id": task})
+
+
+def archive_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
+    task = form["task"]
+    archive_named(hive, [task])
+    return ActionOutcome(f"{task} is archived.", "/", {"act": "archive", "task_id": task})
 
 
 def cancel_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
@@ -243,6 +250,7 @@ ACTIONS: Mapping[str, ActionHandler] = {
     "add": add_task,
     "retry": retry_task,
     "cancel": cancel_task,
+    "archive": archive_task,
     "say": add_note,
     "land": land_task,
     "return": return_task,

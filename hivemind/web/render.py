@@ -28,7 +28,7 @@ WEB_FOLDER = Path(__file__).parent
 _MAX_CHARS = 40_000  # longer Markdown is cut
 _MAX_INLINE = 4_000  # longer paragraphs keep their markup as text: parsing takes quadratic time
 _CITATION = re.compile(r"— `(?P<path>[^`]+):\d+(?:-\d+)?`")
-_SOURCE = re.compile(r"(?P<path>[^\s:`<>]+\.\w+):(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
+_SOURCE = re.compile(r"(?P<path>[^\n:`<>]+\.\w+):(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
 
 
 def masked_text(text: object) -> str:

@@ -35,13 +35,15 @@ _MAX_FAILURES = 20
 
 @frozen
 class Need:
-    """A matter that waits for a person. `about` is the id of a task, agent or letter, `letter` the question to answer."""
+    """A matter that waits for a person. `about` is the id of a task, agent or letter, `letter` the question to answer, `title`
+    that of the task."""
 
     kind: Kind
     about: str
     message: str
     since: datetime | None = None
     letter: Message | None = None
+    title: str = ""
 
     @property
     def is_review(self) -> bool:
@@ -86,26 +88,26 @@ def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], mo
                 if awaits_tasks(hive.tasks.get(task.id), task.parked.reason):
                     continue  # what it waits for may need you, and is named then
                 kind: Kind = "landing" if task.owner == LANDING else "parked"
-                yield Need(kind, task.id, task.parked.reason, task.parked.since)
+                yield Need(kind, task.id, task.parked.reason, task.parked.since, title=task.title)
             elif (
                 question is not None and "R" not in question.flags
             ):  # an answered question resumes when its agent looks
-                yield Need("question", task.id, question.subject, question.date, question)
+                yield Need("question", task.id, question.subject, question.date, question, task.title)
         elif task.problem and task.state is TaskState.ACTIVE:
-            yield Need("parked", task.id, task.problem, task.since)
+            yield Need("parked", task.id, task.problem, task.since, title=task.title)
     for agent in hive_overview.agents:
         if agent.problem:
             yield Need("agent", agent.name, agent.problem)
     for letter_id, subject in hive_overview.needs_you:
         yield Need("letter", letter_id, subject)
-    yield from _recent_failures(hive.layout, moment)
+    yield from _recent_failures(hive, moment)
 
 
-def _recent_failures(layout: Layout, moment: datetime) -> Iterator[Need]:
+def _recent_failures(hive: Hive, moment: datetime) -> Iterator[Need]:
     """Yield the tasks that failed within the last day, newest first."""
     failures = []
-    if layout.failed.is_dir():
-        for folder in layout.failed.iterdir():
+    if hive.layout.failed.is_dir():
+        for folder in hive.layout.failed.iterdir():
             if folder.name.startswith("."):
                 continue
             with boundary("time"):
@@ -115,7 +117,10 @@ def _recent_failures(layout: Layout, moment: datetime) -> Iterator[Need]:
     for since, folder in sorted(failures, reverse=True)[:_MAX_FAILURES]:
         reason = why_failed(folder) or "No reason is recorded."
         if not reason.startswith(("Cancelled by human", f"Cancelled by {EXCHANGE}")):
-            yield Need("failed", folder.name, reason, since)
+            title = ""
+            with suppress(UserError, OSError):  # a failed drop may not be a task
+                title = hive.tasks.get(folder.name).title
+            yield Need("failed", folder.name, reason, since, title=title)
 
 
 class SnapshotWatch:

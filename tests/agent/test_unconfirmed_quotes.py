@@ -107,8 +107,25 @@ def test_a_process_that_was_killed_while_it_dropped_quotes_leaves_none_unchecked
     until_idle(ada)
     lock.release()
     assert "Otto" in result(crew)
-    assert "* Checked by ada itself: no other agent was running.\n" in result(crew)
+    assert "* Checked by ada itself: no other agent was free.\n" in result(crew)
     assert "* Not confirmed, and so not quoted: knowledge/one.md:1 (sha256 " in result(crew)
+
+
+def test_an_answer_waits_for_one_busy_reviewer_and_not_for_each_in_turn(crew: Crew) -> None:
+    crew.configure("embedder: none\nreview_timeout_s: 0.1\n")
+    for name in ("bob", "carl"):
+        crew.agent_file("role: reviewer\n", name)
+    ada = crew.start()
+    locks = [
+        lock_name(ada.hive.layout, name) for name in ("bob", "carl")
+    ]  # they run, and no status says that they rest
+    crew.drop(f"---\nassignee: ada\n---\n{QUESTION}")
+    while ada.cycle() or (crew.root / "tasks/active/t").exists():
+        ada._wait_for_work()
+    for lock in locks:
+        lock.release()
+    assert "* Checked by ada itself: no other agent was free.\n" in result(crew)
+    assert len([*(crew.root / "mailboxes").glob("*/new/*")]) == 1
 
 
 def test_a_mind_that_quotes_a_part_of_what_it_has_read_cites_the_lines_of_that_part(crew: Crew) -> None:

@@ -123,7 +123,7 @@ def test_documents_of_files_that_are_gone_are_dropped(hive: Hive) -> None:
     assert "tasks/active/t/notes.md" not in [root.context_value for root in hive.documents.roots()]
 
 
-def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
+def test_a_piece_of_embedding_is_small_so_that_neither_mail_nor_a_stop_is_kept_waiting(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
@@ -131,7 +131,7 @@ def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
         (hive.layout.knowledge / f"boat{number}.md").write_text(f"Boat {number} floats.\n")
     hive.knowledge.sync()
     assert Upkeep(hive, ExtractiveMind).step()
-    assert hive.documents.embed_pending() >= 60 - 32
+    assert hive.documents.embed_pending() >= 60 - 8
 
 
 def test_a_memory_that_has_expired_is_forgotten_for_good_though_nothing_was_written_since(
@@ -179,6 +179,24 @@ def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     finally:
         agent.close()
     assert len(hive.documents.history(summary)) == 2
+
+
+def test_upkeep_that_never_ends_keeps_no_wait_of_a_task_from_its_end(
+    hive: Hive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hive.layout.inbox / "t.md").write_text("---\nsteps: [{wait: 0.1s}]\n---\nWait.\n")
+    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+
+    def piece() -> bool:
+        assert agent.scheduler.active_tasks.remaining_s > -1, "the wait is over, and nobody looks"
+        return True
+
+    monkeypatch.setattr(agent.upkeep, "step", piece)
+    try:
+        while agent.cycle() or not (hive.layout.done / "t").exists():
+            agent._wait_for_work()
+    finally:
+        agent.close()
 
 
 def test_databases_are_backed_up_once_nothing_else_is_to_be_done_and_at_most_once_an_hour(

@@ -335,7 +335,7 @@ def test_a_task_that_lands_is_nobodys_in_hand_wherever_it_is_shown(harbour, run)
     harbour.land()
     assert "waits for you: hivemind land mast" in run("task", "list").out
     assert "Landing    1 waits" in run("status").out
-    assert "mast: waits for you: hivemind land mast" in run("status").out.partition("Needs you:")[2]
+    assert 'mast: "Do mast.": waits for you: hivemind land mast' in run("status").out.partition("Needs you:")[2]
     needs = take_snapshot(Hive.look(harbour.root)).needs
     assert (
         [row["id"] for row in run("status", "--json").json["needs_you"]] == [need.about for need in needs] == ["mast"]

@@ -230,7 +230,7 @@ def test_a_failed_task_stands_under_needs_you_as_in_top(run: Command, hive: Path
     task = opened.tasks.claim("researcher")
     assert task is not None
     opened.tasks.fail(task, "no tar")
-    assert "hivemind task show leak: no tar" in run("status").out
+    assert 'hivemind task show leak: "Mend it": no tar' in run("status").out
     assert [(one["kind"], one["id"]) for one in run("status", "--json").json["needs_you"]] == [("failed", "leak")]
 
 

@@ -16,7 +16,11 @@ KEY = "Der Lizenzschlüssel für das Gerät lautet K7-2291, und er gilt vom erst
 
 def letter(subject: str, text: str, encoding: str = "quoted-printable", subtype: str = "plain") -> EmailMessage:
     message = EmailMessage()
-    message["Subject"], message["From"], message["Date"] = subject, "Ann <ann@example.org>", "Mon, 2 Nov 2026 10:00:00 +0000"
+    message["Subject"], message["From"], message["Date"] = (
+        subject,
+        "Ann <ann@example.org>",
+        "Mon, 2 Nov 2026 10:00:00 +0000",
+    )
     message.set_content(text, subtype=subtype, cte=encoding)
     return message
 
@@ -48,7 +52,10 @@ def test_the_letters_of_an_mbox_are_sections_and_no_passage_has_two_of_them(know
     )
     lines = path.read_text().split("\n")
     knowledge.sync()
-    [gate, *_], [lamp, *_] = knowledge.search("What is the gate code?"), knowledge.search("What does the red lamp mean?")
+    [gate, *_], [lamp, *_] = (
+        knowledge.search("What is the gate code?"),
+        knowledge.search("What does the red lamp mean?"),
+    )
     assert "4711" in gate.text
     assert "overload" not in gate.text
     assert "The red lamp means overload." in lamp.text

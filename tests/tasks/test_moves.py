@@ -17,7 +17,7 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.frontmatter import parse, split
-from hivemind.layout import Layout
+from hivemind.layout import LANDING, Layout
 from hivemind.tasks import ParkedTask, Task, TaskMoved, TaskProblem, Tasks, TaskState
 
 from .conftest import drop, opened
@@ -51,6 +51,16 @@ def test_a_folder_moved_back_to_the_inbox_is_a_retry(layout: Layout, tasks: Task
     tasks.retry("leak")
     third = rested(tasks)
     assert sorted(os.listdir(third.path / "attempts")) == ["1", "2"]
+
+
+def test_a_retry_keeps_what_was_added_but_not_what_landing_said_of_the_earlier_branch(tasks: Tasks, task: Task):
+    for by in ("human", LANDING, "clerk"):
+        tasks.active.say("leak", f"Says {by}.", by=by)
+    for _ in range(2):
+        tasks.fail(task, "no pump")
+        tasks.retry("leak")
+        task = rested(tasks)
+        assert [addition.text for addition in task.said] == ["Says human.", "Says clerk."]
 
 
 def test_a_bad_file_is_mended_in_failed_and_moved_back(layout: Layout, tasks: Tasks):

@@ -63,6 +63,13 @@ def test_the_times_of_every(every: str, since: datetime, times: list[str]):
     assert [f"{time:%d %H:%M}" for time in found] == times
 
 
+def test_who_looks_for_a_schedule_as_a_task_hears_where_its_file_is_and_how_it_ends(hive: Hive):
+    written(hive, "Nightly run.md", "---\nevery: 1h\n---\nPaint.\n")
+    for act in (hive.tasks.get, hive.tasks.cancel):
+        with pytest.raises(UserError, match=r"run.md: is a schedule.*; delete the file to end it"):
+            act("nightly-run")
+
+
 @pytest.mark.parametrize(
     "text", ["", "soon", "Mon", "25:00", "5s", "61 * * * *", "07:30 Middle/Earth", "1h UTC", "Foo 07:30"]
 )

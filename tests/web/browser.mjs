@@ -34,6 +34,8 @@ for (const path of pages) {
     await looked.setViewportSize({ width, height: 900 });
     const over = await looked.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     if (over > 0) wrong.push(`${path} is ${over} pixels wider than ${width}`);
+    const narrow = await looked.evaluate(() => [...document.querySelectorAll(".pair")].filter((one) => one.parentElement.clientWidth < 200).length);
+    if (narrow > 0) wrong.push(`${path} at ${width} has ${narrow} narrow fields`);
   }
   await looked.setViewportSize({ width: 1280, height: 900 });
   await looked.evaluate(axe);

@@ -42,6 +42,7 @@ def test_the_first_page_says_who_waits_for_a_person_what_agents_do_and_how_tasks
     shown = site.get("/").text
     assert "<title>(2) Now" in shown  # a question and a failure
     assert "Red or blue?" in shown
+    assert '<a class="main" href="./tasks/paint">Paint the boats</a>' in shown.partition('id="agents"')[0]
     assert all(name in shown for name in ("analyst", "researcher", "reviewer"))
     assert all(f'href="./tasks/{one}"' in shown for one in ("lease", "count", "paint", "later"))
 
@@ -83,6 +84,14 @@ def test_a_quote_of_what_is_no_markdown_keeps_its_lines(place: str) -> None:
     assert f"<blockquote><pre>{lines}</pre></blockquote>" in shown
     assert "<h1>" not in shown
     assert "<h2>Sources</h2>" in shown
+
+
+def test_a_source_with_spaces_in_its_path_is_a_link() -> None:
+    html = PageRenderer().render_markdown("— `knowledge/python how to/a&b %41 #1….md:126-128`")
+    assert (
+        'href="./files?path=knowledge%2Fpython+how+to%2Fa%26b+%2541+%231%E2%80%A6.md&amp;first=126&amp;last=128"'
+        in html
+    )
 
 
 def test_a_quote_of_a_markdown_file_is_markdown_as_is_what_nobody_cites() -> None:
@@ -237,6 +246,18 @@ def test_a_person_calls_a_result_wrong_on_the_page_and_sees_what_is_not_quoted_a
     assert "lease.md" in hive.layout.wrong_quotes.read_text()
 
 
+def test_a_failed_task_is_put_away_on_the_page(own_site: Site) -> None:
+    own_site.hive.tasks.fail(claimed(own_site.hive, "analyst", "Mend it", id="leak"), "no tar")
+    until(lambda: ">Mend it</a>" in own_site.get("/").text.partition('id="agents"')[0])
+    assert '/do/archive"' in own_site.get("/").text.partition('id="agents"')[0]
+    assert '/do/archive"' in own_site.get("/tasks/leak").text
+    page = own_site.followed(own_site.post("archive", task="leak"))
+    assert "leak is archived." in page
+    assert ">Mend it</a>" not in page.partition('id="agents"')[0]
+    assert '/do/archive"' not in own_site.get("/tasks/leak").text
+    assert events(own_site.hive)[-1]["act"] == "archive"
+
+
 def test_what_cannot_be_done_is_said_and_changes_nothing(own_site: Site) -> None:
     before = events(own_site.hive)
     refused = (
@@ -344,6 +365,8 @@ def test_nothing_of_the_page_is_imported_by_another_command() -> None:
 
 
 def test_a_person_stops_and_starts_an_agent(own_site: Site) -> None:
+    asks = own_site.get("/agents/analyst").text.partition("This ends what it runs now")
+    assert ("<details>" in asks[0][-200:], ">Stop analyst</button>" in asks[2]) == (True, True)
     assert "analyst has stopped." in own_site.followed(own_site.post("stop", agent="analyst"))
     assert "analyst is started" in own_site.followed(own_site.post("start", agent="analyst"))
     assert "analyst was not stopped." in own_site.followed(own_site.post("start", agent="analyst"))

@@ -42,6 +42,7 @@ def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
     context: dict[str, Any] = {
         "task": task,
         "is_over": task.state in (TaskState.DONE, TaskState.FAILED),
+        "is_archived": hive.layout.archive in task.path.parents,
         "needs": [need for need in snapshot.needs if need.about == task.id],
         "agent": task.owner,
         "landing": None,
