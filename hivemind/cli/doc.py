@@ -218,6 +218,7 @@ def delete(hive: Hive, node: str) -> CommandOutput:
     )
 
 
+_MAX_UNREAD = 20  # unread files that `doc index` names
 _EMBED_BATCH = 64  # passages between two progress reports
 _MAX_INDENT = 16  # deeper levels are not indented further
 _ROOT_COLUMNS = ("id", "class", "tokens", "title", "path")
@@ -413,7 +414,10 @@ def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
     word_search = f"{total:,} passages, found by their words: {search_now(hive)}"
     line = word_search if hive.embedder is None else describe_progress(embedded_count, total)
     record = {"passages": total, "by_meaning": embedded_count, "unread": unread_files}
-    return CommandOutput(record, [line, *(f"not read: {one_line(reason)}" for reason in unread_files.values())])
+    reasons = [f"not read: {one_line(reason)}" for reason in unread_files.values()]
+    if len(reasons) > _MAX_UNREAD:
+        reasons[_MAX_UNREAD:] = [f"not read: {len(reasons) - _MAX_UNREAD} more files: hivemind doc index --json"]
+    return CommandOutput(record, [line, *reasons])
 
 
 def _embed_all(hive: Hive) -> None:

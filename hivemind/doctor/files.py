@@ -115,10 +115,11 @@ def check_access(context: CheckContext) -> Iterator[CheckFinding]:
 
 def _group_paths(layout: Layout) -> Iterator[Path]:
     """Yield the files and folders that the group shares: all in the hive's own folders except secrets."""
-    yield from (layout.root, layout.config)
+    yield from filter(Path.exists, (layout.root, layout.config, layout.root / ".gitignore"))
     # of coding agents
     logins = {path for homes in ("agents/*/program", "prompt-*") for path in layout.state.glob(homes)}
-    for top in (layout.agents, layout.rom, layout.knowledge, layout.mailboxes, layout.tasks, layout.state):
+    tops = (layout.agents, layout.rom, layout.skills, layout.knowledge, layout.mailboxes, layout.tasks, layout.state)
+    for top in tops:
         for folder, folders, names in walk(top) if not top.is_symlink() else ():
             folders[:] = [name for name in folders if Path(folder, name) not in logins]
             yield Path(folder)

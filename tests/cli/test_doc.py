@@ -161,3 +161,6 @@ def test_the_index_names_the_files_that_cannot_be_read(run: Command, hive: Path)
             line for line in run("doc", "index").out.splitlines() if line.startswith("not read: knowledge/scan.bin")
         ]
     assert list(run("doc", "index", "--json").json["unread"]) == ["knowledge/scan.bin"]
+    for number in range(30):
+        (hive / "knowledge" / f"{number}.bin").write_bytes(b"\0\xff" * 40)
+    assert run("doc", "index").out.endswith("not read: 11 more files: hivemind doc index --json\n")

@@ -174,6 +174,8 @@ def shared(hive: Hive, treatment) -> Hive:
     for secret in (token, *(token.parent / name for name in beside)):
         secret.parent.mkdir(parents=True, exist_ok=True)
         secret.write_text("secret")
+    (hive.layout.root / ".gitignore").write_text("/.hive/\n")
+    hive.layout.skills.mkdir(exist_ok=True)
     for folder, _, names in os.walk(hive.layout.root):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
             path.chmod(0o700 if path.is_dir() else 0o600)
