@@ -398,11 +398,12 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
     """
     if all_:
         return _linked_hives_output(hive)
-    from hivemind.web.snapshot import take_snapshot
+    from hivemind.swarm.overview import overview as hive_overview
+    from hivemind.tasks import TaskState
+    from hivemind.web.snapshot import needs_of
 
-    snapshot, server = take_snapshot(hive), _memory_server(hive)
-    overview = snapshot.overview
-    needs = snapshot.needs
+    overview, server = hive_overview(hive), _memory_server(hive)
+    needs = [*needs_of(hive, overview, hive.tasks.list(TaskState.ACTIVE))]
     extra_fields = {
         "waiting": _reason_records(overview.waiting),
         "parked": _reason_records(overview.parked),

@@ -72,16 +72,16 @@ class Snapshot:
 
 def take_snapshot(hive: Hive) -> Snapshot:
     """Read the hive's present state."""
-    hive_overview = overview(hive)
-    tasks = (*hive.tasks.list(TaskState.ACTIVE), *hive.tasks.list(TaskState.INBOX))
-    moment = datetime.now(UTC)
-    return Snapshot(moment, hive_overview, tasks, tuple(_needs(hive, hive_overview, tasks, moment)))
+    hive_overview, active = overview(hive), hive.tasks.list(TaskState.ACTIVE)
+    tasks = (*active, *hive.tasks.list(TaskState.INBOX))
+    return Snapshot(datetime.now(UTC), hive_overview, tasks, tuple(needs_of(hive, hive_overview, active)))
 
 
-def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], moment: datetime) -> Iterator[Need]:
+def needs_of(hive: Hive, hive_overview: Overview, active: Iterable[TaskSummary]) -> Iterator[Need]:
+    """Yield what waits for a person: by the overview, the active tasks, and the tasks that failed within the last day."""
     if hive_overview.disk_full:
         yield Need("disk", "disk", "The disk is full and all work has stopped. It resumes when there is free space.")
-    for task in tasks:
+    for task in active:
         if task.parked is not None:
             question = find_question(hive, task.parked.reason)
             if question is None and task.parked.until is None:
@@ -93,19 +93,19 @@ def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], mo
                 question is not None and "R" not in question.flags
             ):  # an answered question resumes when its agent looks
                 yield Need("question", task.id, question.subject, question.date, question, task.title)
-        elif task.problem and task.state is TaskState.ACTIVE:
+        elif task.problem:
             yield Need("parked", task.id, task.problem, task.since, title=task.title)
     for agent in hive_overview.agents:
         if agent.problem:
             yield Need("agent", agent.name, agent.problem)
     for letter_id, subject in hive_overview.needs_you:
         yield Need("letter", letter_id, subject)
-    yield from _recent_failures(hive, moment)
+    yield from _recent_failures(hive)
 
 
-def _recent_failures(hive: Hive, moment: datetime) -> Iterator[Need]:
+def _recent_failures(hive: Hive) -> Iterator[Need]:
     """Yield the tasks that failed within the last day, newest first."""
-    failures = []
+    failures, moment = [], datetime.now(UTC)
     if hive.layout.failed.is_dir():
         for folder in hive.layout.failed.iterdir():
             if folder.name.startswith("."):

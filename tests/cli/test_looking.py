@@ -90,7 +90,7 @@ def test_status_says_why_tasks_wait_and_who_they_wait_for(run: Command, hive: Pa
     tasks.active.park(task, "waits for a person: which colour?")
     shown = run("status").out
     assert "1 waiting, 1 active (1 parked), 0 done" in shown
-    assert "first: waits for a person: which colour?" in shown
+    assert 'first: "x": waits for a person: which colour?' in shown
     assert "  second: " in shown
     assert [agent["task"] for agent in run("agent", "list", "--json").json] == [None, "first", None]
 
