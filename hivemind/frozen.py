@@ -21,8 +21,8 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
     of its fields.
 
     `@dataclass(frozen=True)` takes half a millisecond for a class, and calls a function for each field of a new object. A
-    command makes objects of few of the classes that it imports, so this decorator only makes the slots, and compiles
-    `__init__`, which sets the fields directly, for the first object.
+    command makes objects of few of the classes that it imports, so this decorator makes only the slots at once. `__init__`,
+    which sets the fields directly, is compiled when the first object is made.
     """
 
     def make(cls: type[T]) -> type[T]:

@@ -65,7 +65,7 @@ class SelectedMemory:
 
     @property
     def blocks(self) -> list[MemoryBlock]:
-        """The blocks of the entries."""
+        """The selected blocks, best first."""
         return [choice.block for is_in, choice in self.ranking if is_in]
 
     def reasons(self) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ _NOTES = {
 
 
 @command("lessons", find_layout)
-def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False) -> CommandOutput:  # noqa: A002
+def lessons(layout: Layout, words: list[str] | None = None, *, all_: bool = False) -> CommandOutput:
     """List the lessons, or show, adopt or forget some.
 
     Without a word it lists the lessons of every root: the live ones, which agents are shown, the waiting ones, which a
@@ -74,7 +74,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all: bool = False
         return CommandOutput(
             [asdict(record) for record in matches], [line for record in matches for line in _details(record)]
         )
-    records = [record for record in records if all or record.state != "retired"]
+    records = [record for record in records if all_ or record.state != "retired"]
     rows = [
         {"id": record.id, "state": record.state, "by": record.source, "shown": record.shown, "used": record.helped,
          "wrong": record.wrong, "lesson": one_line(record.text)}

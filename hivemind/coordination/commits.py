@@ -16,7 +16,7 @@ class Commits:
     """Commits publications and branches of one task.
 
     An entry is first written to the task's log under an id. The journal's event that names the id commits the entry.
-    Opening the task's log removes entries for which `has` returns False. (`Steps.capture` commits evidence.)
+    Opening the task's log removes entries that no event has committed (`has`). `Steps.capture` commits evidence.
     """
 
     def __init__(self, journal: Journal, task_id: str) -> None:

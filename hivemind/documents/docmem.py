@@ -117,7 +117,7 @@ class Docmem(DatabaseOwner):
     def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
         """Return the node and its descendants in reading order (depth first, by order value).
 
-        `interior`: "keep" returns all nodes, "skip" only leaves, "replace" all nodes except summaries.
+        `interior`: "keep" returns all nodes, "skip" only leaves, "replace" the summarised nodes in place of their summaries.
         """
         with self.database.read() as sql:
             return without_interior(sql, tree.subtree(sql, node_id), interior)
@@ -362,7 +362,8 @@ class Docmem(DatabaseOwner):
     def _expanding(
         self, node_id: str, max_tokens: int, by: By, query: str | None
     ) -> Iterator[tuple[sqlite3.Connection, Callable[[str, float], float] | None]]:
-        """Read in one transaction; yield its connection, and the priority of nodes by id and importance (None: order)."""
+        """Yield a transaction's connection and a function from a node's id and importance to its priority, or None for
+        reading order."""
         check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:

@@ -661,7 +661,7 @@ class Log:
         return True
 
     def _segments(self) -> list[tuple[int, str]]:
-        """Return the full files, archived ones included, as (number, path) in order."""
+        """Return the segments (rotated files), archived ones included, as (number, path) in order."""
         if self.segment_bytes is None:
             return []
         folder, name = os.path.split(self.path)

@@ -86,7 +86,7 @@ class Queue:
     def rewrite(
         self, queued: QueuedTask, rewrite: Callable[[TaskRecord], TaskRecord], event: str, reason: str = ""
     ) -> QueuedTask:
-        """Change the record of a task, and tell whoever it notifies if it waits now; returns the changed task."""
+        """Change a task's record and return the changed task. If the task waits now, tell whoever it notifies."""
 
         def rewrite_and_notify(record: TaskRecord) -> TaskRecord:
             if event == "landing.waits":

@@ -25,7 +25,7 @@ class MessageSummary:
 
     `id` is the Message-ID without brackets. `sender` and `to` are names in this hive, or full addresses. `flags` are
     Maildir flags (`S` seen, `R` answered, `F` flagged, `T` to be deleted). `path` is the current file.
-    An agent gave up the letter that an `unanswered` message is about.
+    `unanswered`: the message reports that an agent gave up a letter.
     """
 
     id: str

@@ -305,7 +305,7 @@ class ContextMemoryBlock(MemoryBlock):
 
 
 def json_fragment(entry: dict[str, Any]) -> str:
-    """Return an entry as it appears in `json.dumps` of a list of entries: after a blank, before a comma.
+    """Return an entry as in `json.dumps` of a list of entries, with the blank before it and the comma after it.
 
     A tokenizer splits a text at this blank, so the token counts of the fragments add up to the count of the list.
     """

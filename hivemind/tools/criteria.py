@@ -113,7 +113,8 @@ def advance_review(session: Session, answer: str) -> dict[str, Any] | None:
 
 
 def _review_outcome(session: Session, state: CriteriaReview, task_id: str) -> dict[str, Any] | None:
-    """Return None if the finished review approves the result. Else return `state`: "again", or "asks" to ask a person."""
+    """Return None if the finished review approves the result. Else return `{"state": "again"}`, or
+    `{"state": "asks"}` to ask a person."""
     work, hive = session.work, session.hive
     review = work.task.review
     assert review is not None

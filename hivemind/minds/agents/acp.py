@@ -236,7 +236,8 @@ class AcpSession(ProgramSession):
             yield events.Failure("cannot continue a session", "session")
 
     def _session_events(self, method: str, result: Mapping[str, Any]) -> Iterator[events.Event]:
-        """Set mode and model, which a session that is loaded may have lost. The prompt is sent after that."""
+        """Yield that the session is open. Request its mode and model first, which a loaded session may have lost; the prompt
+        follows their answers."""
         if method == "session/new":
             if not isinstance(result.get("sessionId"), str):
                 yield events.Failure("gave its session no id")
