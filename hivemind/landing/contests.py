@@ -26,6 +26,7 @@ from hivemind.taskrun.contest import Contest, StartCommit
 from hivemind.taskrun.git import Repository
 from hivemind.taskrun.landing_entry import DRAFT
 from hivemind.taskrun.report import Account
+from hivemind.taskrun.review import REVIEWER
 from hivemind.taskrun.target import target_tip
 from hivemind.taskrun.waits import TaskWait
 from hivemind.tasks import Task, TaskMoved, TaskProblem, why_failed
@@ -35,7 +36,6 @@ from hivemind.tasks.record import RECORD, TaskRecord
 _log = logging.getLogger(__name__)
 _STEM = MAX_LENGTH - 12
 _SHOWN_CHARS = 20_000
-_REVIEWER = "reviewer"
 _CHOICE = re.compile(r"\s*([a-z])\s*(?:[:.,\n](.*))?", re.DOTALL | re.IGNORECASE)
 
 
@@ -210,7 +210,7 @@ class Contests:
             self._decide(queued, contest, next(iter(green.values())), "It is the only one that is green.", None)
             return
         self._withdraw_choice(contest)
-        role = _REVIEWER if review is None else review.by
+        role = REVIEWER if review is None else review.by
         names = [
             name for name, agent in sorted(self._hive.agents.items())
             if agent.role == role and agent.mind != "extractive" and name not in contest.candidates.values()

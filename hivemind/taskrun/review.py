@@ -17,8 +17,12 @@ from hivemind.boundary import as_dataclass, boundary
 from hivemind.documents import Citation, Verdict
 from hivemind.frozen import frozen
 from hivemind.mail import Message
+from hivemind.presence.identity import holder_pid
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import read_status
 
 MAX_ROUNDS = 2
+REVIEWER = "reviewer"
 _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 _PROBLEM = re.compile(r"(?P<source>.+:\d+(?:-\d+)? \(sha256 [^)]*\)): ")
 _VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
@@ -47,6 +51,34 @@ class Review:
     def of(cls, fields: Mapping[str, Any] | None) -> Review:
         """Return the review with these fields, or a new one for None. Raises Unreadable for invalid fields."""
         return cls() if fields is None else as_dataclass(cls, fields, "task's review")
+
+
+def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
+    """Choose a running agent; None if there is none. Idle agents come before busy agents, and the role `reviewer` before other
+    roles. After the agents `tried`, only an idle one is chosen: a task waits for one busy agent, not for each in turn.
+
+    Among equal candidates the task's id decides, so reviews spread over the swarm and a test can predict the choice. A member
+    (MCP) is asked only if its role is `reviewer`, since the runtime cannot wake members.
+    """
+    candidates = [name for name in hive.agents if name != agent and name not in tried]
+    alive = [name for name in candidates if holder_pid(hive.layout, name) is not None]
+    role_holders = [name for name in alive if hive.agents[name].role == REVIEWER]
+    able = [name for name in alive if name in role_holders or not _thinks_outside(hive, name)]
+    idle = [name for name in able if is_idle(hive, name)]
+    choices = [name for name in idle if name in role_holders] or idle or (role_holders or able if not tried else [])
+    return choices[sum(task.encode()) % len(choices)] if choices else None
+
+
+def is_idle(hive: Parts, name: str) -> bool:
+    """Check whether an agent is running and has nothing to do."""
+    status = read_status(hive.layout.agent_state(name), name)
+    return status is not None and status.state == "idle"
+
+
+def _thinks_outside(hive: Parts, name: str) -> bool:
+    """Return True for a member (MCP), and for another agent that an MCP client uses at the moment."""
+    status = read_status(hive.layout.agent_state(name), name)
+    return hive.agents[name].outside or (status is not None and status.mind == "mcp")
 
 
 def request_id(task: str, workspace: str) -> str:

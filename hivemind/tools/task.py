@@ -15,11 +15,17 @@ from hivemind.documents import Citation
 from hivemind.landing.merging import unresolved
 from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.lessons.choice import count_use
-from hivemind.presence.identity import holder_pid
-from hivemind.presence.parts import Parts
-from hivemind.presence.status import read_status
 from hivemind.taskrun.landing_entry import LandingEntry
-from hivemind.taskrun.review import MAX_ROUNDS, Review, problems_of, rejected_sources, request_body, request_id
+from hivemind.taskrun.review import (
+    MAX_ROUNDS,
+    Review,
+    choose_reviewer,
+    is_idle,
+    problems_of,
+    rejected_sources,
+    request_body,
+    request_id,
+)
 from hivemind.taskrun.waits import Parking
 from hivemind.tools.criteria import advance_review, check_no_review
 from hivemind.tools.delegation import check_recipient
@@ -27,7 +33,6 @@ from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 from hivemind.tools.waiting import ask_human, wait
 
-REVIEWER = "reviewer"
 _FIRST_CHECK_S = 2.0
 
 
@@ -91,33 +96,6 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
     raise Parking(f"waits for {review.reviewer} to check the sources", until)
 
 
-def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
-    """Choose a running agent; None if there is none. Idle agents come before busy agents, and the role `reviewer` before other
-    roles. After the agents `tried`, only an idle one is chosen: a task waits for one busy agent, not for each in turn.
-
-    Among equal candidates the task's id decides, so reviews spread over the swarm and a test can predict the choice. A member
-    (MCP) is asked only if its role is `reviewer`, since the runtime cannot wake members.
-    """
-    candidates = [name for name in hive.agents if name != agent and name not in tried]
-    alive = [name for name in candidates if holder_pid(hive.layout, name) is not None]
-    role_holders = [name for name in alive if hive.agents[name].role == REVIEWER]
-    able = [name for name in alive if name in role_holders or not _thinks_outside(hive, name)]
-    idle = [name for name in able if _is_idle(hive, name)]
-    choices = [name for name in idle if name in role_holders] or idle or (role_holders or able if not tried else [])
-    return choices[sum(task.encode()) % len(choices)] if choices else None
-
-
-def _is_idle(hive: Parts, name: str) -> bool:
-    status = read_status(hive.layout.agent_state(name), name)
-    return status is not None and status.state == "idle"
-
-
-def _thinks_outside(hive: Parts, name: str) -> bool:
-    """Return True for a member (MCP), and for another agent that an MCP client uses at the moment."""
-    status = read_status(hive.layout.agent_state(name), name)
-    return hive.agents[name].outside or (status is not None and status.mind == "mcp")
-
-
 def _should_ask_another(session: Session) -> bool:
     """Return True if another agent should be asked: after the timeout, or if the reviewer is busy and another agent is idle. A
     clock that was set back counts as a timeout, so the task does not wait forever."""
@@ -125,7 +103,7 @@ def _should_ask_another(session: Session) -> bool:
     waited_s, timeout_s = time.time() - review.asked_at, hive.config.review_timeout_s
     if waited_s >= timeout_s or waited_s < -timeout_s:
         return True
-    is_busy = review.reviewer is not None and not _is_idle(hive, review.reviewer)
+    is_busy = review.reviewer is not None and not is_idle(hive, review.reviewer)
     alternative = choose_reviewer(hive, session.agent, session.work.task.id, review.tried)
     return waited_s >= _FIRST_CHECK_S and is_busy and alternative is not None
 
