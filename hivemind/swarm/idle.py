@@ -85,7 +85,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             parked.append((task.id, parking.reason)) if is_parked else busy.append(f"task {task.id}: {parking.reason}")
             continue
         if task.owner == LANDING and parking is not None:
-            is_parked = parking.until is None and not _is_answered(hive, task.id)
+            is_parked = parking.until is None and _lander_rests(hive) and not _is_answered(hive, task.id)
             parked.append((task.id, parking.reason)) if is_parked else busy.append(f"task {task.id} lands")
             continue
         if task.owner not in names:
@@ -99,6 +99,13 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         else:
             parked.append((task.id, parking.reason))
     return Survey(tuple(busy), tuple(parked))
+
+
+def _lander_rests(hive: Parts) -> bool:
+    """Check whether the lander, if it runs, has looked at its queue since it started and does nothing."""
+    pid = holder_pid(hive.layout, LANDING)
+    status = None if pid is None else read_status(hive.layout.agent_state(LANDING), LANDING)
+    return pid is None or (status is not None and status.pid == pid and status.rests)
 
 
 def _is_answered(hive: Parts, task_id: str) -> bool:

@@ -12,6 +12,10 @@ from hivemind import Hive
 from hivemind.cli.main import main
 from hivemind.landing.lander import Lander
 from hivemind.landing.queue import approve
+from hivemind.layout import LANDING
+from hivemind.presence.identity import lock_name
+from hivemind.presence.status import StatusFile
+from hivemind.swarm.idle import survey
 from hivemind.taskrun.git import Repository
 from tests.agent.conftest import Crew
 from tests.agent.test_worktree import Repo
@@ -433,3 +437,21 @@ def test_the_landers_of_two_hives_lose_nothing_of_one_repository(harbour, tmp_pa
 
 def landed(root: Path) -> bool:
     return len(list((root / "tasks/done").iterdir())) == 4
+
+
+def test_a_swarm_is_not_idle_before_its_lander_has_looked_whether_a_task_can_land_now(harbour: Harbour) -> None:
+    harbour.work("paint", boat="red\n")
+    (harbour.repo.path / "boat").write_text("mine\n")
+    harbour.land()
+    reason = "boat is changed in your checkout"
+    hive = Hive.open(harbour.root)
+    hive.layout.agent_state(LANDING).mkdir(parents=True, exist_ok=True)
+    status = StatusFile(hive.layout.agent_state(LANDING), LANDING)
+    lock = lock_name(hive.layout, LANDING)
+    try:
+        assert survey(hive, []).busy == ("task paint lands",)
+        status.update(state="idle")
+        assert survey(hive, []).parked == (("paint", reason),)
+    finally:
+        lock.release()
+    assert survey(hive, []).parked == (("paint", reason),), "without a lander it waits"
