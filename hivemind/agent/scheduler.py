@@ -84,8 +84,8 @@ class Scheduler:
         if work.note_letter(message):  # the result of the wait mentions it
             self.active_tasks.unpark(work)
             return True
-        if message.sender == HUMAN and not (message.answer.strip() or message.attachments):
-            return False
+        if message.sender == HUMAN and (message.automatic or not (message.answer.strip() or message.attachments)):
+            return False  # an out-of-office reply is no answer
         if not work.waits.take_mail(message.sender, message.id, message.in_reply_to, about=is_about_task):
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:

@@ -65,7 +65,7 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     reply = answer.answer
     if reply not in [card.text for card in work.trail.cards_of(step.id)]:
         work.trail.add_card(step, "note", reply, title=f"{answer.sender} answered")
-    if is_gate and is_refusal(reply):
+    if is_gate and is_refusal(reply, at_gate=True):
         folder = work.fail(f"{answer.sender} answered {ended_wait.what!r} with no: {reply}")
         return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
     return {"step": step.id, "over": True, "answer": reply, "from": answer.sender}

@@ -77,6 +77,12 @@ def test_a_second_answer_is_read_and_is_no_question(asked, ended):
         ("No. Stop.", "failed"),
         ("stop", "failed"),
         ("No, not today", "failed"),
+        ("Nope.", "failed"),
+        ("no thanks", "failed"),
+        ("*No*", "failed"),
+        ("Hi Ada,\n\nno.", "failed"),
+        ("Do not delete it!", "failed"),
+        ("Don't worry, go on.", "done"),
         ("No problem, go on.", "done"),
         ("Nobody", "done"),
     ],
@@ -94,6 +100,19 @@ def test_no_is_no_to_a_task_that_asks_whether_it_may_go_on(crew: Crew, answer: s
     assert any(task.path.rglob("deleted")) == (end == "done")
     if end == "failed":
         assert f"human answered 'May I delete it?' with no: {answer}" in (task.path / "error.md").read_text()
+
+
+def test_an_out_of_office_reply_is_no_answer(crew: Crew):
+    crew.drop("---\nsteps: [{wait: {human: May I delete it?}}, {run: touch deleted}]\n---\nTidy up.\n")
+    agent = crew.start()
+    until_idle(agent)
+    [question] = Hive.open(crew.root).mail.list("human")
+    head = f"From: human@hive\nIn-Reply-To: <{question.id}>\nMessage-ID: <away>\nAuto-Submitted: auto-replied\n"
+    crew.write(f"{head}Subject: Away\n\nI am out of the office.\n", "away")
+    until_idle(agent)
+    task = Hive.open(crew.root).tasks.get("t")
+    assert (task.state, task.parked is None) == ("active", False)
+    assert not any(task.path.rglob("deleted"))
 
 
 STEPS = """---
