@@ -241,17 +241,27 @@ def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
     target = writable(session, arguments.path)
     with target.reserved(session, "edit_file"):  # reserved from reading to writing
         text = read_text(session, target.place)
-        count = text.count(arguments.old)
+        old, new = (_with_ends_of(text, part) for part in (arguments.old, arguments.new))
+        count = text.count(old)
         if count == 0 or (count > 1 and not arguments.all):
             raise ToolProblem(
                 f"the text to replace occurs {count} times, not once", location=arguments.path,
                 remedy="include more of the text around it, or pass all: true" if count else "read_file shows the current text",
             )  # fmt: skip
-        new_text = text.replace(arguments.old, arguments.new)
+        new_text = text.replace(old, new)
         _refuse_mask(session, target, text, new_text)
         target.write(session, new_text)
     digest = hashlib.sha256(new_text.encode()).hexdigest()
     return {"path": display_path(session, target.place), "digest": digest, "replaced": count}
+
+
+def _has_crlf(text: str) -> bool:
+    return "\r\n" in text and text.count("\n") == text.count("\r\n")
+
+
+def _with_ends_of(text: str, part: str) -> str:
+    """Return a part with the line ends of the text, if all of these are CRLF: minds write LF."""
+    return part.replace("\r\n", "\n").replace("\n", "\r\n") if _has_crlf(text) else part
 
 
 def _changes_text(result: Mapping[str, Any]) -> str:
@@ -311,7 +321,8 @@ class _FileChange:
             raise ToolProblem("already exists", location=self._file.new_path)
         if self._source is not None:
             self._before = read_text(session, self._source.place)
-        self._after = patched(self._before, self._file)
+        before = self._before.replace("\r\n", "\n") if _has_crlf(self._before) else self._before
+        self._after = _with_ends_of(self._before, patched(before, self._file))
         if self._target is None and self._after:
             raise ToolProblem("has more lines than the patch deletes", location=self._file.old_path)
         if self._target is not None:

@@ -316,3 +316,14 @@ def test_a_file_is_not_written_without_a_text(crew: Crew) -> None:
     assert path.read_text() == "oak\n"
     assert TOOLS["write_file"].schema()["parameters"]["required"] == ["path", "text"]
     assert TOOLS["write_file"].schema()["parameters"]["properties"]["text"]["type"] == "string"
+
+
+def test_lines_of_a_file_with_crlf_are_edited_and_keep_their_ends(crew: Crew) -> None:
+    path = crew.root / "knowledge/boats.md"
+    path.write_bytes(b"oak\r\nash\r\nelm\r\n")
+    use = hands(crew)
+    assert use("edit_file", path="knowledge/boats.md", old="oak\nash\n", new="fir\nyew\nash\n")["result"]["replaced"] == 1
+    assert path.read_bytes() == b"fir\r\nyew\r\nash\r\nelm\r\n"
+    patch = "--- a/knowledge/boats.md\n+++ b/knowledge/boats.md\n@@ -3,2 +3,3 @@\n ash\n+box\n elm\n"
+    assert "error" not in use("apply_patch", patch=patch)
+    assert path.read_bytes() == b"fir\r\nyew\r\nash\r\nbox\r\nelm\r\n"
