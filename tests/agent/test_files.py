@@ -322,7 +322,9 @@ def test_lines_of_a_file_with_crlf_are_edited_and_keep_their_ends(crew: Crew) ->
     path = crew.root / "knowledge/boats.md"
     path.write_bytes(b"oak\r\nash\r\nelm\r\n")
     use = hands(crew)
-    assert use("edit_file", path="knowledge/boats.md", old="oak\nash\n", new="fir\nyew\nash\n")["result"]["replaced"] == 1
+    assert (
+        use("edit_file", path="knowledge/boats.md", old="oak\nash\n", new="fir\nyew\nash\n")["result"]["replaced"] == 1
+    )
     assert path.read_bytes() == b"fir\r\nyew\r\nash\r\nelm\r\n"
     patch = "--- a/knowledge/boats.md\n+++ b/knowledge/boats.md\n@@ -3,2 +3,3 @@\n ash\n+box\n elm\n"
     assert "error" not in use("apply_patch", patch=patch)
