@@ -24,6 +24,7 @@ from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import Log, flush_postponed, is_durable, write
+from hivemind.fs.postponed import next_moment
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls
@@ -211,8 +212,8 @@ class Records:
 
     def is_announced(self, task_id: str, end: bytes) -> bool:
         """Check that `announce_end` wrote the digest of this result.md or error.md to the journal."""
-        task_entry = self._entry(task_id)
-        return self._journal is None or (task_entry is not None and task_entry.outcome_digest == _digest(end))
+        entries = (self._entry(task_id, anew=anew) for anew in (False, True))
+        return self._journal is None or any(entry and entry.outcome_digest == _digest(end) for entry in entries)
 
     def is_claimed_by(self, task_id: str, agent: str) -> bool:
         """Check that, according to the journal, the agent has claimed the task and not ended it."""
@@ -243,10 +244,11 @@ class Records:
         digest, _, is_own = self._known_records.get(task_id, _UNKNOWN)
         if is_own and digest == now:
             return now, raw
-        task_entry = self._entry(task_id)
-        digests = () if task_entry is None else task_entry.record_digests
-        if not digests or now in digests or self._may_be_newer(folder):
-            return now, raw
+        for anew in (False, True):
+            task_entry = self._entry(task_id, anew=anew)
+            digests = () if task_entry is None else task_entry.record_digests
+            if not digests or now in digests or self._may_be_newer(folder):
+                return now, raw
         os.stat(folder)
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
@@ -303,7 +305,10 @@ class Records:
             return False
         return written_at < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def _entry(self, task_id: str) -> TaskEntry | None:
+    def _entry(self, task_id: str, *, anew: bool = False) -> TaskEntry | None:
+        """Return the journal's entry of a task. Look `anew` where a file may be newer than what a turn by rule last read."""
+        if anew:
+            next_moment()
         return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))
 
     def _append_event(self, event: str, **payload: object) -> None:

@@ -17,6 +17,7 @@ from hivemind.layout import Layout
 from hivemind.longterm import MemoryStore
 from hivemind.taskrun.git import run_git
 from hivemind.tasks import Task, Tasks
+from hivemind.tasks.record import Records, RecordTampered
 
 
 def is_on_disk(journal: Journal) -> bool:
@@ -145,3 +146,30 @@ def test_the_end_of_a_task_is_on_disk_before_a_new_task_takes_its_id(tmp_path: P
         assert flushed_size(journal) < end
         claim("leak")
         assert flushed_size(journal) >= end
+
+
+def test_a_record_that_another_process_has_just_written_is_no_forged_one(tmp_path: Path) -> None:
+    """Found by a stranger: an agent that claimed what the lander had just sent back called its record changed by others."""
+    layout = Layout.at(tmp_path)
+    for folder in layout.folders():
+        folder.mkdir(parents=True, exist_ok=True)
+    lander = Tasks(layout, settle_ms=0, grace_s=0, journal=Journal(layout.journal), agents=lambda: {"scout": None})
+    (layout.inbox / "leak.md").write_text("Find the leak.\n")
+    task = lander.claim("scout")
+    assert task is not None
+    agent = Records(Journal(layout.journal))
+
+    def change() -> None:
+        for number in range(2):
+            lander.active.keep(task, "once", number)
+
+    with postponing():
+        before, _ = agent.check(task.path, task.id)
+        thread = threading.Thread(target=change)
+        thread.start()
+        thread.join()
+        after, _ = agent.check(task.path, task.id)
+        assert after != before
+        (task.path / "task.json").write_text("{}")
+        with pytest.raises(RecordTampered):
+            agent.check(task.path, task.id)
