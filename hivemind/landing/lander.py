@@ -37,6 +37,7 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
 from hivemind.taskrun.landing_entry import LOG, OWN, LandingBranch
+from hivemind.taskrun.waits import AWAITS_CHOICE
 from hivemind.tasks import TaskMoved
 
 _log = logging.getLogger(__name__)
@@ -360,7 +361,7 @@ class Lander:
             branch if queued.entry.parent is None else replace(branch, old=leg.old, new=commit, commit=commit)
             for leg in landing.legs for _, branch, commit in leg.picks
         )  # fmt: skip
-        reason = f"is green, and waits for the choice among the candidates of {queued.entry.candidate_of}"
+        reason = f"{AWAITS_CHOICE}{queued.entry.candidate_of}"
         if queued.entry.parent is not None:
             reason = f"is green, and lands between two turns of {queued.entry.parent}"
         self._queue.change(queued, "landing.waits", state="green", reason=reason, branches=branches)

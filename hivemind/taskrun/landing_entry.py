@@ -103,11 +103,12 @@ class LandingEntry:
         return None if fields is None else as_dataclass(cls, fields, "task's landing entry")
 
     def save_in(self, record: TaskRecord) -> TaskRecord:
-        """Return the record with this entry. A task that waits for a person is parked without end, any other until now."""
+        """Return the record with this entry. A task that waits for a person, or for a choice, is parked without end, any other
+        until now."""
         parked = None
         if self.state != "returned":
             now = datetime.now(UTC)
-            is_waiting = self.state == "waits"
+            is_waiting = self.state == "waits" or (self.state == "green" and self.candidate_of is not None)
             parked = ParkedTask(self.reason or _QUEUED, None if is_waiting else now, now)
         return replace(record, kept={**record.kept, **self.save()}, parked=parked)
 

@@ -22,6 +22,8 @@ from hivemind.tasks import Task
 
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
+AWAITS_CHOICE = "is green, and waits for the choice among the candidates of "
+"""The beginning of the reason for parking a candidate. Its contest alone lets it go on."""
 ACCEPTANCE = "Say how to go on; `done` accepts the work, `no` ends the task."
 _GREETING = r"(?:\s*(?:hi|hello|hey|dear|hallo)\b[^\n]{0,60}\n)?"
 _REFUSAL = pattern(
@@ -155,6 +157,8 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
 
 def awaits_tasks(task: Task, reason: str) -> bool:
     """Check whether a task that was parked for `reason` waits for other tasks, none of which it needs a person to retry."""
+    if reason.startswith(AWAITS_CHOICE):
+        return True
     wait = TaskWait.of(task.kept.get("wait_for"))
     awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
     return (wait is not None and wait.reason == reason) or (awaited is not None and awaited[1] is None)

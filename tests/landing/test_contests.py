@@ -13,6 +13,8 @@ from hivemind.config import RetentionConfig
 from hivemind.errors import UserError
 from hivemind.landing.queue import approve
 from hivemind.swarm.archive import archive
+from hivemind.swarm.idle import survey
+from hivemind.web.snapshot import take_snapshot
 from tests.landing.conftest import FINISH, Harbour, with_hive, writes
 from tests.tasks.conftest import in_process, killed_at
 
@@ -52,6 +54,8 @@ def test_a_person_chooses_one_of_the_green_candidates_and_that_lands_as_the_task
     assert "boat.a, boat.b" in capsys.readouterr().out
     assert 'hivemind task say boat "LETTER: your reason"' in contest.reason("boat")
     hive = Hive.open(contest.root)
+    assert survey(hive, []).busy == (), "the swarm has nothing to do until then"
+    assert [need.about for need in take_snapshot(hive).needs if need.kind == "landing"] == ["boat"]
     [letter] = [one for one in hive.mail.list("human") if one.subject.startswith("Choose a candidate")]
     body = hive.mail.read("human", letter.id).body
     assert all(part in body for part in ("Build a boat.", "+an oak boat", "+a pine boat", "| boat.a | ada |", "1 turn"))
