@@ -8,7 +8,7 @@ killed in between, the task is not added twice.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _KIND, _VERSION = "schedule", 1
 _AT_ONCE = 100  # tasks of a file with `missed: all` that are added at once
+_LONGEST_SET_BACK = timedelta(days=1)  # of a clock: a later noted time is an error of the clock then
 _log = logger(__name__)
 
 
@@ -140,6 +141,8 @@ class Schedule:
                 if state is None or state.every != task.form.every:
                     changed_at, takes_newest = datetime.fromtimestamp(file_stat.st_mtime, UTC), True
                     state = _FileState(task.form.every, min(changed_at, now).replace(microsecond=0))
+                if state.last is not None and state.last > now + _LONGEST_SET_BACK:  # noted while the clock was wrong
+                    state = replace(state, last=now.replace(microsecond=0))
                 after, end = state.last or state.since, now if until is None else min(now, until)
                 if takes_newest:
                     newest = every.newest_time(state.since, after, end, self._zone)

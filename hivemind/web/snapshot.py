@@ -15,7 +15,7 @@ from hivemind.errors import UserError, is_disk_full
 from hivemind.frozen import frozen
 from hivemind.fs import Watcher, open_watcher
 from hivemind.hive import Hive
-from hivemind.layout import EXCHANGE, HUMAN, LANDING, Layout
+from hivemind.layout import HUMAN, LANDING, Layout
 from hivemind.mail import Message
 from hivemind.swarm.overview import AgentOverview, Overview, overview
 from hivemind.taskrun.waits import awaits_tasks, find_question
@@ -116,7 +116,7 @@ def _recent_failures(hive: Hive) -> Iterator[Need]:
                 failures.append((since, folder))
     for since, folder in sorted(failures, reverse=True)[:_MAX_FAILURES]:
         reason = why_failed(folder) or "No reason is recorded."
-        if not reason.startswith(("Cancelled by human", f"Cancelled by {EXCHANGE}")):
+        if not reason.startswith("Cancelled by "):
             title = ""
             with suppress(UserError, OSError):  # a failed drop may not be a task
                 title = hive.tasks.get(folder.name).title

@@ -138,6 +138,16 @@ def test_a_file_that_was_written_long_before_it_came_here_has_missed_one_time_at
     assert len(drop(MONDAY + timedelta(minutes=3))[0]) == (3 if missed == "all" else 1), "from then on it is known"
 
 
+def test_a_clock_that_was_years_ahead_once_silences_no_schedule(hive: Hive):
+    written(hive, "look.md", "---\nevery: 1h\n---\nWhat is new?\n")
+    drop, hour = hive.tasks.schedule.drop_due, timedelta(hours=1)
+    drop(MONDAY)
+    assert len(drop(MONDAY + timedelta(days=1800))[0]) == 1
+    assert drop(MONDAY + hour / 2) == ([], MONDAY + hour)
+    assert drop(MONDAY + hour) == (["look-20261123t070000z"], MONDAY + 2 * hour)
+    assert drop(MONDAY + hour / 2) == ([], MONDAY + 2 * hour), "an hour back, nothing comes twice"
+
+
 SCRIPT = """
 import sys
 from datetime import datetime
