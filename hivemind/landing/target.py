@@ -49,7 +49,8 @@ class Target:
         """Return the target of a root in hive.yaml. Raises UserError if the root is not there, or is no repository."""
         settings = hive.config.repository_roots(hive.layout).get(root)
         if settings is None:
-            raise UserError("is not a root with worktree: true any more", location=root, remedy="list it in hive.yaml")
+            remedy = "list this path in hive.yaml again: finished work lands there only"
+            raise UserError("is not a root with worktree: true any more", location=root, remedy=remedy)
         return cls(root, branch, settings, Repository.at(root), root_folder(hive.layout, root))
 
     @classmethod
@@ -69,8 +70,9 @@ class Target:
         commit = self.repository.commit_of(self.ref)
         if commit is None:
             raise UserError(
-                f"has no branch {self.branch}", location=self.root, remedy="make it, or change branch: in hive.yaml"
-            )
+                f"has no branch {self.branch}", location=self.root,
+                remedy=f"make it: finished work lands in no other (git branch {self.branch} COMMIT)",
+            )  # fmt: skip
         return commit
 
     @property
