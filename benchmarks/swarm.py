@@ -221,8 +221,8 @@ def _idle(number: int, seconds: float) -> Iterator[Row]:
 
 _LONE = """
 import sys
-from hivemind.embedding.local import open_kind
-open_kind("minilm").embed(["Why does pump number seven drip?"])
+from hivemind.embedding import MiniLM
+MiniLM().embed(["Why does pump number seven drip?"])
 print(flush=True)
 input()
 """
