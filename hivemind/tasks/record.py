@@ -161,6 +161,7 @@ def has_ended(folder: Path) -> bool:
     return any(os.path.lexists(folder / name) for name in ENDS)
 
 
+_LOOKS = 3
 _UNKNOWN: tuple[str, TaskRecord | None, bool] = ("", None, False)
 """The digest of a record, the record (None: not parsed yet), and whether this process has written it."""
 
@@ -239,13 +240,13 @@ class Records:
     def check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
         """Return the digest and the bytes of a task's record. Raises RecordTampered if another program has changed it, and
         FileNotFoundError if the folder is gone."""
-        raw = self._bytes(folder)
-        now = _digest(raw)
         digest, _, is_own = self._known_records.get(task_id, _UNKNOWN)
-        if is_own and digest == now:
-            return now, raw
-        for anew in (False, True):
-            task_entry = self._entry(task_id, anew=anew)
+        for number in range(_LOOKS):  # others may write it between the look at the file and the look at the journal
+            raw = self._bytes(folder)
+            now = _digest(raw)
+            if is_own and digest == now:
+                return now, raw
+            task_entry = self._entry(task_id, anew=number > 0)
             digests = () if task_entry is None else task_entry.record_digests
             if not digests or now in digests or self._may_be_newer(folder):
                 return now, raw
