@@ -143,9 +143,10 @@ def relayout(
     for node_id, section in pieces:
         layout[section].append(node_id)
     container_of, position = dict(pieces), {node_id: at for at, (node_id, _) in enumerate(pieces)}
+    new_ids = position.keys() - imported_ids
     for wrapper in containers:
         if present := sorted(position.keys() & members.get(wrapper, ()), key=position.__getitem__):
-            _wrap(wrapper, present, layout, container_of, position.keys() - imported_ids)
+            _wrap(wrapper, present, layout, container_of, new_ids)
     orphans, live_ids, placed_ids = set[str](), {root, *container_of}, set[str]()
     for container in containers:
         anchor: str | None = None
@@ -180,10 +181,10 @@ def _wrap(
 ) -> None:
     """Put the wrapper above the first of its pieces, those that follow it, and new pieces between them."""
     container_of[wrapper] = container = container_of[present[0]]
-    siblings = layout[container]
+    siblings, own_ids = layout[container], set(present)
     first = siblings.index(present[0])
-    wrapped = list(takewhile(lambda node_id: node_id in present or node_id in new_ids, siblings[first:]))
-    while wrapped[-1] not in present:
+    wrapped = list(takewhile(lambda node_id: node_id in own_ids or node_id in new_ids, siblings[first:]))
+    while wrapped[-1] not in own_ids:
         wrapped.pop()
     siblings[first : first + len(wrapped)] = [wrapper]
     layout[wrapper] = wrapped
