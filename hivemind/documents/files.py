@@ -113,7 +113,10 @@ def store_document(
         "digest": digest, "title": outline.title, "labels": " ".join(outline.labels), "class": classification.name,
         "why": classification.reason, "note": outline.note, "standing": document_status(outline),
     }  # fmt: skip
-    known_root = None if known_file is None or known_file.root_id is None else tree.get(edit.sql, known_file.root_id)
+    known_id = None if known_file is None else known_file.root_id
+    known_root = (
+        None if known_id is None else tree.find(edit.sql, known_id)
+    )  # None: damage that no check of SQLite sees
     is_current = known_file is not None and known_file.digest == digest and known_file.parser == VERSION
     root = known_root or edit.add(None, 0.0, NodeDraft(context, outline.title, 1))
     number = _save(edit.sql, path, is_synced, stamp, {**columns, "root_id": root.id})

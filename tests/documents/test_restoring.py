@@ -216,3 +216,18 @@ def test_restoring_that_is_killed_is_brought_to_its_end(layout: Layout, own: dic
     assert ask(layout) == ANSWER
     assert len([path for path in kept(layout) if path.name.endswith(REPORT_SUFFIX)]) == 1, "kept once"
     assert not list(layout.state.glob("*.restor*"))
+
+
+def test_a_document_whose_root_was_lost_is_read_anew(tmp_path: Path) -> None:
+    layout = Layout.at(tmp_path / "hive")
+    for path in layout.folders():
+        path.mkdir(parents=True, exist_ok=True)
+    fill(layout)
+    with closing(sqlite3.connect(layout.documents_db)) as damaged, damaged:
+        damaged.execute("DELETE FROM nodes WHERE parent_id IS NULL")  # without foreign keys: no check of SQLite sees it
+    for path in layout.knowledge.rglob("*.md"):
+        path.write_text(f"{path.read_text()}\nMore.\n")
+    with Docmem(layout.documents_db) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        assert not knowledge.sync().skipped
+        assert knowledge.search("More")
