@@ -133,6 +133,13 @@ class Person:
                     raise
                 if (self.app / ".git/MERGE_HEAD").exists():
                     git(self.app, "merge", "--abort", check=False)
+                    if (
+                        self.app / ".git/MERGE_HEAD"
+                    ).exists():  # a landing came between: git cannot take its merge back
+                        git(self.app, "reset", "-q")
+                        (self.app / name).unlink(missing_ok=True)
+                        changed_paths = git(self.app, "diff", "--name-only").split()
+                        git(self.app, "checkout", "-q", "--", *(path for path in changed_paths if path != "notes"))
                 elif "cannot lock ref" in str(
                     error
                 ):  # merge reads HEAD and index before it locks: a landing came between
