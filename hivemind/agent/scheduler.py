@@ -85,7 +85,7 @@ class Scheduler:
             self.active_tasks.unpark(work)
             return True
         if message.sender == HUMAN and (message.automatic or not (message.answer.strip() or message.attachments)):
-            return False  # an out-of-office reply is no answer
+            return False  # nor does an out-of-office reply answer
         if not work.waits.take_mail(message.sender, message.id, message.in_reply_to, about=is_about_task):
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:

@@ -402,8 +402,9 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
     from hivemind.tasks import TaskState
     from hivemind.web.snapshot import needs_of
 
-    overview, server = hive_overview(hive), _memory_server(hive)
-    needs = [*needs_of(hive, overview, hive.tasks.list(TaskState.ACTIVE))]
+    active, server = hive.tasks.list(TaskState.ACTIVE), _memory_server(hive)
+    overview = hive_overview(hive, active)
+    needs = [*needs_of(hive, overview, active)]
     extra_fields = {
         "waiting": _reason_records(overview.waiting),
         "parked": _reason_records(overview.parked),

@@ -75,6 +75,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         if absence.remaining_s <= SHORT_WAIT.total_seconds()
         for task in absence.tasks
     }
+    lander_rests = all(task.owner != LANDING for task in active) or _lander_rests(hive)
     for task in active:
         if task.id in returning:
             busy.append(f"task {task.id} goes back to the inbox")
@@ -85,7 +86,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             parked.append((task.id, parking.reason)) if is_parked else busy.append(f"task {task.id}: {parking.reason}")
             continue
         if task.owner == LANDING and parking is not None:
-            is_parked = parking.until is None and _lander_rests(hive) and not _is_answered(hive, task.id)
+            is_parked = parking.until is None and lander_rests and not _is_answered(hive, task.id)
             parked.append((task.id, parking.reason)) if is_parked else busy.append(f"task {task.id} lands")
             continue
         if task.owner not in names:

@@ -92,8 +92,9 @@ class Overview:
     has_new_settings: bool = False
 
 
-def overview(hive: Parts) -> Overview:
-    active = hive.tasks.list(TaskState.ACTIVE)
+def overview(hive: Parts, active: list[TaskSummary] | None = None) -> Overview:
+    """Return the state of a hive. `active` are its active tasks, if the caller has listed them."""
+    active = hive.tasks.list(TaskState.ACTIVE) if active is None else active
     inbox = hive.tasks.listing.list_waiting()
     problems = start_problems(hive)
     agents = agents_now(hive, active, problems)

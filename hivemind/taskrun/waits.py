@@ -183,7 +183,7 @@ class StepWait:
 
     @property
     def offers_end(self) -> bool:
-        """Whether the answer may end the task."""
+        """True if the answer may end the task."""
         return self.what.endswith(ACCEPTANCE)
 
     @property

@@ -72,7 +72,8 @@ class Snapshot:
 
 def take_snapshot(hive: Hive) -> Snapshot:
     """Read the hive's present state."""
-    hive_overview, active = overview(hive), hive.tasks.list(TaskState.ACTIVE)
+    active = hive.tasks.list(TaskState.ACTIVE)
+    hive_overview = overview(hive, active)
     tasks = (*active, *hive.tasks.list(TaskState.INBOX))
     return Snapshot(datetime.now(UTC), hive_overview, tasks, tuple(needs_of(hive, hive_overview, active)))
 

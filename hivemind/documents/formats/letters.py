@@ -40,9 +40,9 @@ def _parts(raw: bytes, starts: list[int], path: object) -> Iterator[ExtractPart]
 
 
 def _read(letter: bytes) -> tuple[str, list[str]]:
-    """Return a letter's subject and its paragraphs: sender and date, the text, and the names of what is attached."""
+    """Return a letter's subject and its paragraphs: sender and date, the text, and the names of its attachments."""
     fields, body_offset = parse_fields(letter)
     text, attachments = decode_content(letter, body_offset, fields)
     subject, *facts = (one_line(decode_text(fields.get(name, ""))) for name in ("subject", "from", "date"))
-    attached = f"Attached: {', '.join(attachment.name for attachment in attachments)}" if attachments else ""
-    return subject, [", ".join(filter(None, facts)), *_BLANK_LINES.split(text), attached]
+    names = f"Attached: {', '.join(attachment.name for attachment in attachments)}" if attachments else ""
+    return subject, [", ".join(filter(None, facts)), *_BLANK_LINES.split(text), names]
