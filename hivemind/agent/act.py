@@ -18,7 +18,7 @@ from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.taskrun.conversation import INTERRUPTED, Conversation
 from hivemind.taskrun.waits import ACCEPTANCE, Parking, disk_full_parking
 from hivemind.taskrun.worktree import WorktreeProblem
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.steps import block
 from hivemind.tools.tool import for_mind
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 def act(
     turn: Turn,
-    session: Session,
+    context: ToolContext,
     window: ContextWindow | None,
     lease: FocusLease,
     read_files: ReadFiles,
@@ -53,11 +53,11 @@ def act(
         return
     if window is not None and not turn.taken_up:
         open_calls |= {call.id for call in thought.actions}
-    lease.take(session.focus)
+    lease.take(context.focus)
     results = turn.results = [*turn.results]
     if window is None:
-        limit = result_limit(session.config.max_tokens)
-        turn.parking = make_calls(session, thought, limit, results.append)
+        limit = result_limit(context.config.max_tokens)
+        turn.parking = make_calls(context, thought, limit, results.append)
         problems = (result.problem for result in results if not result.ok and not result.value.get("interrupted"))
         turn.problem = next(problems, None) or _command_problem(results)
         return
@@ -75,9 +75,9 @@ def act(
         # An earlier process made these calls in order: only the first may have taken effect.
         record(ToolResult.failure(first, INTERRUPTED))
         thought = replace(thought, actions=thought.actions[1:])
-    changed_before = read_files.changed_files(talk, session)
-    turn.parking = make_calls(session, thought, result_limit(window.max_tokens), record)
-    changed = read_files.changed_files(talk, session)
+    changed_before = read_files.changed_files(talk, context)
+    turn.parking = make_calls(context, thought, result_limit(window.max_tokens), record)
+    changed = read_files.changed_files(talk, context)
     talk.note_files({name: digest for name, digest in changed.items() if name not in changed_before})
 
 
@@ -87,21 +87,21 @@ def _command_problem(results: Sequence[ToolResult]) -> str | None:
     return None if status in (None, 0) else f"the command ended with status {status}"
 
 
-def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) -> None:
+def ask_operator(turn: Turn, context: ToolContext, talk: Conversation, reason: str) -> None:
     """Ask the operator whether to continue a task that does not come to an end. The question blocks the task's step."""
-    step = session.focus.step
+    step = context.focus.step
     talk.add_news(f"{reason} The operator is asked whether the task shall go on.")
     if step is None:
-        turn.parking = Parking(f"{reason} hivemind task say {session.focus.id} TEXT lets the task go on.")
+        turn.parking = Parking(f"{reason} hivemind task say {context.focus.id} TEXT lets the task go on.")
         return
     try:
-        block(session, step, f"{reason} Shall it go on?", ACCEPTANCE)
+        block(context, step, f"{reason} Shall it go on?", ACCEPTANCE)
     except HivemindError as error:
         turn.parking = error if isinstance(error, Parking) else Parking(f"{reason} ({error})")
 
 
 def make_calls(
-    session: Session, thought: Thought, limit_chars: int, report: Callable[[ToolResult], object]
+    context: ToolContext, thought: Thought, limit_chars: int, report: Callable[[ToolResult], object]
 ) -> Parking | None:
     """Make the calls of a thought in order and `report` each result at once. Adjacent calls that only read files run in
     parallel.
@@ -110,7 +110,7 @@ def make_calls(
     skipped, and their results say so. If a call must wait, return its Parking; that call and those after it have no
     result yet.
     """
-    tools = session.tools
+    tools = context.tools
 
     def is_read(call: ToolCall) -> bool:
         return call.tool in tools and tools[call.tool].is_read_only
@@ -118,7 +118,7 @@ def make_calls(
     for reads, call_group in groupby(thought.actions, is_read):
         calls = list(call_group)
         try:
-            for result in _results_of(session, calls, limit_chars, reads=reads and not thought.chained):
+            for result in _results_of(context, calls, limit_chars, reads=reads and not thought.chained):
                 report(result)
                 if thought.chained and (not result.ok or result.value.get("exit_status") not in (None, 0)):
                     return None
@@ -127,27 +127,27 @@ def make_calls(
     return None
 
 
-def _results_of(session: Session, calls: Sequence[ToolCall], limit: int, *, reads: bool) -> Iterator[ToolResult]:
-    if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILE_READS for call in calls):
+def _results_of(context: ToolContext, calls: Sequence[ToolCall], limit: int, *, reads: bool) -> Iterator[ToolResult]:
+    if reads and len(calls) > 1 and context.focus.work is not None and all(call.tool in _FILE_READS for call in calls):
         with ThreadPoolExecutor(min(len(calls), _MAX_THREADS)) as pool:
-            yield from pool.map(lambda call: _make_timed(session, call, limit), calls)
+            yield from pool.map(lambda call: _make_timed(context, call, limit), calls)
         return
     for call in calls:
-        yield _make_timed(session, call, limit)
+        yield _make_timed(context, call, limit)
 
 
 _FILE_READS = frozenset({"read_file", "list_files", "search_files"})
 """Tools that only read files: threads can run them in parallel."""
 
 
-def _make_timed(session: Session, call: ToolCall, limit: int) -> ToolResult:
+def _make_timed(context: ToolContext, call: ToolCall, limit: int) -> ToolResult:
     started_at = time.monotonic()
-    return replace(_make_call(session, call, limit), seconds=time.monotonic() - started_at)
+    return replace(_make_call(context, call, limit), seconds=time.monotonic() - started_at)
 
 
-def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
+def _make_call(context: ToolContext, call: ToolCall, limit_chars: int) -> ToolResult:
     """Make one call. Raises Parking, WorktreeProblem."""
-    work, tools = session.focus.work, session.tools
+    work, tools = context.focus.work, context.tools
     if work is not None and (work.is_ended or work.handed_to):
         return ToolResult.failure(call, f"skipped: the task {'is over' if work.is_ended else 'was handed over'}")
     if call.raw is not None:
@@ -158,7 +158,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
     if work is not None and not tool.is_read_only and (lease_problem := work.lost_lease()) is not None:
         return ToolResult.failure(call, f"refused: {lease_problem}")
     try:
-        value = tool.call(session.for_call(call.id), call.arguments)
+        value = tool.call(context.for_call(call.id), call.arguments)
     except (Parking, WorktreeProblem):
         raise
     except Exception as error:  # the boundary of a tool: its faults are logged and reported to the mind
@@ -166,7 +166,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
             raise disk_full_parking() from None
         if isinstance(error, HivemindError):
             return ToolResult.failure(call, str(for_mind(error, tools)), small_values_of(getattr(error, "result", {})))
-        _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
+        _log.exception("%s: the tool %s broke on %s", context.agent, call.tool, context.focus.id)
         return ToolResult.failure(call, f"the tool broke: {type(error).__name__}: {error}")
     return ToolResult(call, tool.render(value, limit_chars), small_values_of(value))
 

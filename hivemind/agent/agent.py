@@ -51,7 +51,7 @@ from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
-from hivemind.tools import Session, allowed_tools
+from hivemind.tools import ToolContext, allowed_tools
 
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
@@ -136,22 +136,22 @@ class Agent:
         # Other minds take long, and have tools that act outside.
         with self._letting_go_of_moved(turn), postponing(is_on=by_rule):
             window = None if by_rule else self.window(focus)
-            session = self.session(focus, window)
+            context = self.tool_context(focus, window)
             with self._vouching(turn):
                 if window is None:
                     turn.recalled_entries, turn.search_gap, turn.previous_results = recall(focus, self.memory)
-                    turn.thought = think(turn, session, window, self.metered_mind, self.lease, self._runner)
+                    turn.thought = think(turn, context, window, self.metered_mind, self.lease, self._runner)
                 else:
-                    turn.thought = self._converse(turn, session, window)
-                act(turn, session, window, self.lease, self.news.read_files, self._open_calls)
-            learn_from(turn, session, window, self.metered_mind, self._runner)
+                    turn.thought = self._converse(turn, context, window)
+                act(turn, context, window, self.lease, self.news.read_files, self._open_calls)
+            learn_from(turn, context, window, self.metered_mind, self._runner)
             if not self._gives_up(turn):
                 talk = None if window is None else window.talk
-                tidy(turn, session, talk, self.metered_mind, self.scheduler, self.memory, self.log)
+                tidy(turn, context, talk, self.metered_mind, self.scheduler, self.memory, self.log)
                 self._close_turn(turn)
         return True
 
-    def _converse(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
+    def _converse(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
         """Select, build, think.
 
         Start the conversation again if it is too long for the model, or if the coding agent does not know its session.
@@ -159,18 +159,18 @@ class Agent:
         cause, is_program = None, self.metered_mind.program is not None
         tries = _SMALLER
         while True:
-            epoch = select(session.focus, window, self.memory, cause=cause, keeps_sessions=is_program)
-            turn.messages = build(session, window, epoch, self.news, self.metered_mind)
+            epoch = select(context.focus, window, self.memory, cause=cause, keeps_sessions=is_program)
+            turn.messages = build(context, window, epoch, self.news, self.metered_mind)
             turn.epoch = None if epoch is None else epoch.cause
             try:
-                return think(turn, session, window, self.metered_mind, self.lease, self._runner)
+                return think(turn, context, window, self.metered_mind, self.lease, self._runner)
             except ContextTooLong as error:
                 if tries == 0:
                     raise
                 _log.warning("%s: %s; starting again with half", self.name, error)
                 window.shorten()
                 tries -= 1
-                cause, self._model_limit = "too long", (session.focus.id, window.max_tokens)
+                cause, self._model_limit = "too long", (context.focus.id, window.max_tokens)
             except SessionLost as error:
                 _log.warning("%s: %s; starting again", self.name, error)
                 cause = "session lost"
@@ -251,14 +251,14 @@ class Agent:
             )
         return self._threads[thread]
 
-    def session(self, focus: Focus, window: ContextWindow | None = None) -> Session:
-        """Return the session for the tools of a turn. Its `recall` leaves out texts that the conversation contains."""
+    def tool_context(self, focus: Focus, window: ContextWindow | None = None) -> ToolContext:
+        """Return the context for the tools of a turn. Its `recall` leaves out texts that the conversation contains."""
 
         def recall_more(question: str, tokens: int) -> dict[str, Any]:
             is_known = (lambda _: False) if window is None else window.known_text_test()
             return answer(self.memory, focus, is_known, question, tokens)
 
-        return Session(
+        return ToolContext(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self.pulse, tools=self.tools,
             stopping=self.stop_signal.ends_commands, shows_pictures=self.metered_mind.takes_pictures, recall=recall_more,
         )  # fmt: skip
@@ -311,8 +311,8 @@ class Agent:
             if (work := TaskRun.of_ended(self.hive, task_id, self.name)) is not None:
                 focus = Focus("rest", work=work)
                 window = None if self.metered_mind.works_by_rule(focus) else self.window(focus)
-                session = self.session(focus, window)
-                learn_from(Turn(self.name, focus), session, window, self.metered_mind, self._runner)
+                context = self.tool_context(focus, window)
+                learn_from(Turn(self.name, focus), context, window, self.metered_mind, self._runner)
 
     def stop(self) -> None:
         """Stop after the current action. May be called from a signal handler."""

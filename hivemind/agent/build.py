@@ -18,7 +18,7 @@ from hivemind.minds import ChatMessage
 from hivemind.minds.pictures import PICTURE_TOKENS
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.fold import fold_conversation
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 
 THREAD = 0.4
 """The share of an opening that the earlier letters of a thread may have."""
@@ -26,50 +26,50 @@ _LETTERS = 4  # fit at least: longer ones are shortened
 
 
 def build(
-    session: Session, window: ContextWindow, epoch: NewEpoch | None, news: News, mind: MeteredMind
+    context: ToolContext, window: ContextWindow, epoch: NewEpoch | None, news: News, mind: MeteredMind
 ) -> Sequence[ChatMessage]:
     """Begin the epoch with its opening, or append the news. Return the messages of the conversation.
 
     Raises UserError if the budget leaves no room for a turn, Parking if another agent holds the nodes to be folded.
     """
     if epoch is not None:
-        _begin(session, window, epoch, news, mind)
+        _begin(context, window, epoch, news, mind)
     elif not window.talk.pending_calls:
-        news.tell(session, window)
+        news.tell(context, window)
     return window.talk.messages
 
 
-def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News, mind: MeteredMind) -> None:
-    focus, entries, shown = session.focus, epoch.selected.entries, list[dict[str, Any]]()
+def _begin(context: ToolContext, window: ContextWindow, epoch: NewEpoch, news: News, mind: MeteredMind) -> None:
+    focus, entries, shown = context.focus, epoch.selected.entries, list[dict[str, Any]]()
     system = ChatMessage("system", window.system)
     if focus.work is not None:
         trail, before = focus.work.trail, list(window.talk.turn_messages())
-        folding_mind = mind.mind_for(focus.work, window.talk) if session.config.graph == "model" else None
+        folding_mind = mind.mind_for(focus.work, window.talk) if context.config.graph == "model" else None
 
         def outline(tokens: int) -> str:
             if not before:
                 return ""
-            return fold_conversation(trail, focus.title, before, tokens, session.hive.count_tokens, folding_mind)
+            return fold_conversation(trail, focus.title, before, tokens, context.hive.count_tokens, folding_mind)
 
         pictures = news.pictures.of_task(focus.work.task, window.opening_room)
         room = window.opening_room - len(pictures) * PICTURE_TOKENS
         relevance = epoch.selected.relevance
-        lessons = choose(session.hive, focus.work, session.config, relevance.factor)
-        text = task_opening(session.hive, focus.work, session.config, entries, room, outline, lessons)
+        lessons = choose(context.hive, focus.work, context.config, relevance.factor)
+        text = task_opening(context.hive, focus.work, context.config, entries, room, outline, lessons)
         if f"## {LESSONS}\n" in text:
-            count_shown(session.hive, focus.work, lessons)
+            count_shown(context.hive, focus.work, lessons)
             shown += relevance.record(map(lesson_block, lessons))
         if f"## {KNOWN}\n" in text:
             shown += relevance.record(epoch.selected.blocks)
         marks: dict[str, Any] = {"said": len(focus.work.task.said)}
     else:
-        pictures = news.pictures.of_letter(session.message)
-        earlier = _earlier(session.hive, session.agent, session.message, int(window.opening_room * THREAD))
-        text = message_opening(session.message, entries, earlier, stranger=focus.stranger)
-        marks = {"letter": session.message.id}
+        pictures = news.pictures.of_letter(context.message)
+        earlier = _earlier(context.hive, context.agent, context.message, int(window.opening_room * THREAD))
+        text = message_opening(context.message, entries, earlier, stranger=focus.stranger)
+        marks = {"letter": context.message.id}
     window.talk.begin(
         epoch.cause, [system, ChatMessage("user", text, parts=tuple(pictures), news=marks)],
-        shape=window.shape, mind=session.config.mind, selected=epoch.selected.reasons(), shown=shown,
+        shape=window.shape, mind=context.config.mind, selected=epoch.selected.reasons(), shown=shown,
     )  # fmt: skip
 
 

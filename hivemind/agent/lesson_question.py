@@ -16,14 +16,14 @@ from hivemind.lessons.learning import learn
 from hivemind.minds import ChatMessage, ToolResult, Turn
 from hivemind.minds.command import CommandMind
 from hivemind.minds.language import LanguageMind
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 
 _ASK_S = 900
 _log = logging.getLogger(__name__)
 
 
 def learn_from(
-    turn: Turn, session: Session, window: ContextWindow | None, mind: MeteredMind, runner: ProgramRunner
+    turn: Turn, context: ToolContext, window: ContextWindow | None, mind: MeteredMind, runner: ProgramRunner
 ) -> None:
     """Learn from a task that has ended in this turn. A failure is logged: the task has ended all the same.
 
@@ -31,7 +31,7 @@ def learn_from(
     answer costs one short request on the cached conversation, noted with the cause `lesson` and booked on the day's budgets:
     the task's account is closed.
     """
-    work, config = session.focus.work, session.hive.config
+    work, config = context.focus.work, context.hive.config
     if work is None or not work.is_ended or config.lessons == config.relevance == "off":
         return
 
@@ -49,19 +49,19 @@ def learn_from(
     ask = None
     if window is not None and config.lessons == "ask":
         if mind.program is not None:
-            ask = partial(runner.ask, QUESTION, session, window)
+            ask = partial(runner.ask, QUESTION, context, window)
         elif isinstance(mind.mind, LanguageMind | CommandMind):
             ask = partial(ask_model, window)
     parts = {
-        partial(learn_use, session.hive, work): config.relevance,
-        partial(learn, session.hive, work, ask): config.lessons,
+        partial(learn_use, context.hive, work): config.relevance,
+        partial(learn, context.hive, work, ask): config.lessons,
     }
     for learn_part, setting in parts.items():
         try:
-            with session.pulse.busy(_ASK_S):
+            with context.pulse.busy(_ASK_S):
                 if setting != "off":
                     learn_part()
         except (HivemindError, OSError) as error:
-            _log.warning("%s: not all is learned from %s: %s", session.agent, work.task.id, error)
+            _log.warning("%s: not all is learned from %s: %s", context.agent, work.task.id, error)
         except Exception:  # the boundary of learning: the task has ended, and a fault must not delay the next one
-            _log.exception("%s: learning from %s broke", session.agent, work.task.id)
+            _log.exception("%s: learning from %s broke", context.agent, work.task.id)

@@ -16,7 +16,7 @@ from hivemind.coordination.branches import branch_overlaps
 from hivemind.errors import UserError
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 from hivemind.tools.path_access import readable
 
 _BUDGET_NEWS = 0.8  # of a task's budget
@@ -30,29 +30,29 @@ class News:
         self._memory, self.pictures = memory, pictures
         self.read_files = ReadFiles()
 
-    def tell(self, session: Session, window: ContextWindow) -> None:
+    def tell(self, context: ToolContext, window: ContextWindow) -> None:
         """Append the events since the last turn, each with its source."""
-        focus, talk = session.focus, window.talk
+        focus, talk = context.focus, window.talk
         if focus.work is not None:
-            self._tell_of_task(focus.work, session, talk)
-            self._tell_blocks(session, window)
+            self._tell_of_task(focus.work, context, talk)
+            self._tell_blocks(context, window)
             return
-        message = session.message
+        message = context.message
         if message.id not in talk.letters and talk.epoch is not None and talk.turns:
             text = letter(message, stranger=focus.stranger)
             talk.add_news(text, self.pictures.of_letter(message), letter=message.id)
 
-    def _tell_of_task(self, work: TaskRun, session: Session, talk: Conversation) -> None:
+    def _tell_of_task(self, work: TaskRun, context: ToolContext, talk: Conversation) -> None:
         for number, remark in enumerate(work.task.said[talk.said :], talk.said + 1):
             author, by = ("The operator", "person") if remark.by == "human" else (remark.by, remark.by)
             talk.add_news(f"{author} adds to the task:\n\n{remark.text.strip()}", said=number, by=by)
-        if changed_names := sorted(self.read_files.changed_files(talk, session)):
+        if changed_names := sorted(self.read_files.changed_files(talk, context)):
             talk.add_news(
                 f"Changed by someone else since you read it: {', '.join(changed_names)}.", files=changed_names
             )
-        if session.hive.config.worktree_roots(session.hive.layout):
-            self._tell_overlaps(work, session, talk)
-        limit = session.config.budget.task.tokens
+        if context.hive.config.worktree_roots(context.hive.layout):
+            self._tell_overlaps(work, context, talk)
+        limit = context.config.budget.task.tokens
         is_told = any((message.news or {}).get("budget") for message in talk.messages)
         if limit is not None and not is_told and (spent := work.total_usage().tokens) >= limit * _BUDGET_NEWS:
             talk.add_news(f"{spent:,} of the task's {limit:,} tokens are used. Come to an end.", budget=True)
@@ -60,26 +60,26 @@ class News:
             work.lease = None
             talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
 
-    def _tell_overlaps(self, work: TaskRun, session: Session, talk: Conversation) -> None:
+    def _tell_overlaps(self, work: TaskRun, context: ToolContext, talk: Conversation) -> None:
         """Append where the task's branches conflict with others, each path once."""
-        for overlap in branch_overlaps(session.hive.layout, work.task.id):
+        for overlap in branch_overlaps(context.hive.layout, work.task.id):
             pairs = [[overlap.task, path] for path in overlap.paths]
             if any(tuple(pair) not in talk.overlaps for pair in pairs):
                 talk.add_news(
                     f"{overlap.text}. Keep what both set out to do, or your work will not land.", overlaps=pairs
                 )
 
-    def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
+    def _tell_blocks(self, context: ToolContext, window: ContextWindow) -> None:
         """Append references to the documents and memories that an opening would show now and that the conversation does
         not contain. The mind can recall the contents. Letters are separate news."""
         talk = window.talk
-        if not self._memory.has_news(session.focus):
+        if not self._memory.has_news(context.focus):
             return
         known_ids = {row["id"] for row in (talk.epoch or {}).get("selected", ())}
         known_ids |= {block for message in talk.messages for block in (message.news or {}).get("blocks", ())}
         entries = [
             entry
-            for entry in select_memory(session.focus, window, self._memory, window.known_text_test()).entries
+            for entry in select_memory(context.focus, window, self._memory, window.known_text_test()).entries
             if entry["metadata"]["type"] == "knowledge"
             and entry["id"] not in known_ids
             and entry["metadata"].get("path") not in talk.files
@@ -108,13 +108,13 @@ class ReadFiles:
     def __init__(self) -> None:
         self._unchanged: dict[Path, tuple[str | None, _Stamp]] = {}
 
-    def changed_files(self, talk: Conversation, session: Session) -> dict[str, str | None]:
+    def changed_files(self, talk: Conversation, context: ToolContext) -> dict[str, str | None]:
         """Return the files that changed since the conversation showed or noted them, with their new digests (None:
         deleted)."""
         changed_digests = {}
         for name, digest in talk.files.items():
             with suppress(UserError, OSError):
-                digest_now = self._digest(readable(session, name).path, digest)
+                digest_now = self._digest(readable(context, name).path, digest)
                 if digest_now != digest:
                     changed_digests[name] = digest_now
         return changed_digests

@@ -17,7 +17,7 @@ from hivemind.minds.agents.permissions import call_key, command_of
 from hivemind.pattern import pattern
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 from hivemind.tools.waiting import ask_person
 
 _RECORD = "permissions"
@@ -44,9 +44,9 @@ class Grant:
 class PermissionDesk:
     """The questions of one task, and their answers."""
 
-    def __init__(self, session: Session, work: TaskRun) -> None:
+    def __init__(self, context: ToolContext, work: TaskRun) -> None:
         """Restore the grants from the task's record. Raises Unreadable if it is invalid."""
-        self._session, self._work = session, work
+        self._context, self._work = context, work
         with boundary("task's permissions"):
             rows = work.task.kept.get(_RECORD) or []
             self._grants = {row["key"]: as_dataclass(Grant, row, "permission") for row in rows}
@@ -70,11 +70,11 @@ class PermissionDesk:
 
     def _ask(self, grant: Grant, problem: str = "") -> Grant:
         question = (
-            f"{problem}{self._session.agent} wants to do this:\n\n{grant.description[:_MAX_CHARS]}\n\n"
+            f"{problem}{self._context.agent} wants to do this:\n\n{grant.description[:_MAX_CHARS]}\n\n"
             "Answer `once`, `always` or `deny` with the reason; `always` holds for this task."
         )
         self._work.waits.begin(self._wait_name(grant), {"human": question}, datetime.now(UTC))
-        ask_person(self._session, self._wait_name(grant), question, subject="Permission")
+        ask_person(self._context, self._wait_name(grant), question, subject="Permission")
         self._keep(grant)
         return grant
 
@@ -86,7 +86,7 @@ class PermissionDesk:
             if grant.answer or wait is None or wait.answer is None:
                 continue
             try:
-                reply = self._session.hive.mail.read(self._session.agent, wait.answer, mark=False).answer
+                reply = self._context.hive.mail.read(self._context.agent, wait.answer, mark=False).answer
             except UserError as error:  # for example: the letter was deleted
                 reply = f"deny your answer cannot be read: {error}"
             if (verdict := _read_answer(reply)) is None:

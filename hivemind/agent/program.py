@@ -41,7 +41,7 @@ from hivemind.taskrun.focus import focus_on
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking, ProgramAtWork
 from hivemind.tasks import TaskMoved
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 from hivemind.tools.excerpt import MAX_RESULT_CHARS, shortened
 from hivemind.tools.tool import for_mind
 
@@ -74,15 +74,15 @@ class ProgramRunner:
     news: News
     hear: Callable[[TaskRun], object]
 
-    def run(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
+    def run(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
         """Run the program until it ends its turn. Fill in the turn's results and its parking.
 
         Return the call that ends the task, if the program made it. Raises Parking, SessionLost, MindUnavailable if the
         program ends with an error, MindError if it had to be ended.
         """
         turn.results = []
-        self.lease.take(session.focus)
-        run = _ProgramRun(self, turn, session, window)
+        self.lease.take(context.focus)
+        run = _ProgramRun(self, turn, context, window)
         try:
             run.run()
         except MindUnavailable as error:
@@ -92,12 +92,12 @@ class ProgramRunner:
             raise SessionLost(f"the session {run.session} is not known: {error}") from error
         return turn.thought
 
-    def ask(self, question: str, session: Session, window: ContextWindow) -> str:
+    def ask(self, question: str, context: ToolContext, window: ContextWindow) -> str:
         """Ask the program in the session of a task that has ended. It runs in a box in which it cannot change files.
 
         Raises MindUnavailable without a box, or without a session to continue.
         """
-        work, mind, talk = session.focus.work, self.mind.program, window.talk
+        work, mind, talk = context.focus.work, self.mind.program, window.talk
         assert work is not None
         assert mind is not None
         program_session = _session_of(talk, mind)
@@ -106,7 +106,7 @@ class ProgramRunner:
             raise MindUnavailable("its program cannot be asked in a box about a worktree")
         account = RunAccount(self.mind, mind, None, talk, question, program_session, "lesson")
         account.begin()
-        files = session.hive.layout.agent_state(session.agent) / "program"
+        files = context.hive.layout.agent_state(context.agent) / "program"
         answer = None
         try:
             answer = mind.answer(question, files, folder, program_session, is_read_only=True)
@@ -121,13 +121,13 @@ class _ProgramRun:
     """One run of the program, which continues `session`. `has_session` is True once it has opened it, `heard` after its first
     text or call."""
 
-    def __init__(self, runner: ProgramRunner, turn: Turn, session: Session, window: ContextWindow) -> None:
+    def __init__(self, runner: ProgramRunner, turn: Turn, context: ToolContext, window: ContextWindow) -> None:
         assert runner.mind.program is not None
         self._runner, self._mind = runner, runner.mind.program
-        self._turn, self._tool_session, self._window, self._talk = turn, session, window, window.talk
-        self._work, self._step = session.focus.work, session.focus.step
+        self._turn, self._context, self._window, self._talk = turn, context, window, window.talk
+        self._work, self._step = context.focus.work, context.focus.step
         self._results: list[ToolResult] = turn.results  # type: ignore[assignment]
-        self._folder = session.hive.layout.agent_state(session.agent) / "program"
+        self._folder = context.hive.layout.agent_state(context.agent) / "program"
         self._token = secrets.token_hex(16)
         self.session = _session_of(self._talk, self._mind)
         self.heard = self.has_session = False
@@ -137,7 +137,7 @@ class _ProgramRun:
         self._plan: events.AgentPlan | None = None
         self._update_count = 0
         self._problem = ""
-        self._desk = None if self._work is None else PermissionDesk(session, self._work)
+        self._desk = None if self._work is None else PermissionDesk(context, self._work)
         # with the end of the program's wait
         self._question: tuple[events.PermissionRequest, Grant, float] | None = None
         self._verdicts: list[str] = []  # for the next result or prompt
@@ -166,7 +166,7 @@ class _ProgramRun:
         with ExitStack() as stack:
             stack.callback(lambda: self._account.close(was_heard=self.heard))
             self._account.begin()
-            stack.enter_context(self._tool_session.pulse.busy(config.timeout_s + 2 * _GRACE_S))
+            stack.enter_context(self._context.pulse.busy(config.timeout_s + 2 * _GRACE_S))
             if self._work is not None:
                 self._work.program_at_work = True
                 stack.callback(setattr, self._work, "program_at_work", False)
@@ -174,7 +174,7 @@ class _ProgramRun:
             errors = stack.enter_context(TemporaryFile())
             self._program = self._mind.start(
                 prompt, self._folder, self._place(), server_config, errors, session=self.session,
-                folders=self._visible_folders(), traceparent=self._tool_session.traceparent,
+                folders=self._visible_folders(), traceparent=self._context.traceparent,
             )  # fmt: skip
             stack.enter_context(self._program)
             if self.session is None and self._mind.loopback_in_box:
@@ -200,7 +200,7 @@ class _ProgramRun:
 
     def _visible_folders(self) -> dict[Path, bool | None]:
         """Return the folders that a box shows: roots that are no repositories, the task's folder and its worktrees."""
-        hive, work = self._tool_session.hive, self._work
+        hive, work = self._context.hive, self._work
         repositories = hive.config.worktree_roots(hive.layout)
         roots = hive.config.sandbox_folders(hive.layout)
         folders = {path: is_writable for path, is_writable in roots.items() if path not in repositories}
@@ -260,7 +260,7 @@ class _ProgramRun:
             self._record_call(call, events.ProgramCallResult(call.id, "(no result was reported)", is_failed=is_failed))
         if self._work is not None and not self._work.is_ended and not isinstance(self._interruption, TaskMoved):
             self._work.commit()
-            note_branches(self._tool_session.hive, self._work)
+            note_branches(self._context.hive, self._work)
 
     def _end_turn(self, reason: str) -> None:
         """Send the news as the next prompt. Without news, remind a program once that its task is not over."""
@@ -317,7 +317,7 @@ class _ProgramRun:
                 self._ask_operator(f"unfinished: look at it. {words}")
 
     def _ask_operator(self, reason: str) -> None:
-        ask_operator(self._turn, self._tool_session, self._talk, reason)
+        ask_operator(self._turn, self._context, self._talk, reason)
 
     def _text_of(self, message: ChatMessage) -> str:
         """Return a message as the program reads it. A result names its tool: the session may have ended before it."""
@@ -401,7 +401,7 @@ class _ProgramRun:
         self._open_calls.setdefault(call.id, call)
         self._unpermitted.add(call.id)
         is_boxed = self._mind.box.is_boxed
-        policy = decide(call, self._mind.config.permissions, self._tool_session.config.commands, is_boxed=is_boxed)
+        policy = decide(call, self._mind.config.permissions, self._context.config.commands, is_boxed=is_boxed)
         if policy != "ask":
             self._answer_permission(request, policy == "allow", "this agent may not do that")
         elif desk is None or request.source is None:
@@ -482,7 +482,7 @@ class _ProgramRun:
         return None if self._step is None else self._step.id
 
     def _count_turn(self) -> None:
-        if self._talk.turns >= self._runner.mind.max_turns(self._tool_session.config):
+        if self._talk.turns >= self._runner.mind.max_turns(self._context.config):
             self._end(None, 0.0)  # tidy asks the operator, as for any mind
 
     def _report(self, report: events.UsageReport) -> None:
@@ -498,7 +498,7 @@ class _ProgramRun:
 
     def _listen(self, stack: ExitStack) -> tuple[socket.socket, dict[str, Any]]:
         """Open the socket for calls. Return it with the configuration of the program's MCP server."""
-        name = self._tool_session.agent
+        name = self._context.agent
         folder = os.fspath(self._folder.parent)
         path = socket_paths(folder, "program")[0]
         make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != folder)
@@ -507,7 +507,7 @@ class _ProgramRun:
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         listener.listen()
-        tools = [tool.mcp_entry() for tool in self._tool_session.tools.values()]
+        tools = [tool.mcp_entry() for tool in self._context.tools.values()]
         instructions = f"The tools of the hive in which you are the agent {name}."
         return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 
@@ -567,12 +567,12 @@ class _ProgramRun:
 
         try:
             self._runner.lease.take(focus)
-            session = replace(self._tool_session, focus=focus)
-            self._parking = make_calls(session, Thought(actions=answer.calls), MAX_RESULT_CHARS, record)
+            context = replace(self._context, focus=focus)
+            self._parking = make_calls(context, Thought(actions=answer.calls), MAX_RESULT_CHARS, record)
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            record(ToolResult.failure(answer.calls[0], str(for_mind(error, self._tool_session.tools))))
+            record(ToolResult.failure(answer.calls[0], str(for_mind(error, self._context.tools))))
         self._runner.reporter.called(call.tool)
         return self._results[-1] if len(self._results) > earlier_count else None
 
@@ -588,7 +588,7 @@ class _ProgramRun:
         self._tell_verdicts()
         self._work.take_additions()
         self._runner.hear(self._work)
-        self._runner.news.tell(self._tool_session, self._window)
+        self._runner.news.tell(self._context, self._window)
         return [message.text for message in self._talk.messages[message_count:] if message.role == "user"]
 
 

@@ -9,12 +9,12 @@ from hivemind.agent.metering import MeteredMind
 from hivemind.agent.program import ProgramRunner
 from hivemind.agent.window import ContextWindow
 from hivemind.minds import Thought, Turn
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 
 
 def think(
     turn: Turn,
-    session: Session,
+    context: ToolContext,
     window: ContextWindow | None,
     mind: MeteredMind,
     lease: FocusLease,
@@ -29,16 +29,16 @@ def think(
     Raises Parking if a step is blocked or a budget is used up, MindUnavailable if the mind is down, ContextTooLong or
     SessionLost if the conversation has to begin again, MindError if the answer cannot be used.
     """
-    if session.focus.blocked is not None:
-        lease.take(session.focus)  # raises Parking: only others can unblock it
+    if context.focus.blocked is not None:
+        lease.take(context.focus)  # raises Parking: only others can unblock it
     if window is None:
         return replace(mind.rule.think(turn, ()), seconds=turn.seconds)  # it knows its tools
-    talk, step = window.talk, session.focus.step
+    talk, step = window.talk, context.focus.step
     if talk.pending_calls:
         turn.taken_up = True
         return Thought(actions=tuple(talk.pending_calls))
     if mind.program is not None:
-        return runner.run(turn, session, window)
-    thought = replace(mind.think(turn, window.schemas, session.focus.work, talk), seconds=turn.seconds)
+        return runner.run(turn, context, window)
+    thought = replace(mind.think(turn, window.schemas, context.focus.work, talk), seconds=turn.seconds)
     answer = talk.answer(thought, step=None if step is None else step.id, request=mind.request)
     return replace(thought, actions=answer.calls)

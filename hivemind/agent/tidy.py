@@ -15,7 +15,7 @@ from hivemind.masking import mask, mask_values
 from hivemind.minds import Turn
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import Conversation
-from hivemind.tools import Session
+from hivemind.tools import ToolContext
 
 _MAX_CHARS, _MAX_CALLS = 200, 3
 _GOING_ROUND = "The same calls have had the same results again and again."
@@ -24,7 +24,7 @@ _TOO_LONG = "{turns} turns were taken, and the task is not finished."
 
 def tidy(
     turn: Turn,
-    session: Session,
+    context: ToolContext,
     talk: Conversation | None,
     mind: MeteredMind,
     scheduler: Scheduler,
@@ -35,23 +35,23 @@ def tidy(
 
     `talk` is None for a turn by rule.
     """
-    work, message = session.focus.work, session.focus.message
-    used_tools = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
+    work, message = context.focus.work, context.focus.message
+    used_tools = [context.tools[result.call.tool] for result in turn.results if result.call.tool in context.tools]
     is_at_work = work is not None and (work.is_landing or not work.is_ended)
     if work is not None and is_at_work and not all(tool.is_read_only for tool in used_tools):
         if not work.is_ended:
             work.commit()
-        note_branches(session.hive, work)
+        note_branches(context.hive, work)
     if not scheduler.only_looked(turn):
         if talk is None:
-            _record(turn, session, log)
+            _record(turn, context, log)
         elif message is not None and (turn.thought is not None or turn.problem is not None):
             calls = [{"tool": result.call.tool, "ok": result.ok, "error": result.problem} for result in turn.results]
-            _note_turn(turn, session, log, thread=message.thread_id, calls=calls)
+            _note_turn(turn, context, log, thread=message.thread_id, calls=calls)
         if work is not None:
-            work.trace(turn.results, session.focus.step)
+            work.trace(turn.results, context.focus.step)
             if talk is not None and not work.is_ended:
-                _go_on(turn, session, talk, mind)
+                _go_on(turn, context, talk, mind)
         elif message is not None and turn.problem is None and turn.parking is None:
             memory.keep_message(message)
     goes_on = mind.program is not None or (turn.thought is not None and turn.thought.cut)
@@ -59,16 +59,16 @@ def tidy(
         turn.problem = "its mind sees no work to do"
     scheduler.end_turn(turn)
     if work is not None and work.is_ended:
-        memory.forget_task(session.focus.id)
+        memory.forget_task(context.focus.id)
 
 
-def _record(turn: Turn, session: Session, log: AgentLog) -> None:
+def _record(turn: Turn, context: ToolContext, log: AgentLog) -> None:
     """Write a turn by rule at once: to the task's conversation, or to the agent's log if the turn is about a letter."""
-    focus, thought = session.focus, turn.thought
+    focus, thought = context.focus, turn.thought
     if focus.work is None:
         if thought is not None or turn.problem is not None:
             text = "" if thought is None else thought.text
-            _note_turn(turn, session, log, text=text, calls=[result.as_record() for result in turn.results])
+            _note_turn(turn, context, log, text=text, calls=[result.as_record() for result in turn.results])
         return
     if thought is None or (turn.parking is not None and not turn.results):
         return  # it only looked whether its wait is over
@@ -76,19 +76,19 @@ def _record(turn: Turn, session: Session, log: AgentLog) -> None:
         focus.work.conversation.add_turn(thought, turn.results, step=None if focus.step is None else focus.step.id)
 
 
-def _note_turn(turn: Turn, session: Session, log: AgentLog, **fields: Any) -> None:
+def _note_turn(turn: Turn, context: ToolContext, log: AgentLog, **fields: Any) -> None:
     """Note a turn about a letter in the agent's log. All that a mind that reads conversations did is in the log of the
     `thread`."""
-    traceparent = None if session.focus.message is None else session.focus.message.traceparent
+    traceparent = None if context.focus.message is None else context.focus.message.traceparent
     optional_fields = {"problem": turn.problem, "traceparent": traceparent}
     log.note(mask_values({
-        "kind": "turn", "time": round(time.time(), 3), "seconds": round(turn.seconds, 3), "agent": session.agent,
-        "about": session.focus.target, **fields,
+        "kind": "turn", "time": round(time.time(), 3), "seconds": round(turn.seconds, 3), "agent": context.agent,
+        "about": context.focus.target, **fields,
         **{name: text for name, text in optional_fields.items() if text is not None},
     }))  # fmt: skip
 
 
-def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) -> None:
+def _go_on(turn: Turn, context: ToolContext, talk: Conversation, mind: MeteredMind) -> None:
     """Prompt a mind after an answer without calls. Ask the operator if the mind repeats itself, or takes too many turns."""
     thought = turn.thought
     if thought is not None and thought.cut:
@@ -106,6 +106,6 @@ def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) 
             f"{f': {result.problem}'[:_MAX_CHARS] if result.problem else ''}"
             for result in turn.results[:_MAX_CALLS]
         )
-        ask_operator(turn, session, talk, f"{_GOING_ROUND} ({'; '.join(calls)})")
-    elif talk.turns >= mind.max_turns(session.config):
-        ask_operator(turn, session, talk, _TOO_LONG.format(turns=talk.turns))
+        ask_operator(turn, context, talk, f"{_GOING_ROUND} ({'; '.join(calls)})")
+    elif talk.turns >= mind.max_turns(context.config):
+        ask_operator(turn, context, talk, _TOO_LONG.format(turns=talk.turns))

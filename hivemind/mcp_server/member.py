@@ -39,7 +39,7 @@ from hivemind.taskrun.conversation import INTERRUPTED
 from hivemind.taskrun.focus import Focus, focus_on
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
-from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
+from hivemind.tools import Tool, ToolContext, ToolProblem, allowed_tools
 from hivemind.tools.excerpt import MAX_RESULT_CHARS
 from hivemind.tools.tool import for_mind
 
@@ -193,10 +193,10 @@ class Member:
         work, step = focus.work, focus.step
         if name in _STEP_TOOLS and work is not None and step is not None:
             work.lease = lease_step(self.hive, step.id, self.name)
-        return tool.call(self._session(focus), arguments)
+        return tool.call(self._context(focus), arguments)
 
-    def _session(self, focus: Focus) -> Session:
-        return Session(
+    def _context(self, focus: Focus) -> ToolContext:
+        return ToolContext(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse,
             stopping=lambda: self._stopping, tools=self.tools, member_tasks=self,
             recall=lambda *query: answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, *query),

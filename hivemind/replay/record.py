@@ -15,7 +15,7 @@ from typing import Any
 from hivemind.frozen import frozen
 from hivemind.minds import Mind, MindError, Thought, ToolCall, ToolSchema, Turn
 from hivemind.taskrun.transcript import Transcript, TranscriptEntry
-from hivemind.tools import Session, Tool, ToolProblem
+from hivemind.tools import Tool, ToolContext, ToolProblem
 from hivemind.tools.criteria import verdict_text
 from hivemind.tools.excerpt import as_lines
 
@@ -170,7 +170,7 @@ def replayed_tools(tools: Mapping[str, Tool], cursor: ReplayCursor, *, worktrees
     With `worktrees`, which the copy of the hive does not have, the tools for files return recorded results, too.
     """
     log = _RecordedTools(cursor)
-    replacements: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
+    replacements: dict[str, Callable[[Tool, ToolContext, Any], dict[str, Any]]] = {
         "run_command": log.run_command,
         "finish_task": log.finish_task,
         "verdict": log.verdict,
@@ -186,7 +186,7 @@ def replayed_tools(tools: Mapping[str, Tool], cursor: ReplayCursor, *, worktrees
             return tool
         # the log omits long fields of results, which the tool's own text function may need
         return replace(
-            tool, use=lambda session, arguments: replacement(tool, session, arguments), text=as_lines, continuation=None
+            tool, use=lambda context, arguments: replacement(tool, context, arguments), text=as_lines, continuation=None
         )
 
     return {name: replace_use(tool) for name, tool in tools.items()}
@@ -199,7 +199,7 @@ class _RecordedTools:
         self._cursor = cursor
         self._use_counts: Counter[tuple[int, str]] = Counter()
 
-    def _next(self, tool: str, session: Session) -> Record:
+    def _next(self, tool: str, context: ToolContext) -> Record:
         """Return the recorded call of this id, else (a rule mind has no ids) the tool's next call in the recorded turn.
 
         Raises ToolProblem if the log has no such call.
@@ -207,21 +207,21 @@ class _RecordedTools:
         uses = [call for call in self._cursor.turn.calls if call["tool"] == tool]
         use_number = self._use_counts[self._cursor.position, tool]
         self._use_counts[self._cursor.position, tool] += 1
-        candidates = [*(call for call in uses if call["id"] == session.call_id), *uses[use_number:]]
+        candidates = [*(call for call in uses if call["id"] == context.call_id), *uses[use_number:]]
         if not candidates:
             raise ToolProblem(f"{tool} was not used in this turn, and a replay runs no tool with outside effects")
         return candidates[0]
 
-    def as_recorded(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - the tools' signature
-        return self._result(self._next(tool.name, session))
+    def as_recorded(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - the tools' signature
+        return self._result(self._next(tool.name, context))
 
-    def run_command(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
+    def run_command(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:
         """Write the recorded output to its file and add the receipt to the step, without running the command."""
-        call_record = self._next(tool.name, session)
+        call_record = self._next(tool.name, context)
         command_result = call_record.get("result", {})
         if "exit_status" in command_result:
-            step = session.step(arguments.step) if arguments.step or session.focus.step else None
-            output = session.work.task.path / str(command_result["output_path"])
+            step = context.step(arguments.step) if arguments.step or context.focus.step else None
+            output = context.work.task.path / str(command_result["output_path"])
             output.parent.mkdir(parents=True, exist_ok=True)
             # the log may have only the end of the output
             output_text = command_result.get("output", command_result["output_tail"])
@@ -231,13 +231,13 @@ class _RecordedTools:
                 return self._result(call_record)
             receipt = {"kind": "CMD", "text": command_result["command"], "exit_status": command_result["exit_status"]}
             receipt["output_digest"] = hashlib.sha256(output_bytes).hexdigest()
-            session.hive.steps.capture(step.id, receipt, **session.step_authority(step))
+            context.hive.steps.capture(step.id, receipt, **context.step_authority(step))
         return self._result(call_record)
 
-    def finish_task(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
+    def finish_task(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:
         """Finish the task with the reviewer's recorded verdict."""
-        call_record = self._next(tool.name, session)
-        state, work = call_record.get("result", {}).get("state"), session.work
+        call_record = self._next(tool.name, context)
+        state, work = call_record.get("result", {}).get("state"), context.work
         if work.task.review is not None:
             if state != "done":
                 return self._result(call_record)
@@ -248,29 +248,29 @@ class _RecordedTools:
                 work.review, state="rejected" if problems else "approved", reviewer="the log", problems=problems
             )
             work.set_review(verdict)
-        return tool.use(session, arguments)
+        return tool.use(context, arguments)
 
-    def verdict(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - the tools' signature
+    def verdict(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - the tools' signature
         """Finish a review, and return the recorded result."""
-        result = self._result(self._next("verdict", session))
-        session.work.finish(verdict_text(arguments.missing))
+        result = self._result(self._next("verdict", context))
+        context.work.finish(verdict_text(arguments.missing))
         return result
 
-    def wait(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
+    def wait(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:
         """End the wait at once, with the recorded answer."""
-        call_record = self._next(tool.name, session)
+        call_record = self._next(tool.name, context)
         wait_result = call_record.get("result", {})
         if "answer" in wait_result:
-            step = session.step(arguments.step)
-            session.work.trail.add_card(
+            step = context.step(arguments.step)
+            context.work.trail.add_card(
                 step, "note", wait_result["answer"], title=f"{wait_result.get('from', 'they')} answered"
             )
         return self._result(call_record)
 
-    def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
+    def send_mail(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:
         """Send to mailboxes of the hive's copy. Return the recorded Message-ID, to which later calls refer."""
-        call_record = self._next(tool.name, session)
-        result = tool.use(session, arguments)
+        call_record = self._next(tool.name, context)
+        result = tool.use(context, arguments)
         return result | {
             key: call_record["result"][key] for key in ("message_id",) if key in call_record.get("result", {})
         }

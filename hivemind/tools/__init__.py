@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hivemind.tools.registry import MEMBER_TOOLS, PROFILES, TOOLS, TOOLSETS, allowed_tools
-from hivemind.tools.session import MemberTasks, Session
 from hivemind.tools.tool import Arguments, Tool, ToolProblem
+from hivemind.tools.tool_context import MemberTasks, ToolContext
 
 __all__ = [
     "MEMBER_TOOLS",
@@ -13,8 +13,8 @@ __all__ = [
     "TOOLSETS",
     "Arguments",
     "MemberTasks",
-    "Session",
     "Tool",
+    "ToolContext",
     "ToolProblem",
     "allowed_tools",
 ]

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from hivemind.documents import Citation
 from hivemind.tools.path_access import readable
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 
 
 class CitationArguments(Arguments):
@@ -56,55 +56,55 @@ class MergeBranch(Arguments):
 
 
 @tool()
-def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
+def add_card(context: ToolContext, arguments: AddCard) -> dict[str, Any]:
     """Add a finding or a conclusion to the task's graph, under a step. Evidence is a quote with its citation."""
     citation = None
     if arguments.citation is not None:
         cited_lines = arguments.citation
         path = (
-            session.hive.layout.relative(readable(session, cited_lines.path).path)
-            if session.worktrees
+            context.hive.layout.relative(readable(context, cited_lines.path).path)
+            if context.worktrees
             else cited_lines.path
         )
         citation = Citation(path, cited_lines.start_line, cited_lines.end_line, cited_lines.digest, arguments.text)
-        verdict = session.hive.knowledge.verify(citation)
+        verdict = context.hive.knowledge.verify(citation)
         if verdict.lines and cited_lines.start_line <= verdict.lines[0] and verdict.lines[1] <= cited_lines.end_line:
             # The quote is in a part of the lines that were read.
             citation = replace(citation, start_line=verdict.lines[0], end_line=verdict.lines[1])
         elif not verdict.is_confirmed:
             raise ToolProblem(f"the quote is not at these lines: {verdict.reason}", location=citation.place)
-    step = session.step(arguments.step)
-    node = session.work.trail.add_card(
+    step = context.step(arguments.step)
+    node = context.work.trail.add_card(
         step, arguments.kind, arguments.text, title=arguments.title, citation=citation, tags=arguments.tags
     )
     return {"node": node, "kind": arguments.kind, "step": step.id}
 
 
 @tool()
-def link_cards(session: Session, arguments: LinkCards) -> dict[str, Any]:
+def link_cards(context: ToolContext, arguments: LinkCards) -> dict[str, Any]:
     """Say that one card supports, blocks or supersedes another."""
-    session.work.trail.link(arguments.src, arguments.dst, arguments.relation)
+    context.work.trail.link(arguments.src, arguments.dst, arguments.relation)
     return {"src": arguments.src, "dst": arguments.dst, "relation": arguments.relation}
 
 
 @tool()
-def publish(session: Session, arguments: Publish) -> dict[str, Any]:
+def publish(context: ToolContext, arguments: Publish) -> dict[str, Any]:
     """Publish one of your draft cards to the shared lane, where other agents see it. The end of the task publishes all cards."""
-    return {"card": arguments.card, "published": session.work.trail.publish(arguments.card)}
+    return {"card": arguments.card, "published": context.work.trail.publish(arguments.card)}
 
 
 @tool()
-def branch(session: Session, arguments: MakeBranch) -> dict[str, Any]:
+def branch(context: ToolContext, arguments: MakeBranch) -> dict[str, Any]:
     """Create a branch of the task's graph for an alternative. The branch sees its base as of now."""
-    new_branch = session.work.trail.branch(arguments.name, arguments.base)
+    new_branch = context.work.trail.branch(arguments.name, arguments.base)
     return {"branch": new_branch.name, "base": new_branch.base, "base_seq": new_branch.base_seq}
 
 
 @tool()
-def merge(session: Session, arguments: MergeBranch) -> dict[str, Any]:
+def merge(context: ToolContext, arguments: MergeBranch) -> dict[str, Any]:
     """Merge the changes of one branch into another. A change in both branches is a conflict: the merge writes only if all
     conflicts are resolved."""
-    report = session.work.trail.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)
+    report = context.work.trail.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)
     return asdict(report)
 
 

@@ -36,8 +36,8 @@ from hivemind.taskrun.report import output_excerpt
 from hivemind.tasks import TaskMoved
 from hivemind.tools.excerpt import ContinuationCall, result_limit, shortened_file
 from hivemind.tools.path_access import readable
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, Interrupted, ToolProblem, as_call, tool
+from hivemind.tools.tool_context import ToolContext
 
 _TIMEOUT_S = 120.0
 _TAIL_CHARS = 400
@@ -76,25 +76,25 @@ def _continuation(path: str) -> ContinuationCall:
 
 
 @tool(text=_result_text, continuation=lambda result: as_call("read_file", path=result["output_path"]))
-def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
+def run_command(context: ToolContext, arguments: RunCommand) -> dict[str, Any]:
     """Run a program that you are allowed to run, or (without `command`) the command of the step in focus. Returns exit status
     and output, also after a failure. The output is kept in a file (without the middle of a very long one), the receipt with
     the step."""
-    work = session.work
-    step = session.step(arguments.step) if arguments.step or session.focus.step else None
-    command, timeout_s, author = _permitted_command(session, step, arguments)
+    work = context.work
+    step = context.step(arguments.step) if arguments.step or context.focus.step else None
+    command, timeout_s, author = _permitted_command(context, step, arguments)
     command_line = command if isinstance(command, str) else shlex.join(command)
     own_step = step if step is not None and command_line == step.command else None
     if own_step is not None and (earlier_receipt := work.only_run(own_step)) is not None:
         number = own_step.step.command_receipts.index(earlier_receipt) + 1
         return _command_fields(
-            session, own_step, number, command_line, earlier_receipt.exit_status, earlier_receipt.output_digest
+            context, own_step, number, command_line, earlier_receipt.exit_status, earlier_receipt.output_digest
         )
-    number = _free_number(session) if step is None else len(step.step.command_receipts) + 1
+    number = _free_number(context) if step is None else len(step.step.command_receipts) + 1
     output = work.output_path(step, number)
     begin = partial(work.begin_command, own_step) if own_step is not None else None
-    result = _run_in_task(session, step, command, author, arguments.cwd, output, timeout_s, begin)
-    if result.stop_reason is not None and session.stopping():
+    result = _run_in_task(context, step, command, author, arguments.cwd, output, timeout_s, begin)
+    if result.stop_reason is not None and context.stopping():
         # The agent is stopping: the step stays open, and its command runs again when the task continues.
         raise ToolProblem(f"the command was stopped: {result.stop_reason}")
     if result.was_lost and result.stop_reason is None:
@@ -108,23 +108,23 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     status = _TIMED_OUT if result.stop_reason else result.exit_status
     if step is not None:
         receipt = {"kind": "CMD", "text": command_line, "exit_status": status, "output_digest": result.digest}
-        session.hive.steps.capture(step.id, receipt, **session.step_authority(step))
+        context.hive.steps.capture(step.id, receipt, **context.step_authority(step))
         fs.crash_point("command.captured")
-    fields = _command_fields(session, step, number, command_line, status, result.digest, round(result.seconds, 3))
+    fields = _command_fields(context, step, number, command_line, status, result.digest, round(result.seconds, 3))
     return fields | {"stopped": result.stop_reason} if result.stop_reason else fields
 
 
 def _run_in_task(
-    session: Session, step: PlannedStep | None, command: str | list[str], author: str, cwd: str | None, output: Path,
+    context: ToolContext, step: PlannedStep | None, command: str | list[str], author: str, cwd: str | None, output: Path,
     timeout_s: float | None, begin: Callable[[], object] | None,
 ) -> CommandResult:  # fmt: skip
-    work, config = session.work, session.config
-    start = _start_folder(session, cwd)
+    work, config = context.work, context.config
+    start = _start_folder(context, cwd)
     is_first = not os.path.lexists(output.parent)
     if author != HUMAN:  # a person's command rests on the text and the claim alone, which are on the disk
         fs.flush_postponed()
-    in_project = start is not None and not start.is_relative_to(work.task.files) and _may_run(session, command)
-    with session.pulse.busy(config.limits.wall_s + 10), ExitStack() as stack:
+    in_project = start is not None and not start.is_relative_to(work.task.files) and _may_run(context, command)
+    with context.pulse.busy(config.limits.wall_s + 10), ExitStack() as stack:
         artifacts, files = (
             stack.enter_context(_pinned_folder(work.task.path, path)) for path in (output.parent, work.task.files)
         )
@@ -136,12 +136,12 @@ def _run_in_task(
                 output=artifacts / output.name,
                 limits=config.limits,
                 environment=clean_environment(
-                    os.environ, _task_environment(session, step, author), in_project=in_project
+                    os.environ, _task_environment(context, step, author), in_project=in_project
                 ),
-                stopping=lambda: session.stopping() or work.was_moved,
+                stopping=lambda: context.stopping() or work.was_moved,
                 timeout_s=timeout_s,
                 sandbox="bwrap" if config.has_boxed_commands else "none",
-                roots={**session.hive.config.sandbox_folders(session.hive.layout), **work.worktrees.sandbox_folders()},
+                roots={**context.hive.config.sandbox_folders(context.hive.layout), **work.worktrees.sandbox_folders()},
                 before_start=begin,
             )
             if work.was_moved:
@@ -155,14 +155,14 @@ def _run_in_task(
 
 
 def _command_fields(
-    session: Session, step: PlannedStep | None, number: int, command_line: str, status: int | None, digest: str | None,
+    context: ToolContext, step: PlannedStep | None, number: int, command_line: str, status: int | None, digest: str | None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the fields of a command's result: exit status, output (shortened if long), the output's path, and the receipt's id
     if there is a step."""
-    output = session.work.output_path(step, number)
-    path = os.path.relpath(output, session.work.task.path)
-    limit = result_limit(session.config.max_tokens) - _HEADER_CHARS
+    output = context.work.output_path(step, number)
+    path = os.path.relpath(output, context.work.task.path)
+    limit = result_limit(context.config.max_tokens) - _HEADER_CHARS
     output_text = output_excerpt(output, digest, partial(shortened_file, limit_chars=limit, call=_continuation(path)))
     receipt = {} if step is None else {"step": step.id, "receipt": f"{step.id}#{number}"}
     return {
@@ -171,9 +171,9 @@ def _command_fields(
     }  # fmt: skip
 
 
-def _free_number(session: Session) -> int:
+def _free_number(context: ToolContext) -> int:
     """Return the first unused number for the output of a command without a step."""
-    return next(number for number in itertools.count(1) if not os.path.lexists(session.work.output_path(None, number)))
+    return next(number for number in itertools.count(1) if not os.path.lexists(context.work.output_path(None, number)))
 
 
 @contextmanager
@@ -190,14 +190,14 @@ def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
         os.close(folder)
 
 
-def _start_folder(session: Session, cwd: str | None) -> Path | None:
+def _start_folder(context: ToolContext, cwd: str | None) -> Path | None:
     """Return the folder in which a command starts: by default the task's first worktree, None for the task's folder. Raises
     ToolProblem for a folder outside the task's folder, its worktrees and the roots."""
-    worktrees = [worktree.path for worktree in session.enter()]
+    worktrees = [worktree.path for worktree in context.enter()]
     if cwd is None:
         return next(iter(worktrees), None)
-    path = readable(session, cwd).path
-    allowed_folders = (session.work.task.files, *worktrees, *session.hive.config.read_roots(session.hive.layout))
+    path = readable(context, cwd).path
+    allowed_folders = (context.work.task.files, *worktrees, *context.hive.config.read_roots(context.hive.layout))
     if not any(path.is_relative_to(folder) for folder in allowed_folders):
         raise ToolProblem("is neither in the task's folder nor in a root", location=cwd)
     if not path.is_dir():
@@ -205,15 +205,15 @@ def _start_folder(session: Session, cwd: str | None) -> Path | None:
     return path
 
 
-def _may_run(session: Session, command: str | list[str]) -> bool:
+def _may_run(context: ToolContext, command: str | list[str]) -> bool:
     """Return True if the agent's file allows the program: the agent then gains nothing by planting files that it loads."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
-    return session.config.shell or (bool(words) and words[0] in session.config.commands)
+    return context.config.shell or (bool(words) and words[0] in context.config.commands)
 
 
 def _permitted_command(
-    session: Session, step: PlannedStep | None, arguments: RunCommand
+    context: ToolContext, step: PlannedStep | None, arguments: RunCommand
 ) -> tuple[str | list[str], float | None, str]:
     """Return the command to run, its time limit in seconds, and its author. The command of a person's step runs unchanged. Any
     other command must start with a program from the agent's `commands:`, unless the agent's file allows a shell."""
@@ -228,29 +228,29 @@ def _permitted_command(
     if "\0" in "".join(command):
         raise ToolProblem("a command must not contain a NUL", location=repr(command))
     timeout_s = timeout_s or _TIMEOUT_S
-    if session.config.shell:
-        return command, timeout_s, session.agent
+    if context.config.shell:
+        return command, timeout_s, context.agent
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else list(command)
-    if not words or words[0] not in session.config.commands:
-        program_names = ", ".join(session.config.commands) or "none"
+    if not words or words[0] not in context.config.commands:
+        program_names = ", ".join(context.config.commands) or "none"
         raise ToolProblem(
-            f"the program {words[0] if words else ''!r} is not one of the programs of {session.agent} ({program_names})",
-            remedy=f"a person can add it under commands: in agents/{session.agent}.yaml",
+            f"the program {words[0] if words else ''!r} is not one of the programs of {context.agent} ({program_names})",
+            remedy=f"a person can add it under commands: in agents/{context.agent}.yaml",
         )
-    return words, timeout_s, session.agent
+    return words, timeout_s, context.agent
 
 
-def _task_environment(session: Session, step: PlannedStep | None, author: str) -> dict[str, str]:
+def _task_environment(context: ToolContext, step: PlannedStep | None, author: str) -> dict[str, str]:
     return {
-        **session.config.env,
-        "HIVEMIND_HIVE": str(session.hive.layout.root),
-        "HIVEMIND_AGENT": session.agent,
+        **context.config.env,
+        "HIVEMIND_HIVE": str(context.hive.layout.root),
+        "HIVEMIND_AGENT": context.agent,
         "HIVEMIND_AUTHOR": author,
-        "HIVEMIND_TASK": session.work.task.id,
+        "HIVEMIND_TASK": context.work.task.id,
         **({} if step is None else {"HIVEMIND_STEP": step.id}),
-        **({} if session.traceparent is None else {"TRACEPARENT": session.traceparent}),
-        **session.work.worktrees.identity,
+        **({} if context.traceparent is None else {"TRACEPARENT": context.traceparent}),
+        **context.work.worktrees.identity,
     }
 
 

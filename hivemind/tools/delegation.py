@@ -21,8 +21,8 @@ from hivemind.taskrun.waits import Parking, TaskWait, is_over
 from hivemind.tasks import Task, TaskState
 from hivemind.tasks.folder import read_outcome
 from hivemind.tools.path_access import read_bytes, readable
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 
 MAX_DEPTH = 3
 _MAX_TASKS = 32
@@ -66,26 +66,26 @@ class CancelTask(Arguments):
 
 
 @tool()
-def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
+def delegate(context: ToolContext, arguments: Delegate) -> dict[str, Any]:
     """Divide your task: create subtasks, which other agents start at once, in parallel. Returns their ids in the order of
     `tasks`; wait_for returns their results. Subtasks end with your task. Another call adds more subtasks."""
-    work, hive = session.work, session.hive
+    work, hive = context.work, context.hive
     if len(work.ancestors) >= MAX_DEPTH:
         raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", remedy="do it yourself")
-    key = session.call_key("delegate", arguments)
+    key = context.call_key("delegate", arguments)
     ids = [_subtask_id(work.task.id, work.attempt, key, number) for number in range(1, len(arguments.tasks) + 1)]
-    dependencies = [_dependency_ids(session, arguments.tasks, ids, at) for at in range(len(ids))]
-    files = [[_attachment(session, path) for path in subtask.attach] for subtask in arguments.tasks]
+    dependencies = [_dependency_ids(context, arguments.tasks, ids, at) for at in range(len(ids))]
+    files = [[_attachment(context, path) for path in subtask.attach] for subtask in arguments.tasks]
     for subtask in arguments.tasks:
-        check_recipient(session, subtask.to, subtask.role)
+        check_recipient(context, subtask.to, subtask.role)
     work.worktrees.begin()
     work.worktrees.commit(f"{work.task.title}: before it is divided")  # subtasks start from this commit
-    work.record_subtasks(key, ids, session.focus.step)
+    work.record_subtasks(key, ids, context.focus.step)
     for at in _dependency_order(ids, dependencies):  # dependencies are added first
         subtask = arguments.tasks[at]
-        if not is_created(session, ids[at]):
+        if not is_created(context, ids[at]):
             hive.tasks.add(
-                mask(subtask.text), by=session.agent, parent=work.task.id, id=ids[at],
+                mask(subtask.text), by=context.agent, parent=work.task.id, id=ids[at],
                 title=None if subtask.title is None else mask(subtask.title),
                 assignee=subtask.to, role=subtask.role, dependencies=dependencies[at], attachments=files[at],
                 budget=subtask.budget, traceparent=work.task.traceparent,
@@ -95,10 +95,10 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
 
 
 @tool()
-def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
+def wait_for(context: ToolContext, arguments: WaitFor) -> dict[str, Any]:
     """Pause until `any` or `all` of these tasks are over, and get their results. A letter from a person, a question from one
     of the tasks, or text added to your task wakes you earlier. Make wait_for the last call of your turn."""
-    work, hive = session.work, session.hive
+    work, hive = context.work, context.hive
     land_subtasks(hive, work)
     for task_id in arguments.tasks:
         if task_id not in work.task.subtasks:
@@ -109,38 +109,38 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     with boundary("wait of a task", work.task.id):
         until = None if wait.until is None else datetime.fromisoformat(wait.until)
     now = datetime.now(UTC)
-    news = early_news(session, wait)
+    news = early_news(context, wait)
     if not news and not wait.ends(lambda awaited_id: is_over(hive, work.task, awaited_id)):
         if until is None or now < until:
             raise Parking(wait.reason, until)
         news = {"timed_out": True}
-    results = [_result(session, task_id) for task_id in wait.tasks]
+    results = [_result(context, task_id) for task_id in wait.tasks]
     for result in results:
         if result["task"] in work.task.subtasks and (text := result.get("result") or result.get("error")):
             work.trail.add_subtask_result(
-                result["task"], result["title"], text, None if session.focus.step is None else session.focus.step.id
+                result["task"], result["title"], text, None if context.focus.step is None else context.focus.step.id
             )
     work.end_wait()
     return {"tasks": results, **news}
 
 
 @tool()
-def send_to_task(session: Session, arguments: SendToTask) -> dict[str, Any]:
+def send_to_task(context: ToolContext, arguments: SendToTask) -> dict[str, Any]:
     """Add text to a subtask of yours. The agent that works on it takes the text into account."""
-    task = _own_subtask(session, arguments.id)
-    session.hive.tasks.say(task.id, arguments.text, by=session.agent, key=session.call_key("send_to_task", arguments))
+    task = _own_subtask(context, arguments.id)
+    context.hive.tasks.say(task.id, arguments.text, by=context.agent, key=context.call_key("send_to_task", arguments))
     return {"task": task.id, "state": task.state.value}
 
 
 @tool()
-def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
+def cancel_task(context: ToolContext, arguments: CancelTask) -> dict[str, Any]:
     """Cancel a subtask of yours, together with its own subtasks."""
-    task = _own_subtask(session, arguments.id)
-    if session.hive.tasks.listing.is_open(task.id):
-        session.hive.tasks.cancel(task.id, by=session.agent, reason=mask(arguments.reason))
+    task = _own_subtask(context, arguments.id)
+    if context.hive.tasks.listing.is_open(task.id):
+        context.hive.tasks.cancel(task.id, by=context.agent, reason=mask(arguments.reason))
         if task.owner is not None:
-            ring(session.hive.layout.doorbells, task.owner)
-    return {"task": task.id, "state": session.hive.tasks.get(task.id).state.value}
+            ring(context.hive.layout.doorbells, task.owner)
+    return {"task": task.id, "state": context.hive.tasks.get(task.id).state.value}
 
 
 # Creation
@@ -152,18 +152,18 @@ def _subtask_id(parent: str, attempt: int, key: str, number: int) -> str:
     return f"{parent[:_STEM].rstrip('.')}.{digest}.{number}"
 
 
-def is_created(session: Session, task_id: str) -> bool:
+def is_created(context: ToolContext, task_id: str) -> bool:
     """Return True if an earlier try of this call created the subtask. Raises ToolProblem if the id has another parent."""
     try:
-        task = session.hive.tasks.get(task_id)
+        task = context.hive.tasks.get(task_id)
     except UserError:
         return False  # adding the task refuses an id that is in use by a damaged task
-    if task.parent != session.work.task.id:
+    if task.parent != context.work.task.id:
         raise ToolProblem(f"there is already a task {task_id}, which is not a subtask of yours")
     return True
 
 
-def _dependency_ids(session: Session, tasks: Sequence[Subtask], ids: Sequence[str], at: int) -> list[str]:
+def _dependency_ids(context: ToolContext, tasks: Sequence[Subtask], ids: Sequence[str], at: int) -> list[str]:
     """Return the ids of the dependencies of the subtask at index `at`. Raises UserError for an unknown task."""
     titles = {subtask.title: task_id for subtask, task_id in zip(tasks, ids, strict=True) if subtask.title is not None}
     dependency_ids = []
@@ -174,7 +174,7 @@ def _dependency_ids(session: Session, tasks: Sequence[Subtask], ids: Sequence[st
         elif text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(ids):
             dependency_ids.append(ids[int(text) - 1])
         elif isinstance(name, str):
-            dependency_ids.append(session.hive.tasks.get(text).id)
+            dependency_ids.append(context.hive.tasks.get(text).id)
         else:
             raise ToolProblem(f"depends_on: this call has no subtask {name}", remedy="count them from 1")
     return dependency_ids
@@ -192,14 +192,14 @@ def _dependency_order(ids: Sequence[str], dependencies: Sequence[Sequence[str]])
         raise ToolProblem(f"the subtasks depend on each other in a cycle: {cycle}") from None
 
 
-def _attachment(session: Session, path: str) -> tuple[str, bytes]:
-    place = readable(session, path)
-    return os.path.basename(path), read_bytes(session, place, _ATTACHED_BYTES)
+def _attachment(context: ToolContext, path: str) -> tuple[str, bytes]:
+    place = readable(context, path)
+    return os.path.basename(path), read_bytes(context, place, _ATTACHED_BYTES)
 
 
-def check_recipient(session: Session, to: str | None, role: str | None, *, qualifier: str = "") -> None:
+def check_recipient(context: ToolContext, to: str | None, role: str | None, *, qualifier: str = "") -> None:
     """Raise ToolProblem unless an agent is named `to` or has the role. The qualifier "other " excludes the calling agent."""
-    agents = {name: agent.role for name, agent in session.hive.agents.items() if not qualifier or name != session.agent}
+    agents = {name: agent.role for name, agent in context.hive.agents.items() if not qualifier or name != context.agent}
     if to is not None and role is not None:
         raise ToolProblem("name an agent (to) or a role, not both")
     if to is not None and to not in agents:
@@ -209,9 +209,9 @@ def check_recipient(session: Session, to: str | None, role: str | None, *, quali
         raise ToolProblem(f"no {qualifier}agent has the role {role!r}", remedy=f"roles: {', '.join(roles) or 'none'}")
 
 
-def _own_subtask(session: Session, task_id: str) -> Task:
-    task = session.hive.tasks.get(task_id)
-    if task.parent != session.work.task.id:
+def _own_subtask(context: ToolContext, task_id: str) -> Task:
+    task = context.hive.tasks.get(task_id)
+    if task.parent != context.work.task.id:
         raise ToolProblem("is not a subtask of yours", location=task_id)
     return task
 
@@ -219,12 +219,12 @@ def _own_subtask(session: Session, task_id: str) -> Task:
 # Results
 
 
-def early_news(session: Session, wait: TaskWait) -> dict[str, Any]:
+def early_news(context: ToolContext, wait: TaskWait) -> dict[str, Any]:
     """Return the news that ends the wait early, a letter or text added to the task; an empty dict without news."""
-    work = session.work
+    work = context.work
     news: dict[str, Any] = {}
     if wait.letter is not None:
-        letter = session.hive.mail.read(session.agent, wait.letter, mark=False)
+        letter = context.hive.mail.read(context.agent, wait.letter, mark=False)
         header = {"id": letter.id, "from": letter.sender, "task": letter.task, "subject": letter.subject}
         news["letter"] = {**header, "body": letter.body[:_SHOWN_CHARS]}
     if len(work.task.said) > wait.said:
@@ -232,9 +232,9 @@ def early_news(session: Session, wait: TaskWait) -> dict[str, Any]:
     return news
 
 
-def _result(session: Session, task_id: str) -> dict[str, Any]:
+def _result(context: ToolContext, task_id: str) -> dict[str, Any]:
     """Return a task's state, and the text of its result or error once the task is over."""
-    hive = session.hive
+    hive = context.hive
     try:
         task = hive.tasks.get(task_id)
     except UserError:

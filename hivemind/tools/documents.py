@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hivemind.documents import DocumentHit, Node, Passage, manual, title_of
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
+from hivemind.tools.tool_context import ToolContext
 
 DOCUMENTS = "documents"
 """The prefix of a location that names a node, as in `documents:ID`."""
@@ -79,14 +79,14 @@ def _node_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_passages_text, is_read_only=True)
-def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
+def doc_find(context: ToolContext, arguments: FindPassages) -> dict[str, Any]:
     """Find passages in knowledge/ and the task's attachments, and nodes of other documents, best first. Each passage has its
     citation."""
-    hive = session.hive
+    hive = context.hive
     if arguments.below is not None:
-        hits = hive.documents.query(arguments.query, arguments.limit, node_id=_find_node(session, arguments.below).id)
-        return {"query": arguments.query, "passages": [], "nodes": [_hit_fields(session, hit) for hit in hits]}
-    attachments = session.focus.attachments
+        hits = hive.documents.query(arguments.query, arguments.limit, node_id=_find_node(context, arguments.below).id)
+        return {"query": arguments.query, "passages": [], "nodes": [_hit_fields(context, hit) for hit in hits]}
+    attachments = context.focus.attachments
     hive.knowledge.sync(extra=attachments)
     scope = [hive.layout.knowledge, *attachments]
     passages = hive.knowledge.search(arguments.query, limit=arguments.limit, scope=scope)
@@ -96,14 +96,14 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     return {
         "query": arguments.query,
         "passages": [_passage_fields(passage) for passage in passages],
-        "nodes": [_hit_fields(session, hit) for hit in hits[: arguments.limit]],
+        "nodes": [_hit_fields(context, hit) for hit in hits[: arguments.limit]],
     }
 
 
 @tool(text=_passages_text, is_read_only=True)
-def ask_manual(session: Session, arguments: AskManual) -> dict[str, Any]:
+def ask_manual(context: ToolContext, arguments: AskManual) -> dict[str, Any]:
     """Find passages of hivemind's own manual: how the swarm, its tools, commands and settings work."""
-    passages = manual.ask_manual(arguments.question, embedder=session.hive.embedder)
+    passages = manual.ask_manual(arguments.question, embedder=context.hive.embedder)
     return {"passages": [_passage_fields(passage) for passage in passages], "nodes": []}
 
 
@@ -112,77 +112,77 @@ def ask_manual(session: Session, arguments: AskManual) -> dict[str, Any]:
     continuation=lambda result: as_call("doc_expand", node=result["node"], max_tokens=1000),
     is_read_only=True,
 )
-def doc_expand(session: Session, arguments: ExpandNode) -> dict[str, Any]:
+def doc_expand(context: ToolContext, arguments: ExpandNode) -> dict[str, Any]:
     """Read a part of a document: the node and as much of the text below it as fits into max_tokens, in reading order."""
-    node = _find_node(session, arguments.node)
+    node = _find_node(context, arguments.node)
     if arguments.by == "relevance" and not arguments.query:
         raise ToolProblem("by=relevance needs a query", location=arguments.node)
     query = arguments.query if arguments.by == "relevance" else None
-    expansion = session.hive.documents.shown(node.id, arguments.max_tokens, by=arguments.by, query=query)
+    expansion = context.hive.documents.shown(node.id, arguments.max_tokens, by=arguments.by, query=query)
     nodes = [
         {"id": part.id, "kind": part.context_type, "tokens": part.token_count, "readonly": part.readonly}
         for part in expansion.nodes
     ]
-    return {**_node_fields(session, node), "form": expansion.form, "content": expansion.text, "nodes": nodes}
+    return {**_node_fields(context, node), "form": expansion.form, "content": expansion.text, "nodes": nodes}
 
 
 @tool(text=_node_text)
-def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
+def doc_append(context: ToolContext, arguments: AppendNode) -> dict[str, Any]:
     """Add a node at the end of a document that agents may write, or begin a new document with it."""
-    documents = session.hive.documents
+    documents = context.hive.documents
     if arguments.parent is None:
         root = documents.create_root(
-            text=arguments.text, context_type=arguments.kind or "root", context_name="by", context_value=session.agent
+            text=arguments.text, context_type=arguments.kind or "root", context_name="by", context_value=context.agent
         )
-        return _node_fields(session, root)
-    parent = _find_node(session, arguments.parent)
+        return _node_fields(context, root)
+    parent = _find_node(context, arguments.parent)
     if parent.readonly:
         raise ToolProblem(f"node {parent.id!r} is readonly: it cannot get children", remedy="use doc_note")
     return _node_fields(
-        session, documents.append_child(parent.id, arguments.kind or "memory", "by", session.agent, arguments.text)
+        context, documents.append_child(parent.id, arguments.kind or "memory", "by", context.agent, arguments.text)
     )
 
 
 @tool(text=_node_text)
-def doc_update(session: Session, arguments: UpdateNode) -> dict[str, Any]:
+def doc_update(context: ToolContext, arguments: UpdateNode) -> dict[str, Any]:
     """Replace a node's text; the history keeps the old text. A readonly node gets a note after it instead."""
-    node = _find_node(session, arguments.node)
+    node = _find_node(context, arguments.node)
     if node.readonly:
-        note = session.hive.documents.add_note(node.id, arguments.text, session.agent)
+        note = context.hive.documents.add_note(node.id, arguments.text, context.agent)
         reason = f"node {node.id!r} is readonly: your text was put after it, as a note"
-        return {**_node_fields(session, note), "note": note.id, "because": reason}
+        return {**_node_fields(context, note), "note": note.id, "because": reason}
     return _node_fields(
-        session, session.hive.documents.update_content(node.id, arguments.text, arguments.expected_hash)
+        context, context.hive.documents.update_content(node.id, arguments.text, arguments.expected_hash)
     )
 
 
 @tool(text=_node_text)
-def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
+def doc_note(context: ToolContext, arguments: NoteNode) -> dict[str, Any]:
     """Add a note after a node, readonly or not: a finding, or a mistake in the node."""
-    node = _find_node(session, arguments.node)
-    note = session.hive.documents.add_note(node.id, arguments.text, session.agent)
-    return {**_node_fields(session, note), "note": note.id}
+    node = _find_node(context, arguments.node)
+    note = context.hive.documents.add_note(node.id, arguments.text, context.agent)
+    return {**_node_fields(context, note), "note": note.id}
 
 
 @tool(text=_node_text)
-def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
+def doc_summarize(context: ToolContext, arguments: SummarizeNode) -> dict[str, Any]:
     """Rewrite a summary, or add a summary above the first leaves among a node's children. The summarised nodes stay."""
-    node, text = _find_node(session, arguments.node), arguments.text
-    summary = session.hive.documents.summarize(node.id, None if text is None else lambda *_: text)
-    return {**_node_fields(session, summary), "summary": summary.text}
+    node, text = _find_node(context, arguments.node), arguments.text
+    summary = context.hive.documents.summarize(node.id, None if text is None else lambda *_: text)
+    return {**_node_fields(context, summary), "summary": summary.text}
 
 
-def _find_node(session: Session, reference: str) -> Node:
+def _find_node(context: ToolContext, reference: str) -> Node:
     """Return the node of a reference. Raises NodeNotFoundError, and ToolProblem for a node of another task's files."""
-    node = session.hive.knowledge.locate(reference)
-    if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *session.focus.attachments]):
+    node = context.hive.knowledge.locate(reference)
+    if not context.hive.knowledge.is_among(node.id, [context.hive.layout.knowledge, *context.focus.attachments]):
         raise ToolProblem(f"node {node.id!r} belongs to the files of another task", location=reference)
     return node
 
 
-def _node_fields(session: Session, node: Node) -> dict[str, Any]:
+def _node_fields(context: ToolContext, node: Node) -> dict[str, Any]:
     """Return the fields by which a mind identifies a node: id, location, title, hash, readonly, citation."""
-    source = session.hive.documents.source(node.id)
+    source = context.hive.documents.source(node.id)
     return {
         "node": node.id,
         "location": f"{DOCUMENTS}:{node.id}",
@@ -200,9 +200,9 @@ def _passage_fields(passage: Passage) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _hit_fields(session: Session, hit: DocumentHit) -> dict[str, Any]:
+def _hit_fields(context: ToolContext, hit: DocumentHit) -> dict[str, Any]:
     return {
-        **_node_fields(session, hit.node), "text": hit.node.text, "score": hit.score, "titles": list(hit.titles),
+        **_node_fields(context, hit.node), "text": hit.node.text, "score": hit.score, "titles": list(hit.titles),
         "document": hit.document, "why": hit.why,
     }  # fmt: skip
 

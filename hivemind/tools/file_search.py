@@ -31,8 +31,8 @@ from hivemind.tools.files import (
 )
 from hivemind.tools.matcher import SHOWN_CHARS, LineMatches, find_lines
 from hivemind.tools.path_access import ToolPath, is_readable, read_bytes, readable
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 
 LIMIT_S = 10.0
 _MEMORY_BYTES = 1 << 30
@@ -62,23 +62,23 @@ def _hits_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_hits_text, is_read_only=True)
-def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
+def search_files(context: ToolContext, arguments: SearchFiles) -> dict[str, Any]:
     """Find the lines that match a regular expression in the text files below a folder. In a repository outside the hive, files
     that git ignores are skipped."""
-    top = readable(session, arguments.path or ("." if session.worktrees else "knowledge"))
-    with session.pulse.busy(READING_S + LIMIT_S):
+    top = readable(context, arguments.path or ("." if context.worktrees else "knowledge"))
+    with context.pulse.busy(READING_S + LIMIT_S):
         try:
-            hits = list(islice(_ripgrep_hits(session, top, arguments), MAX_RESULTS + 1))
+            hits = list(islice(_ripgrep_hits(context, top, arguments), MAX_RESULTS + 1))
             cut = len(hits) > MAX_RESULTS
         except _RipgrepFailed:
-            hits, cut = _search_lines(arguments.pattern, _named_texts(session, top, arguments), MAX_RESULTS)
+            hits, cut = _search_lines(arguments.pattern, _named_texts(context, top, arguments), MAX_RESULTS)
     return {"hits": [{"path": path, "line": line, "text": text} for path, line, text in hits[:MAX_RESULTS]], "cut": cut}
 
 
 # With ripgrep
 
 
-def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, int, str]]:
+def _ripgrep_hits(context: ToolContext, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, int, str]]:
     """Yield the hits of ripgrep in files that the agent may read. Raises _RipgrepFailed before the first hit.
 
     Ripgrep searches an open folder. Each file with hits is then read again in the way in which all tools read files. So a link
@@ -91,7 +91,7 @@ def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> It
     words = [
         *_RIPGREP,
         *(["--hidden"] if arguments.hidden else []),
-        *(["--no-ignore"] if top.base == session.hive.layout.root else []),
+        *(["--no-ignore"] if top.base == context.hive.layout.root else []),
         *([] if arguments.glob is None else [f"--glob=/{path_pattern(arguments.glob)}"]),
         *("--glob=!.git", f"--regexp={arguments.pattern}", "--", f"./{top.names[-1] if is_file else ''}"),
     ]
@@ -99,7 +99,7 @@ def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> It
         folder = base.folder()
     except OSError as error:
         raise ToolProblem(
-            f"cannot be read as a folder ({error.strerror})", location=display_path(session, top)
+            f"cannot be read as a folder ({error.strerror})", location=display_path(context, top)
         ) from None
     try:
         lines = _printed_lines(words, Path(f"/proc/{os.getpid()}/fd/{folder}"), arguments.pattern)
@@ -108,8 +108,8 @@ def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> It
             place = ToolPath(base.base, (*base.names, *names))
             # Ripgrep includes hidden files that match a glob.
             is_visible = arguments.hidden or not any(name.startswith(".") for name in names)
-            if is_visible and matches_glob(place) and is_readable(session, place.path):
-                yield from _masked_hits(session, place, group, arguments.pattern)
+            if is_visible and matches_glob(place) and is_readable(context, place.path):
+                yield from _masked_hits(context, place, group, arguments.pattern)
     finally:
         os.close(folder)
 
@@ -147,15 +147,15 @@ def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tup
 
 
 def _masked_hits(
-    session: Session, place: ToolPath, lines: Iterable[tuple[str, int, bytes]], pattern: str
+    context: ToolContext, place: ToolPath, lines: Iterable[tuple[str, int, bytes]], pattern: str
 ) -> Iterator[tuple[str, int, str]]:
     """Yield the hits in one file with secrets masked. Skip a line that no longer matches after masking."""
     try:
-        raw = read_bytes(session, place, MAX_TEXT_BYTES)
+        raw = read_bytes(context, place, MAX_TEXT_BYTES)
     except ToolProblem:  # the file was replaced during the search
         return
     raw_lines, masked_lines = raw.split(b"\n"), mask(raw.decode("utf-8", "replace")).split("\n")
-    name = display_path(session, place)
+    name = display_path(context, place)
     for _, number, line in lines:
         if number <= len(raw_lines) and line == raw_lines[number - 1].rstrip(b"\r"):
             text = masked_lines[number - 1].rstrip("\r")
@@ -166,16 +166,16 @@ def _masked_hits(
 # With Python
 
 
-def _named_texts(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
+def _named_texts(context: ToolContext, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
     """Yield the name and the masked text of each text file below `top`; skip files over 4 MiB and other files."""
     matches_glob = path_filter(top, arguments.glob)
-    for place in walk(session, top, include_hidden=arguments.hidden):
+    for place in walk(context, top, include_hidden=arguments.hidden):
         if matches_glob(place):
             try:
-                text = read_text(session, place)
+                text = read_text(context, place)
             except ToolProblem:
                 continue
-            yield display_path(session, place), mask(text)
+            yield display_path(context, place), mask(text)
 
 
 def _search_lines(pattern: str, texts: Iterable[tuple[str, str]], limit: int) -> LineMatches:

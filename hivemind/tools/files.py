@@ -31,8 +31,8 @@ from hivemind.tools.path_access import (
     readable,
     writable,
 )
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
+from hivemind.tools.tool_context import ToolContext
 
 MAX_RESULTS = 200
 MAX_TEXT_BYTES = 4_194_304
@@ -95,20 +95,20 @@ def _continuation(result: Mapping[str, Any]) -> ContinuationCall:
 
 
 @tool(text=_file_text, continuation=_continuation, is_read_only=True)
-def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
+def read_file(context: ToolContext, arguments: ReadFile) -> dict[str, Any]:
     """Read a text file of the hive, or some of its lines, or of a PDF's pages, or look at a picture."""
-    place = readable(session, arguments.path)
-    if (picture := _picture(session, place)) is not None:
+    place = readable(context, arguments.path)
+    if (picture := _picture(context, place)) is not None:
         return picture
     first, last = arguments.start_line or 1, arguments.end_line
     part = _FilePart(first, last)
-    with session.pulse.busy(READING_S):
-        digest = None if format_of(place.names[-1]) == "pdf" else part.read(session, place)
+    with context.pulse.busy(READING_S):
+        digest = None if format_of(place.names[-1]) == "pdf" else part.read(context, place)
         if digest is None:
             part = _FilePart(first, last)
-            digest = part.read_decoded(session, place)
+            digest = part.read_decoded(context, place)
     fields: dict[str, Any] = {
-        "path": display_path(session, place),
+        "path": display_path(context, place),
         "digest": digest,
         "text": "".join(part.selected),
         "lines": part.line_count,
@@ -122,21 +122,21 @@ def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
     return fields
 
 
-def _picture(session: Session, place: ToolPath) -> dict[str, Any] | None:
+def _picture(context: ToolContext, place: ToolPath) -> dict[str, Any] | None:
     """Return the fields of a picture; None for another file. Save a copy, so later changes do not affect the conversation."""
-    with open_place(session, place) as stream:
+    with open_place(context, place) as stream:
         raw = stream.read(_HEAD_BYTES)
         if media_type(raw) is None:
             return None
         raw += stream.read(MAX_PICTURE_BYTES)
-    layout = session.hive.layout
-    picture = save_picture(layout.root, layout.agent_state(session.agent) / "pictures", raw)
+    layout = context.hive.layout
+    picture = save_picture(layout.root, layout.agent_state(context.agent) / "pictures", raw)
     if picture is None:
         raise ToolProblem(
-            f"is a picture of more than {MAX_PICTURE_BYTES >> 20} MiB", location=display_path(session, place)
+            f"is a picture of more than {MAX_PICTURE_BYTES >> 20} MiB", location=display_path(context, place)
         )
-    fields = {"path": display_path(session, place), "digest": picture["sha256"], "bytes": len(raw)}
-    return {**fields, "picture": picture, "shown": session.shows_pictures}
+    fields = {"path": display_path(context, place), "digest": picture["sha256"], "bytes": len(raw)}
+    return {**fields, "picture": picture, "shown": context.shows_pictures}
 
 
 class _FilePart:
@@ -150,13 +150,13 @@ class _FilePart:
         self._room = MAX_READ_BYTES
         self._line = ""
 
-    def read(self, session: Session, place: ToolPath) -> str | None:
+    def read(self, context: ToolContext, place: ToolPath) -> str | None:
         """Read the file and return the digest of its bytes, None if the file is not UTF-8."""
         # a command's output may contain bytes that are not text
         is_output = "artifacts" in place.names
         decoder = codecs.getincrementaldecoder("utf-8")("replace" if is_output else "strict")
         masker, digest = Masker(), hashlib.sha256()
-        with open_place(session, place) as stream:
+        with open_place(context, place) as stream:
             try:
                 while data := stream.read(_PART_BYTES):
                     digest.update(data)
@@ -168,12 +168,12 @@ class _FilePart:
             self._add_line(self._line)
         return digest.hexdigest()
 
-    def read_decoded(self, session: Session, place: ToolPath) -> str:
+    def read_decoded(self, context: ToolContext, place: ToolPath) -> str:
         """Read a text in another encoding, or a PDF, each page as one line; return the digest of the file's bytes.
 
         Raises UserError if the file is neither, or too large.
         """
-        raw, path = read_bytes(session, place, MAX_FILE_BYTES), display_path(session, place)
+        raw, path = read_bytes(context, place, MAX_FILE_BYTES), display_path(context, place)
         with boundary("document", path):
             extract = pdf(raw, path) if format_of(path) == "pdf" else None
             text = mask(decode_text(raw, path)) if extract is None else _page_lines(extract)
@@ -202,32 +202,32 @@ class _FilePart:
 
 
 @tool(text=lambda result: f"wrote {result['path']}, {result['bytes']:,} bytes")
-def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
+def write_file(context: ToolContext, arguments: WriteFile) -> dict[str, Any]:
     """Write a whole text file: in your worktree or the task's folder, or in knowledge/ or a root if the path names it."""
-    target = writable(session, arguments.path)
-    text = _draft_text(session, arguments) if arguments.text is None else arguments.text
-    with target.reserved(session, "write_file"):
+    target = writable(context, arguments.path)
+    text = _draft_text(context, arguments) if arguments.text is None else arguments.text
+    with target.reserved(context, "write_file"):
         if arguments.text is not None and MASK in text:
-            _refuse_mask(session, target, read_text(session, target.place) if target.exists else "", text)
-        target.write(session, text)
+            _refuse_mask(context, target, read_text(context, target.place) if target.exists else "", text)
+        target.write(context, text)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    path = display_path(session, target.place)
+    path = display_path(context, target.place)
     if arguments.step is not None:
-        step = session.step(arguments.step)
-        artifact_path = path if session.worktrees else os.path.relpath(target.place.path, session.work.task.path)
+        step = context.step(arguments.step)
+        artifact_path = path if context.worktrees else os.path.relpath(target.place.path, context.work.task.path)
         meta = {"artifact": artifact_path, "digest": digest}
-        session.work.trail.add_card(step, "note", f"wrote {artifact_path}", title=artifact_path, meta=meta)
-        receipt = {"kind": "LINK", "text": session.hive.layout.relative(target.place.path), "digest": digest}
-        session.hive.steps.capture(step.id, receipt, **session.step_authority(step))
+        context.work.trail.add_card(step, "note", f"wrote {artifact_path}", title=artifact_path, meta=meta)
+        receipt = {"kind": "LINK", "text": context.hive.layout.relative(target.place.path), "digest": digest}
+        context.hive.steps.capture(step.id, receipt, **context.step_authority(step))
     return {"path": path, "digest": digest, "bytes": len(text.encode())}
 
 
-def _draft_text(session: Session, arguments: WriteFile) -> str:
+def _draft_text(context: ToolContext, arguments: WriteFile) -> str:
     """Return the draft of the task's result, for a `write:` step without a text. Raises ToolProblem for any other call."""
-    todo = session.step(arguments.step).todo if arguments.step is not None else None
+    todo = context.step(arguments.step).todo if arguments.step is not None else None
     if todo is None or todo.kind != "write" or todo.argument != {"path": arguments.path, "text": None}:
         raise ToolProblem("write_file: text is missing")
-    return session.work.draft("")
+    return context.work.draft("")
 
 
 def _edit_text(result: Mapping[str, Any]) -> str:
@@ -236,11 +236,11 @@ def _edit_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_edit_text)
-def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
+def edit_file(context: ToolContext, arguments: EditFile) -> dict[str, Any]:
     """Replace one passage of a text file, or with `all` every occurrence of the passage."""
-    target = writable(session, arguments.path)
-    with target.reserved(session, "edit_file"):  # reserved from reading to writing
-        text = read_text(session, target.place)
+    target = writable(context, arguments.path)
+    with target.reserved(context, "edit_file"):  # reserved from reading to writing
+        text = read_text(context, target.place)
         old, new = (_with_ends_of(text, part) for part in (arguments.old, arguments.new))
         count = text.count(old)
         if count == 0 or (count > 1 and not arguments.all):
@@ -249,10 +249,10 @@ def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
                 remedy="include more of the text around it, or pass all: true" if count else "read_file shows the current text",
             )  # fmt: skip
         new_text = text.replace(old, new)
-        _refuse_mask(session, target, text, new_text)
-        target.write(session, new_text)
+        _refuse_mask(context, target, text, new_text)
+        target.write(context, new_text)
     digest = hashlib.sha256(new_text.encode()).hexdigest()
-    return {"path": display_path(session, target.place), "digest": digest, "replaced": count}
+    return {"path": display_path(context, target.place), "digest": digest, "replaced": count}
 
 
 def _has_crlf(text: str) -> bool:
@@ -269,26 +269,26 @@ def _changes_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_changes_text)
-def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
+def apply_patch(context: ToolContext, arguments: ApplyPatch) -> dict[str, Any]:
     """Change, create, rename and delete text files with one unified diff, as `git diff` writes it. Applies the whole patch, or
     nothing if one hunk does not fit. Lines of context must match exactly; line numbers may be wrong."""
-    changes = [_FileChange(session, file) for file in read_patch(arguments.patch)]
+    changes = [_FileChange(context, file) for file in read_patch(arguments.patch)]
     paths = [target.place.path for change in changes for target in change.targets]
     if repeated_path := next((path for at, path in enumerate(paths) if path in paths[:at]), None):
-        raise ToolProblem("is in the patch twice", location=session.hive.layout.relative(repeated_path))
+        raise ToolProblem("is in the patch twice", location=context.hive.layout.relative(repeated_path))
     with ExitStack() as reserved:
         for change in changes:
             for target in change.targets:
-                reserved.enter_context(target.reserved(session, "apply_patch"))
+                reserved.enter_context(target.reserved(context, "apply_patch"))
         for change in changes:
-            change.prepare(session)
+            change.prepare(context)
         with ExitStack() as undo:
             for change in changes:
-                change.apply(session, undo)
+                change.apply(context, undo)
             undo.pop_all()
     return {
         "files": [
-            {"path": display_path(session, change.targets[-1].place), "change": change.kind} for change in changes
+            {"path": display_path(context, change.targets[-1].place), "change": change.kind} for change in changes
         ]
     }
 
@@ -296,12 +296,12 @@ def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
 class _FileChange:
     """The change of one file by a patch. A created file has no source, a deleted file no target."""
 
-    def __init__(self, session: Session, file: FilePatch) -> None:
+    def __init__(self, context: ToolContext, file: FilePatch) -> None:
         self._file = file
-        self._source = None if file.old_path is None else writable(session, file.old_path)
+        self._source = None if file.old_path is None else writable(context, file.old_path)
         keeps_path = file.new_path == file.old_path
         self._target = (
-            self._source if keeps_path else None if file.new_path is None else writable(session, file.new_path)
+            self._source if keeps_path else None if file.new_path is None else writable(context, file.new_path)
         )
         candidates = (self._source, None if keeps_path else self._target)
         self.targets: tuple[WritableFile, ...] = tuple(target for target in candidates if target is not None)
@@ -315,39 +315,39 @@ class _FileChange:
             return "deleted"
         return "changed" if self._target is self._source else f"moved {self._file.old_path} to"
 
-    def prepare(self, session: Session) -> None:
+    def prepare(self, context: ToolContext) -> None:
         """Compute the new text before any file is written. Raises UserError if the change cannot be made."""
         if self._target is not None and self._target is not self._source and self._target.exists:
             raise ToolProblem("already exists", location=self._file.new_path)
         if self._source is not None:
-            self._before = read_text(session, self._source.place)
+            self._before = read_text(context, self._source.place)
         before = self._before.replace("\r\n", "\n") if _has_crlf(self._before) else self._before
         self._after = _with_ends_of(self._before, patched(before, self._file))
         if self._target is None and self._after:
             raise ToolProblem("has more lines than the patch deletes", location=self._file.old_path)
         if self._target is not None:
-            _refuse_mask(session, self._target, self._before, self._after)
+            _refuse_mask(context, self._target, self._before, self._after)
 
-    def apply(self, session: Session, undo: ExitStack) -> None:
+    def apply(self, context: ToolContext, undo: ExitStack) -> None:
         """Write the change to the disk, and add callbacks to `undo` that revert it."""
         source, target, before = self._source, self._target, self._before
         if target is not None:
-            target.write(session, self._after, like=source)
+            target.write(context, self._after, like=source)
             if target is source:
-                undo.callback(target.write, session, before)
+                undo.callback(target.write, context, before)
                 return
-            undo.callback(target.delete, session)
+            undo.callback(target.delete, context)
         if source is not None:
-            source.delete(session)
-            undo.callback(source.write, session, before)
+            source.delete(context)
+            undo.callback(source.write, context, before)
 
 
-def _refuse_mask(session: Session, target: WritableFile, before: str, after: str) -> None:
+def _refuse_mask(context: ToolContext, target: WritableFile, before: str, after: str) -> None:
     """Raise ToolProblem if the new text has more masks than the old text: a mask must not overwrite the hidden secret."""
     if after.count(MASK) > before.count(MASK):
         raise ToolProblem(
             f"contains {MASK}, which hides a secret from you and would overwrite it",
-            location=display_path(session, target.place), remedy="edit the lines around it with edit_file",
+            location=display_path(context, target.place), remedy="edit the lines around it with edit_file",
         )  # fmt: skip
 
 
@@ -357,17 +357,17 @@ def _listing(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_listing, is_read_only=True)
-def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
+def list_files(context: ToolContext, arguments: ListFiles) -> dict[str, Any]:
     """List the files below a folder of the hive, at most 200."""
-    top = readable(session, arguments.path)
+    top = readable(context, arguments.path)
     matches_glob = path_filter(top, arguments.glob)
     names: list[str] = []
-    for place in walk(session, top):
+    for place in walk(context, top):
         if not matches_glob(place):
             continue
         if len(names) == MAX_RESULTS:
             return {"files": names, "cut": True}
-        names.append(display_path(session, place))
+        names.append(display_path(context, place))
     return {"files": names, "cut": False}
 
 
@@ -392,24 +392,24 @@ def path_filter(top: ToolPath, glob: str | None) -> Callable[[ToolPath], bool]:
     return lambda place: overlap(pattern, escape("/".join(place.names[len(top.names) :]) or place.names[-1]))
 
 
-def read_text(session: Session, place: ToolPath) -> str:
+def read_text(context: ToolContext, place: ToolPath) -> str:
     """Return the text of a file. Raises ToolProblem if the file is not UTF-8 text or is over 4 MiB."""
-    raw = read_bytes(session, place, MAX_TEXT_BYTES)
+    raw = read_bytes(context, place, MAX_TEXT_BYTES)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ToolProblem(f"is not UTF-8 text (byte {error.start})", location=display_path(session, place)) from None
+        raise ToolProblem(f"is not UTF-8 text (byte {error.start})", location=display_path(context, place)) from None
 
 
-def display_path(session: Session, place: ToolPath) -> str:
+def display_path(context: ToolContext, place: ToolPath) -> str:
     """Return the path relative to the task's first worktree if it is inside that worktree, else to the hive's folder."""
-    tree = next(iter(session.worktrees), None)
+    tree = next(iter(context.worktrees), None)
     if tree is not None and place.base == tree.path and place.names:
         return "/".join(place.names)
-    return session.hive.layout.relative(place.path)
+    return context.hive.layout.relative(place.path)
 
 
-def walk(session: Session, top: ToolPath, *, include_hidden: bool = False) -> Iterator[ToolPath]:
+def walk(context: ToolContext, top: ToolPath, *, include_hidden: bool = False) -> Iterator[ToolPath]:
     """Yield the readable files below a folder, in order. Skips links and `.git`, and other names with a leading dot unless
     `include_hidden`."""
     if top.path.is_file():
@@ -422,7 +422,7 @@ def walk(session: Session, top: ToolPath, *, include_hidden: bool = False) -> It
             folder = place.folder()
         except OSError as error:
             if place is top:
-                path = display_path(session, top)
+                path = display_path(context, top)
                 raise ToolProblem(f"cannot be read as a folder ({error.strerror})", location=path) from None
             continue  # the folder was replaced meanwhile
         try:
@@ -437,11 +437,11 @@ def walk(session: Session, top: ToolPath, *, include_hidden: bool = False) -> It
             folders = [place / entry.name for entry in seen if entry.is_dir(follow_symlinks=False)]
         finally:
             os.close(folder)
-        mailboxes = session.hive.layout.mailboxes
+        mailboxes = context.hive.layout.mailboxes
         queue += [
             subfolder
             for subfolder in reversed(folders)
-            if subfolder.path == mailboxes or is_readable(session, subfolder.path)
+            if subfolder.path == mailboxes or is_readable(context, subfolder.path)
         ]
 
 

@@ -16,8 +16,8 @@ from hivemind.fs.postgres import is_postgres
 from hivemind.longterm import Namespace, NamespaceForbidden, StoreDamaged, provenance
 from hivemind.presence.parts import Parts
 from hivemind.tools.excerpt import result_limit
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -86,14 +86,14 @@ def _remember_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_remember_text)
-def remember(session: Session, arguments: Remember) -> dict[str, Any]:
+def remember(context: ToolContext, arguments: Remember) -> dict[str, Any]:
     """Remember something for later tasks: a preference, a fact, a decision. A memory that exists already is not stored twice."""
-    hive = session.hive
-    own_namespace, shared_namespace = namespaces_of(hive, session.agent)
+    hive = context.hive
+    own_namespace, shared_namespace = namespaces_of(hive, context.agent)
     namespace = shared_namespace if arguments.shared else own_namespace
     if arguments.namespace is not None:
-        namespace = check_namespace(hive, session.agent, arguments.namespace)
-    author = "" if namespace == own_namespace else session.agent  # its own namespace names the agent already
+        namespace = check_namespace(hive, context.agent, arguments.namespace)
+    author = "" if namespace == own_namespace else context.agent  # its own namespace names the agent already
     upsert = partial(
         hive.memory.upsert_memory,
         namespace,
@@ -103,7 +103,7 @@ def remember(session: Session, arguments: Remember) -> dict[str, Any]:
         category=arguments.category,
         importance=arguments.importance,
         expires_at=arguments.expires_at,
-        provenance=provenance(arguments.content, author, author=arguments.speaker, session=session.focus.id or None),
+        provenance=provenance(arguments.content, author, author=arguments.speaker, session=context.focus.id or None),
     )
     result = run_with_repair(hive, upsert)
     return {
@@ -118,12 +118,12 @@ def _memories_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_memories_text, is_read_only=True)
-def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
+def search_memory(context: ToolContext, arguments: SearchMemory) -> dict[str, Any]:
     """Search your memories and your workspace's memories, by words and by meaning, best first."""
-    hive = session.hive
-    namespaces = list(namespaces_of(hive, session.agent))
+    hive = context.hive
+    namespaces = list(namespaces_of(hive, context.agent))
     if arguments.namespace is not None:
-        namespaces = [check_namespace(hive, session.agent, arguments.namespace)]
+        namespaces = [check_namespace(hive, context.agent, arguments.namespace)]
     hits = run_with_repair(hive, lambda: hive.memory.search_in(namespaces, arguments.query, limit=arguments.limit))
     return {
         "memories": [
@@ -142,13 +142,13 @@ def _recall_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_recall_text, is_read_only=True)
-def recall(session: Session, arguments: Recall) -> dict[str, Any]:
+def recall(context: ToolContext, arguments: Recall) -> dict[str, Any]:
     """Search everything that the hive knows about a question and that you do not see here: documents, memories, your mail, cards
     of this task and of others, earlier folded turns. Each text has its source."""
-    if session.recall is None:
+    if context.recall is None:
         raise ToolProblem("only an agent at work can recall", remedy="use search_memory or doc_find")
-    tokens = min(arguments.tokens, result_limit(session.config.max_tokens) // 4)
-    return dict(session.recall(arguments.question, tokens))
+    tokens = min(arguments.tokens, result_limit(context.config.max_tokens) // 4)
+    return dict(context.recall(arguments.question, tokens))
 
 
 MEMORY_TOOLS = (remember, search_memory, recall)

@@ -29,8 +29,8 @@ from hivemind.layout import Layout
 from hivemind.tasks import FILES
 from hivemind.tasks.folder import ended_folder, text_file
 from hivemind.tasks.record import load
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 
 MAX_READ_BYTES = 262_144
 _NEW_FILE_MODE = 0o666
@@ -64,16 +64,16 @@ class ToolPath:
         return ToolPath(self.base, (*self.names, name))
 
 
-def readable(session: Session, path: str) -> ToolPath:
+def readable(context: ToolContext, path: str) -> ToolPath:
     """Resolve a path for reading. Raises UserError for a path that no tool of this agent may read."""
-    layout = session.hive.layout
-    place = _resolve(session, path)
+    layout = context.hive.layout
+    place = _resolve(context, path)
     place = _archived_place(layout, place) or place
-    worktree_place = _worktree_place(session, path, place)
-    if worktree_place is not None and _is_there(session, worktree_place):
+    worktree_place = _worktree_place(context, path, place)
+    if worktree_place is not None and _is_there(context, worktree_place):
         place = worktree_place
-    elif session.focus.work is not None and not os.path.isabs(path) and place.names:
-        task = session.work.task
+    elif context.focus.work is not None and not os.path.isabs(path) and place.names:
+        task = context.work.task
         task_places = (ToolPath(task.path, (FILES, *place.names)), ToolPath(task.path, place.names))
         # The work folder comes first, then the outputs of commands. Relative paths cannot name the task's records.
         candidates = task_places[: 1 + (place.names[0] == "artifacts")]
@@ -81,15 +81,15 @@ def readable(session: Session, path: str) -> ToolPath:
             (candidate for candidate in candidates if os.path.lexists(candidate.path)), worktree_place or place
         )
     if place is worktree_place:
-        _enter(session, place)
-    if not is_readable(session, place.path):
+        _enter(context, place)
+    if not is_readable(context, place.path):
         raise ToolProblem(
             "is the mailbox of another agent"
             if layout.mailboxes in _with_parents(place.path)
             else "belongs to the runtime",
             location=path,
         )
-    _refuse_links(session, place, path)
+    _refuse_links(context, place, path)
     return place
 
 
@@ -105,32 +105,32 @@ def _archived_place(layout: Layout, place: ToolPath) -> ToolPath | None:
     return None if folder is None else ToolPath(layout.root, (*folder.relative_to(layout.root).parts, *place.names[3:]))
 
 
-def is_readable(session: Session, path: Path) -> bool:
+def is_readable(context: ToolContext, path: Path) -> bool:
     """Return False for the runtime's own files, like a task's records, and for the mailboxes of other agents."""
-    layout, ancestors = session.hive.layout, _with_parents(path)
+    layout, ancestors = context.hive.layout, _with_parents(path)
     if layout.state in ancestors or path == layout.mailboxes or _is_record(layout, path):
         return False
-    return layout.mailboxes not in ancestors or layout.mailbox(session.agent) in ancestors
+    return layout.mailboxes not in ancestors or layout.mailbox(context.agent) in ancestors
 
 
-def read_bytes(session: Session, place: ToolPath, max_bytes: int = MAX_READ_BYTES) -> bytes:
+def read_bytes(context: ToolContext, place: ToolPath, max_bytes: int = MAX_READ_BYTES) -> bytes:
     """Return the bytes of a regular file. Raises UserError if it is longer than `max_bytes` or cannot be read."""
-    with open_place(session, place) as stream:
+    with open_place(context, place) as stream:
         raw = stream.read(max_bytes + 1)
     if len(raw) > max_bytes:
-        relative_path = session.hive.layout.relative(place.path)
+        relative_path = context.hive.layout.relative(place.path)
         raise ToolProblem(
             f"is larger than {max_bytes} bytes", location=relative_path, remedy="read_file shows the file in parts"
         )
     return raw
 
 
-def open_place(session: Session, place: ToolPath) -> BufferedReader:
+def open_place(context: ToolContext, place: ToolPath) -> BufferedReader:
     """Open a regular file for reading; the caller closes it. Raises ToolProblem if the path is anything else.
 
     For the text file of an active task, return the text that was claimed, even if the file was changed since.
     """
-    layout = session.hive.layout
+    layout = context.hive.layout
     relative_path = layout.relative(place.path)
     try:
         if (text := _claimed_text(layout, place.path)) is not None:
@@ -164,47 +164,47 @@ class WritableFile:
     is_shared: bool
 
     @contextmanager
-    def reserved(self, session: Session, reason: str) -> Iterator[None]:
+    def reserved(self, context: ToolContext, reason: str) -> Iterator[None]:
         """Reserve a shared file while the block runs. Raises ReservationHeld (code `RESERVATION_HELD`) if another agent has
         reserved it."""
         if not self.is_shared:
             yield
             return
-        reservations = Reservations(session.hive.journal)
-        pattern = escape(_reservation_path(session.hive.layout, self.place.path))
-        reservation = reservations.reserve(session.agent, pattern, reason=reason)
+        reservations = Reservations(context.hive.journal)
+        pattern = escape(_reservation_path(context.hive.layout, self.place.path))
+        reservation = reservations.reserve(context.agent, pattern, reason=reason)
         try:
             yield
         finally:
-            reservations.release(reservation, session.agent)
+            reservations.release(reservation, context.agent)
 
     @property
     def exists(self) -> bool:
         return os.path.lexists(self.place.path)
 
-    def write(self, session: Session, text: str, like: WritableFile | None = None) -> None:
+    def write(self, context: ToolContext, text: str, like: WritableFile | None = None) -> None:
         """Write the whole file, and create its folders. An existing file keeps its mode, limited by `access:` of hive.yaml; a new
         file gets the mode of `like`. Raises UserError."""
-        with self.folder(session, make=True) as (folder, name):
+        with self.folder(context, make=True) as (folder, name):
             mode = _mode(name, folder)
             if like is not None:
-                with like.folder(session) as (like_folder, like_name):
+                with like.folder(context) as (like_folder, like_name):
                     mode = _mode(like_name, like_folder)
             fs.write(self.place.path, text, mode=mode, folder_fd=folder)
 
-    def delete(self, session: Session) -> None:
+    def delete(self, context: ToolContext) -> None:
         """Delete the file. Raises UserError."""
-        with self.folder(session) as (folder, name):
+        with self.folder(context) as (folder, name):
             fs.flush_postponed()
             os.unlink(name, dir_fd=folder)
             if fs.is_durable(self.place.path):
                 os.fsync(folder)
 
     @contextmanager
-    def folder(self, session: Session, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    def folder(self, context: ToolContext, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """Open the file's folder, yield its descriptor and the file's name. An OSError in the block becomes a ToolProblem."""
         *folders, name = self.place.names
-        relative_path = session.hive.layout.relative(self.place.path)
+        relative_path = context.hive.layout.relative(self.place.path)
         try:
             folder = fs.folder_below(self.place.base, folders, create=make)
             try:
@@ -217,24 +217,24 @@ class WritableFile:
             raise ToolProblem(f"cannot be written ({error.strerror})", location=relative_path) from None
 
 
-def writable(session: Session, path: str) -> WritableFile:
+def writable(context: ToolContext, path: str) -> WritableFile:
     """Resolve a path for writing: in knowledge/ or a root open for writing if named, else in the task's worktree or folder.
 
     Raises UserError for any other path, and for a path that exists and is not a regular file.
     """
-    layout = session.hive.layout
-    task = session.focus.work.task if session.focus.work is not None else None
-    roots = session.hive.config.writable_folders(layout)
-    place = _resolve(session, path)
+    layout = context.hive.layout
+    task = context.focus.work.task if context.focus.work is not None else None
+    roots = context.hive.config.writable_folders(layout)
+    place = _resolve(context, path)
     if any(_comparable(name) in _GIT_NAMES for name in place.names):
         raise ToolProblem("is a name that git treats as a repository, from which it may run commands", location=path)
-    worktree_place = _worktree_place(session, path, place)
+    worktree_place = _worktree_place(context, path, place)
     enclosing_roots = [root for root in _with_parents(place.path) if root in roots]
     is_explicit = worktree_place is None and (os.path.isabs(path) or enclosing_roots[0] != layout.root)
     if worktree_place is not None:
         place = worktree_place
-        _enter(session, place)
-        if any(worktree.path == worktree_place.base and worktree.branch is None for worktree in session.worktrees):
+        _enter(context, place)
+        if any(worktree.path == worktree_place.base and worktree.branch is None for worktree in context.worktrees):
             raise ToolProblem(
                 "is part of the work that you review, which you may only read",
                 location=path,
@@ -262,7 +262,7 @@ def writable(session: Session, path: str) -> WritableFile:
         place = ToolPath(task.path, (FILES, *names))
     elif not is_explicit or not roots[enclosing_roots[0]] or _is_protected(layout, place.path):
         raise ToolProblem(_NOT_WRITABLE, location=path)
-    _refuse_links(session, place, path)
+    _refuse_links(context, place, path)
     if not place.names or place.path in roots or place.path.is_dir() or place.path == (task and task.files):
         raise ToolProblem("is a folder", location=path)
     if place.path.exists() and not place.path.is_file():
@@ -270,42 +270,42 @@ def writable(session: Session, path: str) -> WritableFile:
     return WritableFile(place, is_shared=is_explicit)
 
 
-def _worktree_place(session: Session, path: str, place: ToolPath) -> ToolPath | None:
+def _worktree_place(context: ToolContext, path: str, place: ToolPath) -> ToolPath | None:
     """Return the path as a path in a worktree of the task; None if it is in none. A relative path is in the first worktree,
     unless its first name does not exist there and is the name of another root, or a folder of the hive."""
-    worktrees = session.worktrees
+    worktrees = context.worktrees
     for worktree in worktrees:
         if worktree.path in _with_parents(place.path):
             return ToolPath(worktree.path, place.path.relative_to(worktree.path).parts)
-    if not worktrees or os.path.isabs(path) or session.work.task.path in _with_parents(place.path):
+    if not worktrees or os.path.isabs(path) or context.work.task.path in _with_parents(place.path):
         return None
     first = ToolPath(worktrees[0].path, place.names[:1])
     other = next((worktree for worktree in worktrees[1:] if place.names[:1] == (worktree.root.name,)), None)
-    if other is not None and not _is_there(session, first):
+    if other is not None and not _is_there(context, first):
         return ToolPath(other.path, place.names[1:])
-    layout = session.hive.layout
+    layout = context.hive.layout
     is_in_hive = layout.worktrees in _with_parents(place.path) or (layout.root.joinpath(*first.names)).is_dir()
-    if first.names and is_in_hive and not _is_there(session, first):
+    if first.names and is_in_hive and not _is_there(context, first):
         return None
     return ToolPath(first.base, place.names)
 
 
-def _is_there(session: Session, place: ToolPath) -> bool:
+def _is_there(context: ToolContext, place: ToolPath) -> bool:
     """Check for a file in a worktree; before the task has touched the root, in the person's checkout."""
-    worktree = next(worktree for worktree in session.worktrees if worktree.path == place.base)
+    worktree = next(worktree for worktree in context.worktrees if worktree.path == place.base)
     if worktree.base:
-        _enter(session, place)
+        _enter(context, place)
     return os.path.lexists((worktree.path if worktree.base else worktree.root).joinpath(*place.names))
 
 
-def _enter(session: Session, place: ToolPath) -> None:
+def _enter(context: ToolContext, place: ToolPath) -> None:
     """Make the worktree of a place in one, if it is missing."""
-    session.enter(next(worktree.root for worktree in session.worktrees if worktree.path == place.base))
+    context.enter(next(worktree.root for worktree in context.worktrees if worktree.path == place.base))
 
 
-def _resolve(session: Session, path: str) -> ToolPath:
+def _resolve(context: ToolContext, path: str) -> ToolPath:
     """Split a path into its base folder and names. Raises ToolProblem for a path that is not permitted."""
-    layout = session.hive.layout
+    layout = context.hive.layout
     names = [name for name in _check_syntax(path).split("/") if name not in ("", ".")]
     if ".." in names:
         raise ToolProblem(
@@ -314,7 +314,7 @@ def _resolve(session: Session, path: str) -> ToolPath:
     if not os.path.isabs(path):
         return ToolPath(layout.root, tuple(names))
     absolute_path = Path("/", *names)
-    enclosing_roots = [root for root in session.hive.config.read_roots(layout) if root in _with_parents(absolute_path)]
+    enclosing_roots = [root for root in context.hive.config.read_roots(layout) if root in _with_parents(absolute_path)]
     if enclosing_roots:
         base = max(enclosing_roots, key=lambda root: len(root.parts))
         return ToolPath(base, absolute_path.relative_to(base).parts)
@@ -327,15 +327,15 @@ def _resolve(session: Session, path: str) -> ToolPath:
     raise ToolProblem("is an absolute path", location=path, remedy=remedy)
 
 
-def _refuse_links(session: Session, place: ToolPath, path: str) -> None:
+def _refuse_links(context: ToolContext, place: ToolPath, path: str) -> None:
     """Raise ToolProblem if a symbolic link is on the path, and name it. Opening the file refuses links that appear later."""
-    layout, at = session.hive.layout, place.base
+    layout, at = context.hive.layout, place.base
     for name in place.names:
         at /= name
         if not at.is_symlink():
             continue
         real = Path(os.path.realpath(at))
-        inside = any(root in _with_parents(real) for root in (layout.root, *session.hive.config.read_roots(layout)))
+        inside = any(root in _with_parents(real) for root in (layout.root, *context.hive.config.read_roots(layout)))
         remedy = f"name its target: {layout.relative(real)}" if inside else None
         raise ToolProblem(f"contains a symbolic link ({layout.relative(at)})", location=path, remedy=remedy)
 
@@ -407,22 +407,22 @@ class Release(Arguments):
 
 
 @tool()
-def reserve(session: Session, arguments: Reserve) -> dict[str, Any]:
+def reserve(context: ToolContext, arguments: Reserve) -> dict[str, Any]:
     """Reserve paths before you edit them. Refused if any of them may match a path that another agent has reserved."""
-    reservations = Reservations(session.hive.journal)
+    reservations = Reservations(context.hive.journal)
     reservation = reservations.reserve(
-        session.agent, arguments.paths, shared=arguments.shared, reason=arguments.reason or None
+        context.agent, arguments.paths, shared=arguments.shared, reason=arguments.reason or None
     )
     return {"reservation": reservation.id, "paths": list(reservation.patterns), "shared": reservation.shared}
 
 
 @tool()
-def release(session: Session, arguments: Release) -> dict[str, Any]:
+def release(context: ToolContext, arguments: Release) -> dict[str, Any]:
     """Release reserved paths. Your reservations also end with your process."""
-    reservations = Reservations(session.hive.journal)
+    reservations = Reservations(context.hive.journal)
     if arguments.reservation is None:
-        return {"released": reservations.release_all(session.agent)}
-    if not reservations.release(arguments.reservation, session.agent):
+        return {"released": reservations.release_all(context.agent)}
+    if not reservations.release(arguments.reservation, context.agent):
         raise ToolProblem(f"you have no reservation {arguments.reservation}")
     return {"released": 1}
 

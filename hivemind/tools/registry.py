@@ -19,12 +19,12 @@ from hivemind.tools.files import FILE_TOOLS
 from hivemind.tools.mail import MAIL_TOOLS, MAILBOX_TOOLS
 from hivemind.tools.memory import MEMORY_TOOLS
 from hivemind.tools.path_access import PATH_TOOLS
-from hivemind.tools.session import Session
 from hivemind.tools.skills import SKILL_TOOLS
 from hivemind.tools.steps import STEP_TOOLS
 from hivemind.tools.task import TASK_TOOLS
 from hivemind.tools.tasks import QUEUE_TOOLS, VIEW_TOOLS
 from hivemind.tools.tool import Tool, ToolProblem
+from hivemind.tools.tool_context import ToolContext
 
 _HEARTBEAT_S = 1.0
 
@@ -116,11 +116,11 @@ def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]
     A person may use any tool; `tools:` in the agent's file restricts only its mind. Raises UserError, and the tool's errors.
     """
     pulse = Heartbeat(lambda: None, _HEARTBEAT_S)
-    session = Session(
+    context = ToolContext(
         hive=hive, agent=agent, config=hive.agents.get(agent, AgentConfig()), focus=Focus(""), pulse=pulse,
         stopping=lambda: False, tools={**TOOLS, **MEMBER_TOOLS},
     )  # fmt: skip
     try:
-        return find_tool(name).call(session, arguments)
+        return find_tool(name).call(context, arguments)
     finally:
         pulse.close()

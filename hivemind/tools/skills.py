@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 
 from hivemind.taskrun.project import skills_of
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 
 
 class ReadSkill(Arguments):
@@ -24,10 +24,10 @@ def _skill_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_skill_text, is_read_only=True)
-def read_skill(session: Session, arguments: ReadSkill) -> dict[str, Any]:
+def read_skill(context: ToolContext, arguments: ReadSkill) -> dict[str, Any]:
     """Read a skill of the project or the hive: how to do a kind of work. Paths in it start at its own folder."""
-    work = session.focus.work
-    skills = skills_of(session.hive.layout, () if work is None else work.projects)
+    work = context.focus.work
+    skills = skills_of(context.hive.layout, () if work is None else work.projects)
     if arguments.name is None:
         lines = [skill.line for skill in skills.values() if skill.problem is None]
         return {"skills": lines, "problems": {skill.path: skill.problem for skill in skills.values() if skill.problem}}

@@ -19,8 +19,8 @@ from hivemind.tasks.step import as_step
 from hivemind.tools.files import write_file
 from hivemind.tools.mail import SENT, send_mail
 from hivemind.tools.path_access import open_place, readable
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 from hivemind.tools.waiting import ask_person, wait
 
 Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
@@ -75,7 +75,7 @@ def _steps_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_steps_text)
-def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
+def plan_steps(context: ToolContext, arguments: PlanSteps) -> dict[str, Any]:
     """Divide the task in focus into steps. Each has a title, and may have a question to answer (`ask`) or a program that you may
     run, with its arguments (`run`). Only for a task without steps."""
     task_steps = [
@@ -88,81 +88,81 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
         )
         for step in arguments.steps
     ]
-    steps = session.work.plan(task_steps)
-    return {"task": session.work.task.id, "steps": [{"id": step.id, "title": step.todo.title} for step in steps]}
+    steps = context.work.plan(task_steps)
+    return {"task": context.work.task.id, "steps": [{"id": step.id, "title": step.todo.title} for step in steps]}
 
 
 @tool()
-def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
+def claim_step(context: ToolContext, arguments: ClaimStep) -> dict[str, Any]:
     """Claim the lease of a step: no other agent can then change it. You already have the lease of the step in focus."""
-    known_step = session.hive.steps.get(arguments.step)
-    lease = lease_step(session.hive, known_step.id, session.agent)
-    step = session.step(known_step.id)
-    if session.owns(step):
-        session.work.lease = lease
+    known_step = context.hive.steps.get(arguments.step)
+    lease = lease_step(context.hive, known_step.id, context.agent)
+    step = context.step(known_step.id)
+    if context.owns(step):
+        context.work.lease = lease
     lease_fields = {"generation": lease.generation, "expires_seq": lease.expires_seq}
     return {"step": step.id, "title": known_step.title, "holder": lease.holder_agent_id, **lease_fields}
 
 
 @tool()
-def note_step(session: Session, arguments: NoteStep) -> dict[str, Any]:
+def note_step(context: ToolContext, arguments: NoteStep) -> dict[str, Any]:
     """Add a note to a step."""
-    step = session.step(arguments.step)
-    session.hive.steps.note(step.id, arguments.text, checkpoint=arguments.checkpoint, **session.step_authority(step))
+    step = context.step(arguments.step)
+    context.hive.steps.note(step.id, arguments.text, checkpoint=arguments.checkpoint, **context.step_authority(step))
     return {"step": step.id}
 
 
 @tool()
-def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
+def verify_step(context: ToolContext, arguments: VerifyStep) -> dict[str, Any]:
     """Confirm that a step meets its criteria and passes its tests, or the checkpoints that you name."""
-    step = session.step(arguments.step)
-    updated_step = session.hive.steps.verify(
-        step.id, checkpoints=tuple(arguments.checkpoints), **session.step_authority(step)
+    step = context.step(arguments.step)
+    updated_step = context.hive.steps.verify(
+        step.id, checkpoints=tuple(arguments.checkpoints), **context.step_authority(step)
     )
     return {"step": step.id, "confirmed": list(updated_step.confirmed)}
 
 
 @tool()
-def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
+def finish_step(context: ToolContext, arguments: FinishStep) -> dict[str, Any]:
     """Close a step and confirm its criteria and tests. What a person's step waits for, writes or sends comes first. The proof is
     the step's commands, quotes and written files, and your `evidence`."""
-    step = session.step(arguments.step)
-    authority = session.step_authority(step)
-    _check_command(session, step)
-    if step.is_from_person and session.owns(step) and session.agent != HUMAN:
-        _carry_out(session, step)
-        if session.work.is_ended:  # a person has said no
+    step = context.step(arguments.step)
+    authority = context.step_authority(step)
+    _check_command(context, step)
+    if step.is_from_person and context.owns(step) and context.agent != HUMAN:
+        _carry_out(context, step)
+        if context.work.is_ended:  # a person has said no
             return {"step": step.id, "status": "open", "state": "failed"}
-        step = session.step(step.id)
-    receipts = _receipts(session, step, arguments.evidence)
-    updated_step = session.hive.steps.done(
+        step = context.step(step.id)
+    receipts = _receipts(context, step, arguments.evidence)
+    updated_step = context.hive.steps.done(
         step.id, evidence=receipts, confirm=step.step.missing_checkpoints(), **authority
     )
-    if session.owns(step):
-        session.work.lease = None  # closing the step has ended it
+    if context.owns(step):
+        context.work.lease = None  # closing the step has ended it
     return {"step": step.id, "status": updated_step.status, "warnings": list(updated_step.warnings)}
 
 
-def _carry_out(session: Session, step: PlannedStep) -> None:
+def _carry_out(context: ToolContext, step: PlannedStep) -> None:
     """Do what a person's step says, unless the mind has called the tool for it: wait, send the mail, write the file."""
-    argument, trail = step.todo.argument, session.work.trail
+    argument, trail = step.todo.argument, context.work.trail
     if step.todo.kind == "wait":
-        wait.call(session, {"step": step.id, "until": argument})
+        wait.call(context, {"step": step.id, "until": argument})
     elif step.todo.kind == "mail":
         if not any(card.text.startswith(SENT) for card in trail.cards_of(step.id)):
-            send_mail.call(session, {**argument, "step": step.id})
+            send_mail.call(context, {**argument, "step": step.id})
     elif step.todo.kind == "write":
         path = f"/{argument['path']}"
         if not any(f"/{card.artifact}".endswith(path) for card in trail.cards_of(step.id)):
-            write_file.call(session, {**argument, "step": step.id})
+            write_file.call(context, {**argument, "step": step.id})
 
 
-def _check_command(session: Session, step: PlannedStep) -> None:
+def _check_command(context: ToolContext, step: PlannedStep) -> None:
     """Check that the command of a `run:` step that a person wrote has succeeded, also in another agent's task. Only a person
     may close the step without."""
-    if not session.owns(step) and session.agent != HUMAN:
+    if not context.owns(step) and context.agent != HUMAN:
         with suppress(UserError):  # steps need no task
-            step = PlannedStep.of(step.step, session.hive.tasks.get(step.step.task))
+            step = PlannedStep.of(step.step, context.hive.tasks.get(step.step.task))
     if not step.awaits_run:
         return
     outcome = f"ended with status {step.last_run.exit_status}" if step.last_run else "has not run to its end"
@@ -173,17 +173,17 @@ def _check_command(session: Session, step: PlannedStep) -> None:
 
 
 @tool()
-def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
+def add_evidence(context: ToolContext, arguments: AddEvidence) -> dict[str, Any]:
     """Add receipts to a step without closing it."""
-    step = session.step(arguments.step)
-    receipts = _receipts(session, step, arguments.evidence)
+    step = context.step(arguments.step)
+    receipts = _receipts(context, step, arguments.evidence)
     updated_step = (
-        session.hive.steps.capture(step.id, receipts, **session.step_authority(step)) if receipts else step.step
+        context.hive.steps.capture(step.id, receipts, **context.step_authority(step)) if receipts else step.step
     )
     return {"step": step.id, "receipts": len(updated_step.evidence)}
 
 
-def _receipts(session: Session, step: PlannedStep, references: list[str]) -> list[Receipt]:
+def _receipts(context: ToolContext, step: PlannedStep, references: list[str]) -> list[Receipt]:
     """Return the receipts of the references: ids of the task's command receipts, or paths of files, whose digest is taken now.
 
     Receipts that the step already has are omitted. Raises UserError for an invalid reference, and for a file if the step has
@@ -193,7 +193,7 @@ def _receipts(session: Session, step: PlannedStep, references: list[str]) -> lis
     for name in references:
         step_id, separator, number = name.rpartition("#")
         if separator and number.isdecimal():
-            source_step = session.hive.steps.get(step_id)
+            source_step = context.hive.steps.get(step_id)
             if source_step.task != step.step.task or not 1 <= int(number) <= len(source_step.command_receipts):
                 raise ToolProblem("is not a receipt of a command in this task", location=name)
             receipt = source_step.command_receipts[int(number) - 1]
@@ -203,32 +203,32 @@ def _receipts(session: Session, step: PlannedStep, references: list[str]) -> lis
                 remedy="run a command that shows the result, quote the file with add_card, or write the file with the step's id",
             )  # fmt: skip
         else:
-            place = readable(session, name)
-            with open_place(session, place) as file:
+            place = readable(context, name)
+            with open_place(context, place) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            receipt = Receipt("LINK", session.hive.layout.relative(place.path), digest=digest)
+            receipt = Receipt("LINK", context.hive.layout.relative(place.path), digest=digest)
         if receipt not in (*step.step.evidence, *receipts):
             receipts.append(receipt)
     return receipts
 
 
 @tool()
-def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
+def block_step(context: ToolContext, arguments: BlockStep) -> dict[str, Any]:
     """Report that a step cannot continue, and why. A person gets a letter; an answer to the letter lets the step continue."""
-    step = session.step(arguments.step)
-    block(session, step, arguments.reason)
+    step = context.step(arguments.step)
+    block(context, step, arguments.reason)
     return {"step": step.id, "status": "blocked", "reason": arguments.reason}
 
 
-def block(session: Session, step: PlannedStep, reason: str, offer: str = "") -> None:
+def block(context: ToolContext, step: PlannedStep, reason: str, offer: str = "") -> None:
     """Block a step and ask a person about it. The letter ends with the `offer` of a special answer."""
-    if session.owns(step):  # another task's owner asks for its own steps
-        work = session.work
+    if context.owns(step):  # another task's owner asks for its own steps
+        work = context.work
         wait = work.waits.ask(step.id, f"{reason} {offer}".strip(), len(work.task.said))
         if wait.message_id is None:
             question = f"This step cannot continue: {wait.what}"
-            ask_person(session, step.id, question, step=step, turn=work.conversation.last_id)
-    session.hive.steps.block(step.id, reason, **session.step_authority(step))
+            ask_person(context, step.id, question, step=step, turn=work.conversation.last_id)
+    context.hive.steps.block(step.id, reason, **context.step_authority(step))
 
 
 STEP_TOOLS = (plan_steps, claim_step, note_step, verify_step, finish_step, add_evidence, block_step)

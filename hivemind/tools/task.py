@@ -29,44 +29,44 @@ from hivemind.taskrun.review import (
 from hivemind.taskrun.waits import Parking
 from hivemind.tools.criteria import advance_review, check_no_review
 from hivemind.tools.delegation import check_recipient
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 from hivemind.tools.waiting import ask_human, wait
 
 _FIRST_CHECK_S = 2.0
 
 
-def finish(session: Session, answer: str) -> dict[str, Any]:
+def finish(context: ToolContext, answer: str) -> dict[str, Any]:
     """Take the next step towards the end of the task. Raises Parking while a reviewer has to answer.
 
     An answer without quotes needs no check. Rejected quotes are dropped. In the first round, steps that lose all their quotes are
     reopened and done once more with the current files. If no quote is left in the second round, the task fails with the
     reviewer's reasons. If no other agent is free, this agent checks the quotes itself, and the result says so.
     """
-    work = session.work
+    work = context.work
     citations = work.citations()
     match work.review.state:
         case "approved" | "self":
-            return _end(session, answer)
+            return _end(context, answer)
         case "rejected":
-            return _drop_rejected(session, answer)
-        case "asked" if not _should_ask_another(session):
-            return _send(session, citations, answer)
+            return _drop_rejected(context, answer)
+        case "asked" if not _should_ask_another(context):
+            return _send(context, citations, answer)
     if not citations:
-        return _end(session, answer)
-    return _ask(session, citations, answer)
+        return _end(context, answer)
+    return _ask(context, citations, answer)
 
 
-def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
+def _ask(context: ToolContext, citations: list[Citation], answer: str) -> dict[str, Any]:
     """Choose a reviewer, record its name with the task, and send the request. If no agent can review, check the quotes here."""
-    hive, work = session.hive, session.work
+    hive, work = context.hive, context.work
     review = work.review
-    reviewer = choose_reviewer(hive, session.agent, work.task.id, review.tried)
+    reviewer = choose_reviewer(hive, context.agent, work.task.id, review.tried)
     if reviewer is None:
         problems = problems_of(citations, hive.knowledge.verify)
         state: Literal["rejected", "self"] = "rejected" if problems else "self"
-        work.set_review(replace(review, state=state, reviewer=session.agent, problems=tuple(problems)))
-        return _drop_rejected(session, answer) if problems else _end(session, answer)
+        work.set_review(replace(review, state=state, reviewer=context.agent, problems=tuple(problems)))
+        return _drop_rejected(context, answer) if problems else _end(context, answer)
     # Recorded before the mail is sent: after a crash the same request is sent again. The random part keeps requests of a later
     # task with the same id apart.
     message_id = request_id(work.task.id, hive.config.workspace)
@@ -74,21 +74,21 @@ def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, 
     work.set_review(
         replace(review, state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=tried)
     )
-    return _send(session, citations, answer)
+    return _send(context, citations, answer)
 
 
-def _send(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
+def _send(context: ToolContext, citations: list[Citation], answer: str) -> dict[str, Any]:
     """Send the request to the reviewer and raise Parking. A repeated request has the same Message-ID: it arrives only once."""
-    hive, work = session.hive, session.work
+    hive, work = context.hive, context.work
     review = work.review
     assert review.reviewer is not None
     report = hive.mail.send(
-        session.agent, [review.reviewer], f"Review: {work.task.title}", request_body(work.task.title, citations),
-        message_id=review.message_id, task=work.task.id, traceparent=session.traceparent,
+        context.agent, [review.reviewer], f"Review: {work.task.title}", request_body(work.task.title, citations),
+        message_id=review.message_id, task=work.task.id, traceparent=context.traceparent,
     )  # fmt: skip
     if report.failed:  # the mailbox cannot be written: choose another reviewer
         work.set_review(replace(review, state="none"))
-        return _ask(session, citations, answer)
+        return _ask(context, citations, answer)
     with boundary("task's review"):  # check again after twice the time: an idle agent may then replace the reviewer
         wait_s = max(_FIRST_CHECK_S, 2 * (time.time() - review.asked_at))
         longest = hive.config.review_timeout_s
@@ -96,22 +96,22 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
     raise Parking(f"waits for {review.reviewer} to check the sources", until)
 
 
-def _should_ask_another(session: Session) -> bool:
+def _should_ask_another(context: ToolContext) -> bool:
     """Return True if another agent should be asked: after the timeout, or if the reviewer is busy and another agent is idle. A
     clock that was set back counts as a timeout, so the task does not wait forever."""
-    hive, review = session.hive, session.work.review
+    hive, review = context.hive, context.work.review
     waited_s, timeout_s = time.time() - review.asked_at, hive.config.review_timeout_s
     if waited_s >= timeout_s or waited_s < -timeout_s:
         return True
     is_busy = review.reviewer is not None and not is_idle(hive, review.reviewer)
-    alternative = choose_reviewer(hive, session.agent, session.work.task.id, review.tried)
+    alternative = choose_reviewer(hive, context.agent, context.work.task.id, review.tried)
     return waited_s >= _FIRST_CHECK_S and is_busy and alternative is not None
 
 
-def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:
+def _drop_rejected(context: ToolContext, answer: str) -> dict[str, Any]:
     """Drop the rejected quotes: the quotes that the verdict names, or all. In the first round, reopen each step that lost all its
     quotes. In the last round, end the task with the remaining quotes, or fail it if no quote remains."""
-    work, review = session.work, session.work.review
+    work, review = context.work, context.work.review
     problems, sources, retried_sources = list(review.problems), rejected_sources(review.problems), set[str]()
     withdrawn_sources = sources - {citation.source for citation in work.citations()}
     for step in work.steps():
@@ -122,7 +122,7 @@ def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:
         if cards and len(cards) == len(pairs) and review.round + 1 < MAX_ROUNDS:
             retried_sources |= {source for _, source in pairs}
             if step.step.status == "done":  # before the quotes are withdrawn: after a crash in between the step is open
-                session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
+                context.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=context.agent)
         if cards:
             work.trail.withdraw(step.id, cards)
     dropped_problems = (
@@ -134,26 +134,26 @@ def _drop_rejected(session: Session, answer: str) -> dict[str, Any]:
         return {"task": work.task.id, "state": "again", "problems": problems}
     if not work.citations():
         folder = work.fail(f"{review.reviewer} rejected the sources {review.round + 1} times: {'; '.join(problems)}")
-        return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
+        return {"task": work.task.id, "state": "failed", "path": context.hive.layout.relative(folder)}
     if withdrawn_sources:  # a killed process had begun to drop quotes: later quotes are not checked yet
         work.set_review(replace(review, state="none", dropped=dropped_problems))
-        return _ask(session, work.citations(), answer)
+        return _ask(context, work.citations(), answer)
     work.set_review(
-        replace(review, state="self" if review.reviewer == session.agent else "approved", dropped=dropped_problems)
+        replace(review, state="self" if review.reviewer == context.agent else "approved", dropped=dropped_problems)
     )
-    return _end(session, answer) | {"problems": problems}
+    return _end(context, answer) | {"problems": problems}
 
 
-def _end(session: Session, answer: str) -> dict[str, Any]:
+def _end(context: ToolContext, answer: str) -> dict[str, Any]:
     """Finish the task, unless it needs a review by criteria that has not approved the result. Raises Parking meanwhile."""
-    work = session.work
-    outcome = advance_review(session, answer)
+    work = context.work
+    outcome = advance_review(context, answer)
     if outcome is not None:
         return outcome
     folder = work.finish(answer)
     if work.is_landing:
         return {"task": work.task.id, "state": "landing"}
-    result = session.hive.layout.relative(folder / "result.md")
+    result = context.hive.layout.relative(folder / "result.md")
     return {"task": work.task.id, "state": "done", "path": result}
 
 
@@ -178,41 +178,41 @@ class FailTask(Arguments):
 
 
 @tool()
-def hand_over(session: Session, arguments: HandOver) -> dict[str, Any]:
+def hand_over(context: ToolContext, arguments: HandOver) -> dict[str, Any]:
     """Give the whole task to another agent, with everything done so far and your reason. (delegate gives away parts.)"""
     to, role = arguments.to, arguments.role
-    check_recipient(session, to, role, qualifier="other ")
+    check_recipient(context, to, role, qualifier="other ")
     if to is None and role is None:
         raise ToolProblem("name an agent (to) or a role")
-    session.work.hand_over(to, role, arguments.reason)
-    return {"task": session.work.task.id, "state": "handed over", "to": to or role}
+    context.work.hand_over(to, role, arguments.reason)
+    return {"task": context.work.task.id, "state": "handed over", "to": to or role}
 
 
 @tool()
-def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
+def finish_task(context: ToolContext, arguments: FinishTask) -> dict[str, Any]:
     """Finish the task. Another agent checks its quotes first. If the task has review criteria, a reviewer judges the result, and
     you get the missing points. Then the cards are published and the result is written."""
-    check_no_review(session)
-    still_open = [step.id for step in session.work.steps() if step.step.status != "done" and not step.is_implicit]
+    check_no_review(context)
+    still_open = [step.id for step in context.work.steps() if step.step.status != "done" and not step.is_implicit]
     if still_open:
         raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}", remedy="finish_step closes one")
-    _check_merges(session, arguments.resolved)
-    wait_for_subtasks(session.hive, session.work)
-    outcome = finish(session, arguments.result.strip() or _text_with_call(session))
-    return outcome | _count_lessons(session, arguments.lessons_used, arguments.lessons_wrong)
+    _check_merges(context, arguments.resolved)
+    wait_for_subtasks(context.hive, context.work)
+    outcome = finish(context, arguments.result.strip() or _text_with_call(context))
+    return outcome | _count_lessons(context, arguments.lessons_used, arguments.lessons_wrong)
 
 
-def _count_lessons(session: Session, used: Sequence[str], wrong: Sequence[str]) -> dict[str, Any]:
+def _count_lessons(context: ToolContext, used: Sequence[str], wrong: Sequence[str]) -> dict[str, Any]:
     """Count the lessons that the agent names, if its task has ended. Return those that it was not shown."""
-    if not session.work.is_ended or not (used or wrong):
+    if not context.work.is_ended or not (used or wrong):
         return {}
-    unknown = count_use(session.hive, session.work, used, wrong)
+    unknown = count_use(context.hive, context.work, used, wrong)
     return {"lessons_unknown": unknown} if unknown else {}
 
 
-def _check_merges(session: Session, resolved: Sequence[str]) -> None:
+def _check_merges(context: ToolContext, resolved: Sequence[str]) -> None:
     """Raise ToolProblem while a file has conflict marks of a merge with which the task was returned."""
-    work = session.work
+    work = context.work
     entry = LandingEntry.of(work.task.kept)
     if entry is None or not entry.merges:
         return
@@ -229,22 +229,22 @@ def _check_merges(session: Session, resolved: Sequence[str]) -> None:
                 raise ToolProblem(f"still in conflict: {', '.join(left)}", remedy=remedy)
 
 
-def _text_with_call(session: Session) -> str:
+def _text_with_call(context: ToolContext) -> str:
     """Return the text of the mind's message that contains this call: the answer if the call has no `result`."""
     messages = (
         message
-        for message in session.work.conversation.messages
-        if session.call_id in {call.id for call in message.calls}
+        for message in context.work.conversation.messages
+        if context.call_id in {call.id for call in message.calls}
     )
     return next((message.text for message in messages), "")
 
 
 @tool()
-def fail_task(session: Session, arguments: FailTask) -> dict[str, Any]:
+def fail_task(context: ToolContext, arguments: FailTask) -> dict[str, Any]:
     """Give up the task, with a reason that helps a person."""
-    folder = session.work.fail(arguments.reason)
-    outcome = {"task": session.work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
-    return outcome | _count_lessons(session, (), arguments.lessons_wrong)
+    folder = context.work.fail(arguments.reason)
+    outcome = {"task": context.work.task.id, "state": "failed", "path": context.hive.layout.relative(folder)}
+    return outcome | _count_lessons(context, (), arguments.lessons_wrong)
 
 
 TASK_TOOLS = (wait, ask_human, hand_over, finish_task, fail_task)

@@ -15,8 +15,8 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskSummary
 from hivemind.tools.excerpt import as_lines
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 from hivemind.views import capsule
 from hivemind.views import resume as view_of
 from hivemind.views import signals as signals_of
@@ -67,60 +67,60 @@ def _claim_text(result: Mapping[str, Any]) -> str:
 
 
 @tool(text=_tasks_text, is_read_only=True)
-def list_tasks(session: Session, arguments: ListTasks) -> dict[str, Any]:
+def list_tasks(context: ToolContext, arguments: ListTasks) -> dict[str, Any]:
     """List tasks: waiting tasks (with the reason if they cannot be claimed yet), your tasks, or all active, done or failed."""
     state = "active" if arguments.state == "mine" else arguments.state
-    tasks = session.hive.tasks.list(state)
+    tasks = context.hive.tasks.list(state)
     if arguments.state == "mine":
-        tasks = [task for task in tasks if task.owner == session.agent]
+        tasks = [task for task in tasks if task.owner == context.agent]
     if state in ENDED:
         tasks.reverse()  # newest first
-    return {"tasks": [_row(session, task) for task in tasks[: arguments.limit]], "cut": len(tasks) > arguments.limit}
+    return {"tasks": [_row(context, task) for task in tasks[: arguments.limit]], "cut": len(tasks) > arguments.limit}
 
 
 @tool(text=_claim_text)
-def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
+def claim_task(context: ToolContext, arguments: ClaimTask) -> dict[str, Any]:
     """Claim a task and work on it from now on; no other agent gets it. A task that you have already comes into focus again."""
-    work = next((task_run for task_run in session.own_tasks.task_runs() if task_run.task.id == arguments.task), None)
+    work = next((task_run for task_run in context.own_tasks.task_runs() if task_run.task.id == arguments.task), None)
     if work is None:
-        work = session.own_tasks.claim(arguments.task)
+        work = context.own_tasks.claim(arguments.task)
     if work is None:
         raise ToolProblem(
             "there is no task for you now",
             location=arguments.task,
             remedy="list_tasks shows waiting tasks and the reasons",
         )
-    session.own_tasks.set_focus(work)
-    return _task_fields(session, work)
+    context.own_tasks.set_focus(work)
+    return _task_fields(context, work)
 
 
 @tool()
-def add_task(session: Session, arguments: AddTask) -> dict[str, Any]:
+def add_task(context: ToolContext, arguments: AddTask) -> dict[str, Any]:
     """Add a task to the hive's inbox, for any agent, one agent or a role. You are recorded as its maker."""
     fields = mask_values(arguments.model_dump(exclude_none=True))
     if fields.get("id") != arguments.id:
         raise ToolProblem("looks like a secret: choose another id", location="id")
     text = fields.pop("text") or fields.get("title", "")
-    return {"task": session.hive.tasks.add(text, by=session.agent, **fields)}
+    return {"task": context.hive.tasks.add(text, by=context.agent, **fields)}
 
 
-def _row(session: Session, task: TaskSummary) -> dict[str, Any]:
+def _row(context: ToolContext, task: TaskSummary) -> dict[str, Any]:
     fields = {
         "task": task.id, "title": task.title, "owner": task.owner, "assignee": task.assignee, "role": task.role,
         "waiting": task.waiting, "parked": task.parked.reason if task.parked else None, "problem": task.problem,
-        "path": session.hive.layout.relative(task.path),
+        "path": context.hive.layout.relative(task.path),
     }  # fmt: skip
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
-    task, relative = work.task, session.hive.layout.relative
+def _task_fields(context: ToolContext, work: TaskRun) -> dict[str, Any]:
+    task, relative = work.task, context.hive.layout.relative
     text = mask(task.full_text)
     # a member works there with tools of its own
-    worktrees = session.enter(work=work) if session.config.outside else work.worktrees.planned
+    worktrees = context.enter(work=work) if context.config.outside else work.worktrees.planned
     text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (read_file shows the whole text)"
-    lessons = choose(session.hive, work, session.config)
-    count_shown(session.hive, work, lessons)
+    lessons = choose(context.hive, work, context.config)
+    count_shown(context.hive, work, lessons)
     return {
         "task": task.id,
         "title": task.title,
@@ -148,25 +148,25 @@ class Signals(Arguments):
 
 
 @tool(is_read_only=True)
-def resume(session: Session, arguments: Resume) -> dict[str, Any]:
+def resume(context: ToolContext, arguments: Resume) -> dict[str, Any]:
     """See where you are: task, step and its lease, and the next call. Other views add cards and events. Call this first."""
-    work = session.focus.work
+    work = context.focus.work
     task = arguments.task
     if task is None and arguments.step is None and work is not None:
         task = work.task.id
-    hive, view = session.hive, arguments.view
+    hive, view = context.hive, arguments.view
     if view == "capsule":
-        answer: dict[str, Any] = {"capsule": capsule(hive, session.agent, task, arguments.step)}
+        answer: dict[str, Any] = {"capsule": capsule(hive, context.agent, task, arguments.step)}
     else:
-        answer = {**view_of(hive, session.agent, task, arguments.step, view, arguments.max_chars)}
-    return restrict_calls(hive, answer, session.tools)
+        answer = {**view_of(hive, context.agent, task, arguments.step, view, arguments.max_chars)}
+    return restrict_calls(hive, answer, context.tools)
 
 
 @tool(is_read_only=True)
-def signals(session: Session, arguments: Signals) -> dict[str, Any]:
+def signals(context: ToolContext, arguments: Signals) -> dict[str, Any]:
     """See remarks about a task: contradictions, weak evidence, stuck work, each with a call that helps."""
-    task = arguments.task or (session.focus.work.task.id if session.focus.work is not None else None)
-    return restrict_calls(session.hive, {"signals": signals_of(session.hive, session.agent, task)}, session.tools)
+    task = arguments.task or (context.focus.work.task.id if context.focus.work is not None else None)
+    return restrict_calls(context.hive, {"signals": signals_of(context.hive, context.agent, task)}, context.tools)
 
 
 def restrict_calls(hive: Parts, view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from hivemind.masking import mask_values
 from hivemind.minds import ToolSchema
 from hivemind.presence.identity import retry_if_holder_died
 from hivemind.tools.excerpt import ContinuationCall, as_lines, shortened
-from hivemind.tools.session import Session
+from hivemind.tools.tool_context import ToolContext
 
 if typing.TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Result = dict[str, Any]
-Use = Callable[[Session, Any], Result]
+Use = Callable[[ToolContext, Any], Result]
 _MAX_PROBLEMS = 5  # reported per call: a misspelt name counts as two, an unknown argument and a missing one
 OTHER_NAMES = {
     "body": ("content", "message", "text"),
@@ -129,7 +129,7 @@ class Tool:
         """Return the tool's entry in an answer to MCP's `tools/list`."""
         return {"name": self.name, "description": self.description, "inputSchema": _parameters(self.arguments)}
 
-    def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
+    def call(self, context: ToolContext, arguments: Mapping[str, Any]) -> Result:
         """Check the arguments and use the tool. If a dead agent's lease or reservation is in the way, release it and try again.
 
         Raises ToolProblem for wrong arguments and errors of the operating system, and the tool's own errors.
@@ -143,7 +143,7 @@ class Tool:
                 ) from None
         try:
             return mask_values(
-                retry_if_holder_died(session.hive, lambda: self.use(session, valid_arguments), by=session.agent)
+                retry_if_holder_died(context.hive, lambda: self.use(context, valid_arguments), by=context.agent)
             )
         except OSError as error:  # a replaced file, or trouble of the machine: no fault of the tool
             path = error.filename if isinstance(error.filename, str) else None
@@ -230,7 +230,7 @@ def tool(
     continuation: Callable[[Mapping[str, Any]], ContinuationCall | str] | None = None,
     is_read_only: bool = False,
 ) -> Callable[[Use], Tool]:
-    """Turn a function `(session, arguments) -> result` into a tool. The function's docstring describes the tool to minds.
+    """Turn a function `(context, arguments) -> result` into a tool. The function's docstring describes the tool to minds.
 
     `text` formats the result (default: a line per field), `continuation` returns the call that shows omitted lines, and
     `is_read_only` marks a tool that changes no state.

@@ -10,8 +10,8 @@ from pydantic import Field
 from hivemind.layout import HUMAN
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.waits import Parking, StepWait, is_refusal, question_id
-from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool_context import ToolContext
 
 _GRACE_S = 2.0
 
@@ -29,18 +29,18 @@ class AskHuman(Arguments):
 
 
 def ask_person(
-    session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
+    context: ToolContext, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
     turn: str = "", remedy: str = "",
 ) -> None:  # fmt: skip
     """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait. The
     same question in another `turn` is another letter."""
-    work = session.work
+    work = context.work
     about = "" if step is None else f", step {step.step.path}"
-    report = session.hive.mail.send(
-        session.agent, [HUMAN], f"{subject}: {work.task.title}",
+    report = context.hive.mail.send(
+        context.agent, [HUMAN], f"{subject}: {work.task.title}",
         f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task continues{remedy}.)\n",
-        message_id=question_id(name, work.attempt, session.hive.config.workspace, turn + question), task=work.task.id,
-        step=None if step is None else step.id, traceparent=session.traceparent,
+        message_id=question_id(name, work.attempt, context.hive.config.workspace, turn + question), task=work.task.id,
+        step=None if step is None else step.id, traceparent=context.traceparent,
     )  # fmt: skip
     if report.failed:
         raise ToolProblem(f"the question could not be delivered: {report.failed[HUMAN]}")
@@ -48,32 +48,32 @@ def ask_person(
 
 
 @tool()
-def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
+def wait(context: ToolContext, arguments: WaitArguments) -> dict[str, Any]:
     """Wait for a time, a mail, a person or another task. Your task pauses until then."""
     if len(arguments.until) != 1 or not set(arguments.until) <= {"seconds", "until", "mail", "task", "human"}:
         raise ToolProblem("until is one of {seconds}, {until}, {mail}, {task}, {human}")
-    step, work = session.step(arguments.step), session.work
+    step, work = context.step(arguments.step), context.work
     step_wait = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
     is_gate = step_wait.kind == "human" and step.is_from_person and step.todo.kind == "wait"
     if step_wait.kind == "human" and step_wait.message_id is None:
-        ask_person(session, step.id, step_wait.what, step=step, remedy="; `no` ends it" if is_gate else "")
-    _check_known(session, step_wait)
-    ended_wait = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.listing.outcome)
+        ask_person(context, step.id, step_wait.what, step=step, remedy="; `no` ends it" if is_gate else "")
+    _check_known(context, step_wait)
+    ended_wait = work.waits.check(step.id, datetime.now(UTC), context.hive.tasks.listing.outcome)
     if ended_wait.answer is None:
         return {"step": step.id, "over": True}
-    answer = session.hive.mail.read(session.agent, ended_wait.answer, mark=False)
+    answer = context.hive.mail.read(context.agent, ended_wait.answer, mark=False)
     reply = answer.answer
     if reply not in [card.text for card in work.trail.cards_of(step.id)]:
         work.trail.add_card(step, "note", reply, title=f"{answer.sender} answered")
     if is_gate and is_refusal(reply, at_gate=True):
         folder = work.fail(f"{answer.sender} answered {ended_wait.what!r} with no: {reply}")
-        return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(folder)}
+        return {"task": work.task.id, "state": "failed", "path": context.hive.layout.relative(folder)}
     return {"step": step.id, "over": True, "answer": reply, "from": answer.sender}
 
 
-def _check_known(session: Session, wait: StepWait) -> None:
+def _check_known(context: ToolContext, wait: StepWait) -> None:
     """Check that the awaited task or agent exists. If not, raise Parking for a moment, and ToolProblem the next time."""
-    hive, task_id, name = session.hive, session.work.task.id, wait.what
+    hive, task_id, name = context.hive, context.work.task.id, wait.what
     if wait.kind == "task" and name == task_id:
         raise ToolProblem("the task waits for itself")
     if wait.kind == "task" and not hive.tasks.listing.is_known(name):
@@ -89,6 +89,6 @@ def _check_known(session: Session, wait: StepWait) -> None:
 
 
 @tool()
-def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
+def ask_human(context: ToolContext, arguments: AskHuman) -> dict[str, Any]:
     """Ask the operator by mail. Your task pauses until the answer comes."""
-    return wait.call(session, {"step": arguments.step, "until": {"human": arguments.question}})
+    return wait.call(context, {"step": arguments.step, "until": {"human": arguments.question}})

@@ -112,7 +112,7 @@ def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
         agent.lease.take(focus)
         call = {"tool": tool, "arguments": arguments}
         try:
-            return {**call, "result": agent.tools[tool].call(agent.session(focus), arguments)}
+            return {**call, "result": agent.tools[tool].call(agent.tool_context(focus), arguments)}
         except Parking as parking:
             return {**call, "parked": parking.reason}
         except HivemindError as error:

@@ -202,7 +202,7 @@ def test_no_tool_speaks_as_a_person_whatever_it_is_told(crew: Crew) -> None:
             assert focus is not None
         turn = Turn("ada", focus)
         for action in wanted:
-            make_calls(agent.session(turn.focus), Thought("", (action,)), 1000, check)
+            make_calls(agent.tool_context(turn.focus), Thought("", (action,)), 1000, check)
             if focus.work is not None and (focus.work.is_ended or focus.work.handed_to):
                 agent.scheduler.active_tasks.drop(focus.work)
                 break

@@ -18,7 +18,7 @@ from hivemind.fs.backup import back_up
 from hivemind.longterm import MemoryStore, NamespaceForbidden
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.taskrun.focus import Focus
-from hivemind.tools import TOOLS, Session
+from hivemind.tools import TOOLS, ToolContext
 from tests.agent.conftest import Crew, until_idle, wants
 from tests.longterm.faulty import Faulty
 from tests.messages import messages_of
@@ -33,31 +33,31 @@ def hive(tmp_path: Path) -> Hive:
 
 
 @pytest.fixture
-def session(hive: Hive) -> Session:
+def context(hive: Hive) -> ToolContext:
     pulse: Any = SimpleNamespace()
-    return Session(hive, "analyst", hive.agents["analyst"], Focus("reply_mail"), pulse, lambda: False, ())
+    return ToolContext(hive, "analyst", hive.agents["analyst"], Focus("reply_mail"), pulse, lambda: False, ())
 
 
-def call(session: Session, name: str, **arguments: Any) -> dict[str, Any]:
-    return TOOLS[name].call(session, arguments)
+def call(context: ToolContext, name: str, **arguments: Any) -> dict[str, Any]:
+    return TOOLS[name].call(context, arguments)
 
 
-def test_an_agent_remembers_for_itself_or_for_all_and_finds_both(session: Session, hive: Hive) -> None:
-    mine = call(session, "remember", content="Ann drinks green tea", key="drink", importance=0.8)
-    ours = call(session, "remember", content="Ann is the customer", shared=True)
+def test_an_agent_remembers_for_itself_or_for_all_and_finds_both(context: ToolContext, hive: Hive) -> None:
+    mine = call(context, "remember", content="Ann drinks green tea", key="drink", importance=0.8)
+    ours = call(context, "remember", content="Ann is the customer", shared=True)
     assert (mine["success"], mine["namespace"], ours["namespace"]) == (True, [*OWN], ["shared", hive.config.workspace])
-    found = call(session, "search_memory", query="Ann")["memories"]
+    found = call(context, "search_memory", query="Ann")["memories"]
     assert sorted(one["content"] for one in found) == ["Ann drinks green tea", "Ann is the customer"]
-    assert [one["key"] for one in call(session, "search_memory", query="Ann", namespace=[*OWN])["memories"]] == [
+    assert [one["key"] for one in call(context, "search_memory", query="Ann", namespace=[*OWN])["memories"]] == [
         "drink"
     ]
 
 
-def test_what_an_agent_remembers_says_who_says_it_and_in_which_task(session: Session, hive: Hive) -> None:
+def test_what_an_agent_remembers_says_who_says_it_and_in_which_task(context: ToolContext, hive: Hive) -> None:
     message: Any = SimpleNamespace(id="<7@hive>")
-    session = replace(session, focus=Focus("reply_mail", message=message))
-    call(session, "remember", content="The pump drips", key="one", shared=True)
-    call(session, "remember", content="It is the seal", key="two", shared=True, speaker="ann")
+    context = replace(context, focus=Focus("reply_mail", message=message))
+    call(context, "remember", content="The pump drips", key="one", shared=True)
+    call(context, "remember", content="It is the seal", key="two", shared=True, speaker="ann")
     one, two = (hive.memory.get(("shared", hive.config.workspace), key) for key in ("one", "two"))
     assert one is not None
     assert two is not None
@@ -66,20 +66,20 @@ def test_what_an_agent_remembers_says_who_says_it_and_in_which_task(session: Ses
     assert (one.links, two.links) == ({"next": "two"}, {"previous": "one"})
 
 
-def test_what_is_known_is_not_remembered_twice_and_the_mind_is_told(session: Session) -> None:
-    call(session, "remember", content="Ann drinks green tea", key="drink")
-    again = call(session, "remember", content="Ann drinks green tea")
+def test_what_is_known_is_not_remembered_twice_and_the_mind_is_told(context: ToolContext) -> None:
+    call(context, "remember", content="Ann drinks green tea", key="drink")
+    again = call(context, "remember", content="Ann drinks green tea")
     assert (again["success"], again["action"], again["key"]) == (False, "duplicate", "drink")
 
 
 @pytest.mark.parametrize(
     "namespace", [["memories", "researcher"], ["shared", "other"], ["memories"], ["memories", "%"], []]
 )
-def test_any_other_namespace_is_refused_by_name(session: Session, hive: Hive, namespace: list[str]) -> None:
+def test_any_other_namespace_is_refused_by_name(context: ToolContext, hive: Hive, namespace: list[str]) -> None:
     hive.memory.put(("memories", "researcher"), "k", "a secret")
     for name, arguments in (("remember", {"content": "x"}), ("search_memory", {"query": "secret"})):
         with pytest.raises(NamespaceForbidden, match="analyst may not use"):
-            call(session, name, namespace=namespace, **arguments)
+            call(context, name, namespace=namespace, **arguments)
 
 
 def test_what_is_remembered_about_a_task_stands_in_its_opening_whosever_it_may_be_and_no_other(crew: Crew) -> None:

@@ -1,4 +1,4 @@
-"""The session in which a tool is called: the hive, the agent, set by the runtime, and the task or message in focus."""
+"""The context in which a tool is called: the hive, the agent, set by the runtime, and the task or message in focus."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class MemberTasks(Protocol):
         ...
 
 
-class SessionTool(Protocol):
-    """A tool as a session uses it; `hivemind.tools.Tool` is one."""
+class ContextTool(Protocol):
+    """A tool as a tool context uses it; `hivemind.tools.Tool` is one."""
 
     @property
     def is_read_only(self) -> bool: ...
-    def call(self, session: Session, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
+    def call(self, context: ToolContext, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
     def render(self, result: Mapping[str, Any], limit_chars: int) -> str: ...
     def mcp_entry(self) -> dict[str, Any]: ...
 
 
 @frozen
-class Session:
+class ToolContext:
     """The context of an agent's tool calls. No argument of a tool can change the agent. `stopping` returns True once the agent's
     process should end. `call_id` identifies the call. With `shows_pictures` the mind sees the pictures that it reads. `recall`
     takes a question and a number of tokens, and returns what the agent knows about the question."""
@@ -64,14 +64,14 @@ class Session:
     focus: Focus
     pulse: Heartbeat
     stopping: Callable[[], bool]
-    tools: Mapping[str, SessionTool]
+    tools: Mapping[str, ContextTool]
     member_tasks: MemberTasks | None = None
     call_id: str | None = None
     shows_pictures: bool = False
     recall: Callable[[str, int], Mapping[str, Any]] | None = None
 
-    def for_call(self, call_id: str | None) -> Session:
-        """Return the session for one call. Ids of new mail and tasks derive from `call_id`: a repeated call adds no second."""
+    def for_call(self, call_id: str | None) -> ToolContext:
+        """Return the context of one call. Ids of new mail and tasks derive from `call_id`: a repeated call adds no second."""
         return replace(self, call_id=call_id or None)
 
     def call_key(self, tool: str, arguments: BaseModel) -> str:
