@@ -16,7 +16,7 @@ from benchmarks.hives import new_hive
 from benchmarks.processes import at_once, share_mb
 from benchmarks.table import Row, show
 from hivemind.doctor.checkup import examine
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.hive import Hive
 from hivemind.mail import Intake
 from hivemind.swarm.overview import overview
@@ -87,7 +87,7 @@ def _done(number: int) -> _Figures:
         "status, tasks over": (_ms(lambda: overview(reader)), "ms"),
         "task list, a task that is over": (_ms(reader.tasks.list) * 1000 / number, "µs"),
         "the latest 50 of them, a task that is over": (_ms(lambda: reader.tasks.list(limit=50)) * 1000 / number, "µs"),
-        "doctor, a task that is over": (_ms(lambda: examine(CheckContext(reader.layout))) * 1000 / number, "µs"),
+        "doctor, a task that is over": (_ms(lambda: examine(DoctorContext(reader.layout))) * 1000 / number, "µs"),
     }
 
 

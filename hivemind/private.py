@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from hivemind.guard import PR_SET_DUMPABLE, prctl
 from hivemind.masking import secret_names
+from hivemind.reaper import PR_SET_DUMPABLE, prctl
 
 _ENV_START, _ENV_END = 47, 48  # fields after the name in /proc/self/stat; see proc(5)
 

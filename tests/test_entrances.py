@@ -20,7 +20,7 @@ HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 OWN_INPUT = {
     **dict.fromkeys(
-        ("guard.py _read_order", "tools/matcher.py _main", "tools/file_search.py _find_in_process"),
+        ("reaper.py _read_order", "tools/matcher.py _main", "tools/file_search.py _find_in_process"),
         "marshal between a process and its child, through a pipe that nobody else has",
     ),
     **dict.fromkeys(

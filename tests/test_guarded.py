@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.guarded import GuardedCommand
+from hivemind.reaped_command import ReapedCommand
 from tests.waiting import until
 
 # Away from whoever could know it: a session and a group of its own, its parent gone, told to heed nothing.
@@ -70,13 +70,13 @@ def parent(pid: int) -> int:
 
 def test_nothing_of_a_program_is_left_when_it_has_ended(tmp_path: Path, daemon: Callable[[], int]) -> None:
     ends = f'{sys.executable} -I -S -c "$1"; until [ -e pid ]; do sleep 0.01; done; exit 7'
-    with GuardedCommand(["sh", "-c", ends, "sh", DAEMON], folder=tmp_path) as process:
+    with ReapedCommand(["sh", "-c", ends, "sh", DAEMON], folder=tmp_path) as process:
         assert process.wait(30) == 7
         assert not is_alive(daemon())  # gone before the end is told
 
 
 def test_nothing_is_left_when_it_is_not_waited_for(tmp_path: Path, daemon: Callable[[], int]) -> None:
-    with GuardedCommand(HIDES, folder=tmp_path):
+    with ReapedCommand(HIDES, folder=tmp_path):
         pid = daemon()
     assert not is_alive(pid)
 
@@ -85,7 +85,7 @@ def test_nothing_is_left_when_it_is_not_waited_for(tmp_path: Path, daemon: Calla
 def test_nothing_is_left_when_the_host_or_a_guard_is_killed(
     tmp_path: Path, daemon: Callable[[], int], victim: int
 ) -> None:
-    with GuardedCommand(HIDES, folder=tmp_path) as process:
+    with ReapedCommand(HIDES, folder=tmp_path) as process:
         pid = daemon()
         until(lambda: len(children(parent(pid))) == 2)  # what has forked the daemon may not be reaped yet
         found = guards_of(daemon)
@@ -95,12 +95,12 @@ def test_nothing_is_left_when_the_host_or_a_guard_is_killed(
     assert not is_alive(pid)
     assert not is_alive(found[2])
     until(lambda: not is_alive(found[1]))
-    with GuardedCommand(["true"], folder=tmp_path) as process:
+    with ReapedCommand(["true"], folder=tmp_path) as process:
         assert process.wait(30) == 0
 
 
 def test_a_guard_that_is_killed_takes_no_other_program_with_it(tmp_path: Path, daemon: Callable[[], int]) -> None:
-    with GuardedCommand(["sleep", "1000"], folder=tmp_path) as other, GuardedCommand(HIDES, folder=tmp_path) as process:
+    with ReapedCommand(["sleep", "1000"], folder=tmp_path) as other, ReapedCommand(HIDES, folder=tmp_path) as process:
         pid = daemon()
         os.kill(parent(pid), signal.SIGKILL)
         process.wait(30)
@@ -109,7 +109,7 @@ def test_a_guard_that_is_killed_takes_no_other_program_with_it(tmp_path: Path, d
 
 
 def test_nothing_is_left_when_a_guard_is_stopped(tmp_path: Path, daemon: Callable[[], int]) -> None:
-    with GuardedCommand(HIDES, folder=tmp_path):
+    with ReapedCommand(HIDES, folder=tmp_path):
         pid = daemon()
         os.kill(parent(pid), signal.SIGSTOP)
     assert not is_alive(pid)
@@ -117,8 +117,8 @@ def test_nothing_is_left_when_a_guard_is_stopped(tmp_path: Path, daemon: Callabl
 
 def test_nothing_is_left_when_its_maker_is_killed(tmp_path: Path, daemon: Callable[[], int]) -> None:
     makes = (
-        "import sys; from pathlib import Path; from hivemind.guarded import GuardedCommand\n"
-        "with GuardedCommand(sys.argv[2:], folder=Path(sys.argv[1])) as process: process.wait()"
+        "import sys; from pathlib import Path; from hivemind.reaped_command import ReapedCommand\n"
+        "with ReapedCommand(sys.argv[2:], folder=Path(sys.argv[1])) as process: process.wait()"
     )
     maker = subprocess.Popen([sys.executable, "-c", makes, tmp_path, *HIDES])
     pid = daemon()
@@ -131,7 +131,7 @@ def test_nothing_is_left_when_its_maker_is_killed(tmp_path: Path, daemon: Callab
 def test_a_program_that_kills_its_guards_one_after_the_other_ends_as_well(tmp_path: Path) -> None:
     # its own first, so that the program is killed with it; what it has left behind goes for the host
     kills = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); open('lived', 'w')"
-    with GuardedCommand([sys.executable, "-c", kills], folder=tmp_path) as process:
+    with ReapedCommand([sys.executable, "-c", kills], folder=tmp_path) as process:
         assert process.wait(30) == -signal.SIGKILL
 
 
@@ -141,22 +141,22 @@ def test_programs_of_one_guard_know_nothing_of_each_other_and_many_at_once_leave
     for folder, limit, name in ((first, 7, "ONE"), (second, 9, "TWO")):
         folder.mkdir()
         command = [sys.executable, "-I", "-S", "-c", tells]
-        with GuardedCommand(command, folder=folder, environment={name: "x"}, cpu_s=limit) as process:
+        with ReapedCommand(command, folder=folder, environment={name: "x"}, cpu_s=limit) as process:
             printed = process.output.read().decode()
             assert process.wait(30) == 0
         assert printed.startswith(f"{folder} ({limit}, {limit}) ")
         assert ("ONE" in printed, "TWO" in printed) == (name == "ONE", name == "TWO")
     with contextlib.ExitStack() as all_of_them:
-        many = [all_of_them.enter_context(GuardedCommand(["cat"], folder=tmp_path)) for _ in range(12)]
+        many = [all_of_them.enter_context(ReapedCommand(["cat"], folder=tmp_path)) for _ in range(12)]
         assert [process.wait(30) for process in many] == [0] * 12
-        with GuardedCommand(["sh", "-c", "cut -d' ' -f4 /proc/$PPID/stat"], folder=tmp_path) as process:
+        with ReapedCommand(["sh", "-c", "cut -d' ' -f4 /proc/$PPID/stat"], folder=tmp_path) as process:
             host = int(process.output.read())
     until(lambda: len(children(host)) <= 4)
 
 
 @pytest.mark.parametrize(("does", "status"), [("exit 3", 3), ("kill -SEGV $$", -11), ("kill -9 $$", -9), (":", 0)])
 def test_the_guard_ends_as_its_program_did(tmp_path: Path, does: str, status: int) -> None:
-    with GuardedCommand(["sh", "-c", does], folder=tmp_path) as process:
+    with ReapedCommand(["sh", "-c", does], folder=tmp_path) as process:
         assert process.wait(30) == status
     assert not list(tmp_path.glob("core*"))
 
@@ -164,8 +164,8 @@ def test_the_guard_ends_as_its_program_did(tmp_path: Path, does: str, status: in
 def test_a_program_can_be_terminated_though_those_who_start_programs_ignore_signals(tmp_path: Path) -> None:
     """As the fork server of a swarm does: `timeout 5 CMD` and `kill $!` in an agent's commands had no effect."""
     starts = (
-        "import sys; from hivemind.guarded import *\n"
-        "print(GuardedCommand(['sh', '-c', 'kill -$0 $$', sys.argv[1]], folder=None).wait())"
+        "import sys; from hivemind.reaped_command import *\n"
+        "print(ReapedCommand(['sh', '-c', 'kill -$0 $$', sys.argv[1]], folder=None).wait())"
     )
     for name in ("INT", "TERM", "PIPE", "XFSZ"):
         ignoring = f"trap '' INT TERM; exec {sys.executable} -c \"$0\" {name}"
@@ -177,7 +177,7 @@ def test_a_script_that_does_not_say_what_runs_it_is_the_shells(tmp_path: Path) -
     script = tmp_path / "script"
     script.write_text("echo $0 $1\n")
     script.chmod(0o755)
-    with GuardedCommand([str(script), "a"], folder=tmp_path) as process:
+    with ReapedCommand([str(script), "a"], folder=tmp_path) as process:
         assert process.output.read() == f"{script} a\n".encode()
 
 
@@ -185,7 +185,7 @@ def test_a_script_that_does_not_say_what_runs_it_is_the_shells(tmp_path: Path) -
     ("program", "status", "told"), [("none-such", 127, "not found"), ("/", 126, "Permission denied")]
 )
 def test_a_program_that_cannot_be_started_says_so(tmp_path: Path, program: str, status: int, told: str) -> None:
-    with GuardedCommand([program], folder=tmp_path) as process:
+    with ReapedCommand([program], folder=tmp_path) as process:
         assert process.output.read().decode() == f"{program}: {told}\n"
         assert process.wait(30) == status
 
@@ -193,7 +193,7 @@ def test_a_program_that_cannot_be_started_says_so(tmp_path: Path, program: str, 
 def test_words_and_values_are_passed_as_they_are(tmp_path: Path) -> None:
     odd = os.fsdecode(b"a\xff\n'\"$x")
     shows = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + b'|' + os.environb[b'ODD'])"
-    with GuardedCommand([sys.executable, "-c", shows, odd], folder=tmp_path, environment={"ODD": odd}) as process:
+    with ReapedCommand([sys.executable, "-c", shows, odd], folder=tmp_path, environment={"ODD": odd}) as process:
         assert process.output.read() == os.fsencode(odd) + b"|" + os.fsencode(odd)
 
 
@@ -201,7 +201,7 @@ def test_it_gets_no_descriptor_of_ours_and_none_of_its_guards(tmp_path: Path) ->
     mine = os.open(tmp_path, os.O_RDONLY)
     try:
         listing = shutil.which("ls") or "ls"
-        with GuardedCommand([listing, "/proc/self/fd"], folder=tmp_path) as process:
+        with ReapedCommand([listing, "/proc/self/fd"], folder=tmp_path) as process:
             assert process.output.read().split() == [b"0", b"1", b"2", b"3"]  # the last is what it lists
     finally:
         os.close(mine)
@@ -209,7 +209,7 @@ def test_it_gets_no_descriptor_of_ours_and_none_of_its_guards(tmp_path: Path) ->
 
 def test_the_limits_hold_for_the_program(tmp_path: Path) -> None:
     tells = "import resource as r; print(r.getrlimit(r.RLIMIT_CPU), r.getrlimit(r.RLIMIT_AS)); bytes(400_000_000)"
-    with GuardedCommand(
+    with ReapedCommand(
         [sys.executable, "-u", "-c", tells], folder=tmp_path, cpu_s=7, memory_bytes=200_000_000
     ) as process:
         printed = process.output.read()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hivemind.guard import prctl
+from hivemind.reaper import prctl
 
 KEY = "plain-but-secret-17"
 KEYS = {"BOAT_TOKEN": KEY, "SECOND_KEY": KEY, "HARMLESS": "seen"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hivemind import __version__, json_rpc
-from hivemind.acp_server.session import Session
+from hivemind.acp_server.editor_session import EditorSession
 from hivemind.acp_server.threads import list_sessions, thread_tasks
 from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError
@@ -42,7 +42,7 @@ class _Server:
     def __init__(self, hive: Hive, output_fd: int) -> None:
         self._hive, self._output_fd = hive, output_fd
         self._connection = json_rpc.JsonRpc(self._write)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, EditorSession] = {}
 
     def run(self, input_fd: int) -> None:
         """Handle messages and changes until the input ends. Raises BrokenPipeError if the editor has gone."""
@@ -121,10 +121,10 @@ class _Server:
                 }
             case "session/new":
                 session_id = f"editor-{os.urandom(6).hex()}"
-                self._sessions[session_id] = Session(self._hive, self._connection, session_id, _cwd(params))
+                self._sessions[session_id] = EditorSession(self._hive, self._connection, session_id, _cwd(params))
                 return {"sessionId": session_id}
             case "session/load" | "session/resume":
-                new_session = Session(self._hive, self._connection, session_id, _cwd(params))
+                new_session = EditorSession(self._hive, self._connection, session_id, _cwd(params))
                 if not (tasks := thread_tasks(self._hive, session_id)):
                     raise JsonRpcError(RESOURCE_NOT_FOUND, f"no task of the hive belongs to the session {session_id!r}")
                 session = self._sessions.setdefault(session_id, new_session)

@@ -30,9 +30,9 @@ def doctor(layout: Layout, *, fix: bool = False) -> CommandOutput:
       hivemind doctor
       hivemind doctor --fix
     """
-    from hivemind.doctor import CheckContext, FixReport, apply_fixes, examine
+    from hivemind.doctor import DoctorContext, FixReport, apply_fixes, examine
 
-    context = CheckContext(layout)
+    context = DoctorContext(layout)
     with progress() as report_progress:
         findings = examine(context, report_progress)
     if fix:

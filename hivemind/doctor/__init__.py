@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hivemind.doctor.checkup import CHECKS, FixReport, apply_fixes, examine
-from hivemind.doctor.context import CheckContext
-from hivemind.fs.check import CheckFinding
+from hivemind.doctor.context import DoctorContext
+from hivemind.fs.integrity import DoctorFinding
 
-__all__ = ["CHECKS", "CheckContext", "CheckFinding", "FixReport", "apply_fixes", "examine"]
+__all__ = ["CHECKS", "DoctorContext", "DoctorFinding", "FixReport", "apply_fixes", "examine"]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.coordination import load_workspace
-from hivemind.coordination.check import check_journal
+from hivemind.coordination.integrity import check_journal
 from hivemind.doctor.claims import check_claims, check_unended_agents, check_worktrees
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.doctor.databases import check_databases
 from hivemind.doctor.files import (
     check_access,
@@ -30,16 +30,16 @@ from hivemind.doctor.machine import check_encodings, check_file_system, check_in
 from hivemind.documents import verify
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
-from hivemind.fs.check import CheckFinding, check_doorbells, check_locks
-from hivemind.mail import check as mail
-from hivemind.reasoning.check import check_graph
-from hivemind.taskrun.check import check_citations
-from hivemind.tasks import check as tasks
+from hivemind.fs.integrity import DoctorFinding, check_doorbells, check_locks
+from hivemind.mail import integrity as mail
+from hivemind.reasoning.integrity import check_graph
+from hivemind.taskrun.integrity import check_citations
+from hivemind.tasks import integrity as tasks
 
-Check = Callable[[CheckContext], Iterable[CheckFinding]]
+Check = Callable[[DoctorContext], Iterable[DoctorFinding]]
 
 
-def _mail(context: CheckContext) -> Iterator[CheckFinding]:
+def _mail(context: DoctorContext) -> Iterator[DoctorFinding]:
     layout, aside = context.layout, context.aside
     yield from mail.check_key(layout, aside)
     for name in context.mailbox_owners:
@@ -48,18 +48,18 @@ def _mail(context: CheckContext) -> Iterator[CheckFinding]:
         yield from mail.check_ownerless_mailboxes(layout, context.agents)
 
 
-def _graphs(context: CheckContext) -> Iterator[CheckFinding]:
+def _graphs(context: DoctorContext) -> Iterator[DoctorFinding]:
     layout = context.layout
     for folder in _task_folders(layout.active, layout.done, layout.failed, layout.inbox):
         yield from check_graph(folder, context.aside)
 
 
-def _journal(context: CheckContext) -> Iterable[CheckFinding]:
+def _journal(context: DoctorContext) -> Iterable[DoctorFinding]:
     running = context.describe_running() is not None
     return check_journal(context.layout.journal, context.aside, running=running)
 
 
-def _logs(context: CheckContext) -> Iterator[CheckFinding]:
+def _logs(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check the logs of tasks. Logs of active tasks are checked only while no process of the hive runs."""
     layout = context.layout
     for folder in _task_folders(
@@ -68,15 +68,15 @@ def _logs(context: CheckContext) -> Iterator[CheckFinding]:
         yield from tasks.check_log(folder, context.aside)
 
 
-def _schedule(context: CheckContext) -> Iterator[CheckFinding]:
+def _schedule(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find files of the schedule that make no tasks. `check_records` checks the record of the schedule."""
     for schedule_file in context.tasks.schedule.look(datetime.now(UTC)):
         path = context.layout.schedule / schedule_file.name
         if schedule_file.problem is not None and path.exists():
-            yield CheckFinding(path, f"{schedule_file.problem}; no task is made from it", "fix the file")
+            yield DoctorFinding(path, f"{schedule_file.problem}; no task is made from it", "fix the file")
 
 
-def _results(context: CheckContext) -> Iterator[CheckFinding]:
+def _results(context: DoctorContext) -> Iterator[DoctorFinding]:
     for folder in _task_folders(context.layout.done):
         yield from check_citations(folder, partial(verify, layout=context.layout, roots=context.roots))
 
@@ -122,7 +122,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 class FixReport:
     """A finding with the result of its fix: `done` says what was done, `unresolved_reason` why the problem remains."""
 
-    finding: CheckFinding
+    finding: DoctorFinding
     done: str | None = None
     unresolved_reason: str | None = None
 
@@ -134,7 +134,7 @@ class FixReport:
         }  # fmt: skip
 
 
-def examine(context: CheckContext, on_check: Callable[[str], None] = lambda _: None) -> list[CheckFinding]:
+def examine(context: DoctorContext, on_check: Callable[[str], None] = lambda _: None) -> list[DoctorFinding]:
     """Run all checks and return the problems and notes. No file is changed. `on_check` is called with each check's name.
 
     A hive of another version yields only that finding, because the checks would take its formats for damage.
@@ -144,10 +144,10 @@ def examine(context: CheckContext, on_check: Callable[[str], None] = lambda _: N
         load_workspace(layout.workspace_record)
     except UnknownVersion as error:
         record_path = layout.relative(layout.workspace_record)
-        return [CheckFinding(record_path, error.message, error.remedy or "", check="records")]
+        return [DoctorFinding(record_path, error.message, error.remedy or "", check="records")]
     except UserError:
         pass  # reported by check_records
-    findings: list[CheckFinding] = []
+    findings: list[DoctorFinding] = []
     for name, check in CHECKS:
         on_check(name)
         try:
@@ -155,7 +155,7 @@ def examine(context: CheckContext, on_check: Callable[[str], None] = lambda _: N
         except OSError as error:  # an unreadable folder must not hide the findings of other checks
             message = f"cannot be checked: {error.strerror}"
             findings.append(
-                CheckFinding(Path(error.filename or layout.root), message, "check its permissions", check=name)
+                DoctorFinding(Path(error.filename or layout.root), message, "check its permissions", check=name)
             )
     return [
         replace(finding, location=layout.relative(finding.location)) if isinstance(finding.location, Path) else finding
@@ -163,12 +163,12 @@ def examine(context: CheckContext, on_check: Callable[[str], None] = lambda _: N
     ]
 
 
-def apply_fixes(context: CheckContext, findings: Iterable[CheckFinding]) -> list[FixReport]:
+def apply_fixes(context: DoctorContext, findings: Iterable[DoctorFinding]) -> list[FixReport]:
     """Apply the fixes in order and report each. Fixes of `quiet` findings are skipped while a process of the hive runs."""
     return [_apply_fix(context, finding) for finding in findings]
 
 
-def _apply_fix(context: CheckContext, finding: CheckFinding) -> FixReport:
+def _apply_fix(context: DoctorContext, finding: DoctorFinding) -> FixReport:
     if finding.fix is None:
         return _unresolved(finding, "it must be fixed by hand")
     if context.is_read_only:
@@ -184,5 +184,5 @@ def _apply_fix(context: CheckContext, finding: CheckFinding) -> FixReport:
         return _unresolved(finding, error.strerror or str(error))
 
 
-def _unresolved(finding: CheckFinding, reason: str) -> FixReport:
+def _unresolved(finding: DoctorFinding, reason: str) -> FixReport:
     return FixReport(finding, unresolved_reason=None if finding.note else reason)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from hivemind import fs
 from hivemind.coordination import Journal, JournalState
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.errors import UserError
-from hivemind.fs import HeldLock
-from hivemind.fs.check import CheckFinding
+from hivemind.fs import LockBusy
+from hivemind.fs.integrity import DoctorFinding
 from hivemind.layout import EXCHANGE, LANDING
 from hivemind.names import is_name
 from hivemind.presence.identity import lock_name, record_exit
 from hivemind.taskrun.worktree import commit_leftovers, failure_reason, leftover_task, put_away, worktree_paths
 
 
-def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
+def check_claims(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find claims of agents that do not exist, or that do not run although the swarm is up."""
     layout = context.layout
     required_folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
@@ -27,7 +27,7 @@ def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
     try:
         orphans = context.tasks.claims.orphans(context.live_agents())
     except UserError as error:
-        yield CheckFinding(error.location or "tasks/active", error.message, error.remedy or "fix or move the file")
+        yield DoctorFinding(error.location or "tasks/active", error.message, error.remedy or "fix or move the file")
         return
     for path, agent in ((orphan.path, orphan.agent) for orphan in orphans):
         if agent == LANDING:  # it lands when the swarm is up
@@ -36,9 +36,9 @@ def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
         if agent is None:
             message = "is in active/ without a claim: no agent works on it"
             fix = partial(_move_to_inbox, context, path, layout.inbox / path.name)
-            yield CheckFinding(path, message, "hivemind doctor --fix moves it to the inbox", fix)
+            yield DoctorFinding(path, message, "hivemind doctor --fix moves it to the inbox", fix)
         elif is_known and not context.is_swarm_up():
-            yield CheckFinding(
+            yield DoctorFinding(
                 path, f"waits for {agent}, which continues it at its next start", "hivemind up", note=True
             )
         else:
@@ -46,21 +46,21 @@ def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
                 f"is claimed by {agent}, which {'does not run' if is_known else 'does not exist'}: no agent works on it"
             )
             remedy = "hivemind doctor --fix returns it to the inbox, with its log"
-            yield CheckFinding(path, message, remedy, partial(_reclaim, context, agent, path))
+            yield DoctorFinding(path, message, remedy, partial(_reclaim, context, agent, path))
 
 
-def _move_to_inbox(context: CheckContext, folder: Path, target: Path) -> str:
+def _move_to_inbox(context: DoctorContext, folder: Path, target: Path) -> str:
     fs.move(folder, target)
     return f"now {context.layout.relative(target)}"
 
 
-def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
+def _reclaim(context: DoctorContext, agent: str, path: Path) -> str:
     """Move the agent's tasks to the inbox. Meanwhile the agent's name is locked, so the agent cannot start."""
     if not path.exists():  # returned together with another task of the same agent
         return "returned already"
     try:
         lock = lock_name(context.layout, agent)
-    except HeldLock:
+    except LockBusy:
         return f"unchanged: {agent} runs again"
     try:
         returned_folders = context.tasks.claims.reclaim(agent)
@@ -72,7 +72,7 @@ def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
     )
 
 
-def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
+def check_unended_agents(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find agents that have no process, although the journal says that they run. Their leases block steps for other
     agents."""
     if not context.has_journal:
@@ -94,7 +94,7 @@ def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
         def fix() -> str:
             return ", ".join(_record_end(context, name, incarnation) for name, incarnation, _ in unended)
 
-        yield CheckFinding(context.layout.journal, message, remedy, fix, note=context.describe_running() is None)
+        yield DoctorFinding(context.layout.journal, message, remedy, fix, note=context.describe_running() is None)
 
 
 def _started_agents(state: JournalState) -> list[tuple[str, int, int]]:
@@ -106,10 +106,10 @@ def _started_agents(state: JournalState) -> list[tuple[str, int, int]]:
     ]
 
 
-def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
+def _record_end(context: DoctorContext, name: str, incarnation: int) -> str:
     try:
         lock = lock_name(context.layout, name)
-    except HeldLock:
+    except LockBusy:
         return f"{name} runs again"
     journal = Journal(context.layout.journal)
     try:
@@ -120,7 +120,7 @@ def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
     return f"{name}: agent.exited {'written, its leases are free' if is_new else 'was there already'}"
 
 
-def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:
+def check_worktrees(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find worktrees of agents that are gone, and uncommitted work of tasks that their agent no longer has. Worktrees of earlier
     versions are in the folder of their task, and reported when that has ended."""
     layout, is_open, agents = context.layout, context.tasks.listing.is_open, context.agents
@@ -132,27 +132,27 @@ def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:
         elif not is_open(folder.name) and folder.name not in context.live_agents():
             message = "belongs to an agent that does not exist, or to a task that has ended"
             remedy = "hivemind doctor --fix commits uncommitted changes to its branch, and removes it"
-            yield CheckFinding(folder, message, remedy, partial(_remove_worktrees, context, folder.name), note=True)
+            yield DoctorFinding(folder, message, remedy, partial(_remove_worktrees, context, folder.name), note=True)
 
 
-def _check_leftovers(context: CheckContext, agent: str) -> Iterator[CheckFinding]:
+def _check_leftovers(context: DoctorContext, agent: str) -> Iterator[DoctorFinding]:
     for path in worktree_paths(context.layout, agent):
         try:
             task, reason = leftover_task(context.layout, path), failure_reason(path)
         except UserError as error:
-            yield CheckFinding(path, error.message, error.remedy or "keep what you need, and delete it")
+            yield DoctorFinding(path, error.message, error.remedy or "keep what you need, and delete it")
             continue
         if task is not None:
             message = f"has uncommitted work of {task}, which {agent} has no more{f': {reason}' if reason else ''}"
             remedy = "hivemind doctor --fix commits it to its branch; so does the agent's next start"
-            yield CheckFinding(path, message, remedy, partial(_commit_leftovers, context, path), note=reason is None)
+            yield DoctorFinding(path, message, remedy, partial(_commit_leftovers, context, path), note=reason is None)
 
 
-def _commit_leftovers(context: CheckContext, path: Path) -> str:
+def _commit_leftovers(context: DoctorContext, path: Path) -> str:
     commit_leftovers(context.layout, path, context.tasks.listing.is_open)
     return "committed to its branch"
 
 
-def _remove_worktrees(context: CheckContext, name: str) -> str:
+def _remove_worktrees(context: DoctorContext, name: str) -> str:
     put_away(context.layout, name, context.tasks.listing.is_open)
     return "removed; its branch is kept if it has commits"

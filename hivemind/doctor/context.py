@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hivemind.config import Agents, HiveConfig, load_agents, load_hive
 from hivemind.errors import UserError
-from hivemind.fs.check import Aside, list_folder
 from hivemind.fs.filesystem import mounts, needs_polling
+from hivemind.fs.integrity import Aside, list_folder
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
 from hivemind.presence.identity import holder_pid
@@ -20,7 +20,7 @@ from hivemind.tasks import Tasks
 
 
 @dataclass
-class CheckContext:
+class DoctorContext:
     """The hive to check. `config` and `agents` are None if hive.yaml is invalid."""
 
     layout: Layout

@@ -13,12 +13,12 @@ from pathlib import Path
 from hivemind.config import GROUP_FOLDER_MODE
 from hivemind.coordination import CoordinationError, check_workspace
 from hivemind.coordination.workspace import WORKSPACE_VERSION
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.documents.knowledge import files_below, is_as_shipped
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import resolve_inside, walk
 from hivemind.fs.atomic import TEMPORARY_PREFIX
-from hivemind.fs.check import CheckFinding, check_temporary, list_folder
+from hivemind.fs.integrity import DoctorFinding, check_temporary, list_folder
 from hivemind.fs.records import load_record
 from hivemind.layout import Layout
 from hivemind.tasks.record import RECORD, load
@@ -33,7 +33,7 @@ _KINDS = {"workspace.json": ("workspace", WORKSPACE_VERSION)}
 """The kinds and versions of records by file name. For any other record, the kind is the file's name and the version is 1."""
 
 
-def check_folders(context: CheckContext) -> Iterator[CheckFinding]:
+def check_folders(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check every folder of the layout. A hive that was never used yields one note for all missing folders."""
     layout = context.layout
     folders = layout.folders()
@@ -43,13 +43,13 @@ def check_folders(context: CheckContext) -> Iterator[CheckFinding]:
         names = ", ".join(map(layout.relative, missing_folders))
         message = "does not exist yet: this hive was never used here"
         remedy = f"the first command that writes creates the missing folders: {names}"
-        yield CheckFinding(layout.state, message, remedy, lambda: "; ".join(map(_create, missing_folders)), note=True)
+        yield DoctorFinding(layout.state, message, remedy, lambda: "; ".join(map(_create, missing_folders)), note=True)
         folders = tuple(folder for folder in folders if folder not in missing_folders)
     for folder in folders:
         yield from _check_folder(context, folder, "the next command that writes creates it")
 
 
-def check_manual(context: CheckContext) -> Iterator[CheckFinding]:
+def check_manual(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Note the manual of an earlier version, which `hivemind init` wrote into knowledge/."""
     folder = context.layout.knowledge / "manual"
     paths = [path for path, _ in files_below(folder) if os.access(path, os.R_OK)]
@@ -59,23 +59,23 @@ def check_manual(context: CheckContext) -> Iterator[CheckFinding]:
         remedy = (
             "delete the folder, or what you have not changed in it: `hivemind help QUESTION` asks this version's manual"
         )
-        yield CheckFinding(folder, message, remedy, note=True)
+        yield DoctorFinding(folder, message, remedy, note=True)
 
 
-def check_mailbox_folders(context: CheckContext) -> Iterator[CheckFinding]:
+def check_mailbox_folders(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check each mailbox with its subfolders."""
     parts = [Path(subfolder, part) for subfolder in _SUBFOLDERS for part in _MAILDIR_PARTS]
     for name in context.mailbox_owners:
         mailbox = context.layout.mailbox(name)
         if not os.path.lexists(mailbox):
-            yield CheckFinding(
+            yield DoctorFinding(
                 mailbox, "does not exist yet", "the first letter or the first start creates it", note=True
             )
             continue
         missing_folders = [str(part) for part in parts if not os.path.lexists(mailbox / part)]
         if missing_folders:
             message = f"lacks {', '.join(missing_folders)}: mail of {name} cannot be delivered, read or filed there"
-            yield CheckFinding(
+            yield DoctorFinding(
                 mailbox,
                 message,
                 "hivemind doctor --fix creates the missing folders",
@@ -86,11 +86,11 @@ def check_mailbox_folders(context: CheckContext) -> Iterator[CheckFinding]:
                 yield from _check_folder(context, mailbox / part, f"mail of {name} needs it")
 
 
-def _ensure_mailbox(context: CheckContext, name: str) -> str:
+def _ensure_mailbox(context: DoctorContext, name: str) -> str:
     return f"made {context.layout.relative(context.mail.ensure(name))} whole"
 
 
-def check_access(context: CheckContext) -> Iterator[CheckFinding]:
+def check_access(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find files that the group cannot use despite `access: group`: made while the hive was private, or of another group."""
     if context.config is None or context.config.access != "group":
         return
@@ -108,7 +108,7 @@ def check_access(context: CheckContext) -> Iterator[CheckFinding]:
     if unusable_paths := closed_paths():
         other_note = f", nor can {len(unusable_paths) - 1} more" if unusable_paths[1:] else ""
         message = f"cannot be used by the group of the hive's folder{other_note}, though hive.yaml says access: group"
-        yield CheckFinding(
+        yield DoctorFinding(
             unusable_paths[0], message, "hivemind doctor --fix opens them; tokens and logins stay private", fix
         )
 
@@ -141,18 +141,18 @@ def _is_closed(file_stat: os.stat_result, group: int) -> bool:
     )
 
 
-def _check_folder(context: CheckContext, folder: Path, consequence: str) -> Iterator[CheckFinding]:
+def _check_folder(context: DoctorContext, folder: Path, consequence: str) -> Iterator[DoctorFinding]:
     try:
         resolve_inside(folder, context.layout.root, context.roots)
         folder_stat = folder.stat()
     except UserError as error:
-        yield CheckFinding(folder, error.message, error.remedy or "replace it by a folder inside the hive")
+        yield DoctorFinding(folder, error.message, error.remedy or "replace it by a folder inside the hive")
         return
     except FileNotFoundError:
         if folder.is_symlink():
-            yield CheckFinding(folder, "is a broken symbolic link", "remove the link, or create its target")
+            yield DoctorFinding(folder, "is a broken symbolic link", "remove the link, or create its target")
         else:
-            yield CheckFinding(
+            yield DoctorFinding(
                 folder, f"is missing; {consequence}", "hivemind doctor --fix creates it", partial(_create, folder)
             )
         return
@@ -160,7 +160,7 @@ def _check_folder(context: CheckContext, folder: Path, consequence: str) -> Iter
         yield from _permissions(context, folder, folder_stat, consequence)
         return
     remedy = "hivemind doctor --fix sets the file aside and creates the folder"
-    yield CheckFinding(
+    yield DoctorFinding(
         folder,
         f"is not a folder, and {consequence}",
         remedy,
@@ -174,8 +174,8 @@ def _create(folder: Path) -> str:
 
 
 def _permissions(
-    context: CheckContext, folder: Path, folder_stat: os.stat_result, consequence: str
-) -> Iterator[CheckFinding]:
+    context: DoctorContext, folder: Path, folder_stat: os.stat_result, consequence: str
+) -> Iterator[DoctorFinding]:
     is_own, mode = folder_stat.st_uid == os.geteuid(), stat.S_IMODE(folder_stat.st_mode)
     required_mode = stat.S_IRWXU if is_own else 0
     # reported once, by check_file_system
@@ -184,11 +184,11 @@ def _permissions(
         message = f"cannot be read, written and entered by its owner (mode {mode:o}), and {consequence}"
         chown_remedy = f"give it to the user that runs the hive: chown {os.geteuid()} {folder}"
         fix = partial(_chmod, folder, stat.S_IRWXU, 0) if is_own else None
-        yield CheckFinding(folder, message, f"chmod u+rwx {folder}" if is_own else chown_remedy, fix)
+        yield DoctorFinding(folder, message, f"chmod u+rwx {folder}" if is_own else chown_remedy, fix)
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         message = f"is writable by every user (mode {mode:o}): any of them could add tasks or mail"
         fix = partial(_chmod, folder, 0, stat.S_IWOTH) if is_own else None
-        yield CheckFinding(folder, message, f"chmod o-w {folder}", fix)
+        yield DoctorFinding(folder, message, f"chmod o-w {folder}", fix)
 
 
 def _chmod(folder: Path, added_bits: int, removed_bits: int) -> str:
@@ -200,7 +200,7 @@ def _chmod(folder: Path, added_bits: int, removed_bits: int) -> str:
 # -- the program's own small files ---------------------------------------------------------------------------------
 
 
-def check_records(context: CheckContext) -> Iterator[CheckFinding]:
+def check_records(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check the records of agents and tasks. Damaged records can be set aside; records of another version are kept."""
     for path in _record_paths(context):
         try:
@@ -209,18 +209,18 @@ def check_records(context: CheckContext) -> Iterator[CheckFinding]:
             else:
                 load_record(path, *_KINDS.get(path.name, (path.stem, 1)))
         except UnknownVersion as error:
-            yield CheckFinding(
+            yield DoctorFinding(
                 path, error.message, "use the version of hivemind that wrote it; this version refuses it and keeps it"
             )
         except UserError as error:
             if isinstance(error.__cause__, OSError):  # the content is unknown
-                yield CheckFinding(path, error.message, error.remedy or "make it readable")
+                yield DoctorFinding(path, error.message, error.remedy or "make it readable")
                 continue
             remedy = "restore it from a copy, or hivemind doctor --fix sets it aside"
             yield context.aside.finding(path, f"{error.message}: its content is lost", remedy, quiet=True)
 
 
-def check_workspace_record(context: CheckContext) -> Iterator[CheckFinding]:
+def check_workspace_record(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check that the hive's state belongs to this project and workspace. In a copied or cloned hive, the state is
     read-only."""
     layout, config = context.layout, context.config
@@ -229,12 +229,12 @@ def check_workspace_record(context: CheckContext) -> Iterator[CheckFinding]:
     try:
         check_workspace(layout.workspace_record, config.workspace, layout.root, config.guard)
     except CoordinationError as error:
-        yield CheckFinding(layout.workspace_record, f"{error.message}: no agent starts here", error.remedy or "")
+        yield DoctorFinding(layout.workspace_record, f"{error.message}: no agent starts here", error.remedy or "")
     except UserError:
         pass  # reported by check_records
 
 
-def check_file_types(context: CheckContext) -> Iterator[CheckFinding]:
+def check_file_types(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find folders, pipes and the like where the hive needs files under .hive. Most of the files are created again when
     needed."""
     layout = context.layout
@@ -245,12 +245,12 @@ def check_file_types(context: CheckContext) -> Iterator[CheckFinding]:
                 continue
             message = "is not a regular file, and the hive needs a file there"
             if (folder == layout.journal and path.suffix == ".jsonl") or path.suffix == ".db":
-                yield CheckFinding(path, message, "restore the file from a copy", quiet=True)
+                yield DoctorFinding(path, message, "restore the file from a copy", quiet=True)
             else:
                 yield context.aside.finding(path, message, quiet=True)
 
 
-def check_leftovers(context: CheckContext) -> Iterator[CheckFinding]:
+def check_leftovers(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find temporary files of interrupted writes in the hive's own folders."""
     layout = context.layout
     for top in (layout.agents, layout.rom, layout.mailboxes, layout.knowledge, layout.tasks, layout.state):
@@ -269,7 +269,7 @@ def _may_be_folder(path: Path, mode: int) -> bool:
     )
 
 
-def _record_paths(context: CheckContext) -> Iterator[Path]:
+def _record_paths(context: DoctorContext) -> Iterator[Path]:
     layout = context.layout
     for pattern in ("agents/*/*.json", "*.json"):
         yield from sorted(layout.state.glob(pattern))

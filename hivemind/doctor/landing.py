@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from hivemind import fs
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.errors import UserError
-from hivemind.fs.check import CheckFinding
+from hivemind.fs.integrity import DoctorFinding
 from hivemind.fs.paths import names_in
 from hivemind.landing.target import held_roots
 from hivemind.layout import LANDING
@@ -21,7 +21,7 @@ from hivemind.taskrun.target import root_folder
 from hivemind.tasks.record import load_sound
 
 
-def check_landing(context: CheckContext) -> Iterator[CheckFinding]:
+def check_landing(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find what keeps finished work from landing, and leftovers of roots that are gone."""
     config, layout = context.config, context.layout
     if config is None:  # reported by check_settings
@@ -29,21 +29,23 @@ def check_landing(context: CheckContext) -> Iterator[CheckFinding]:
     roots = config.repository_roots(layout)
     for root, hold in held_roots(config, layout).items():
         remedy = "hivemind land --resume" if hold.by == "person" else "mend the branch"
-        yield CheckFinding(str(root), f"nothing lands in it: {hold.reason}", remedy, note=True)
+        yield DoctorFinding(str(root), f"nothing lands in it: {hold.reason}", remedy, note=True)
     for root, settings in roots.items():
         if settings.check and settings.check_box == "auto" and not has_sandbox():
             message = "bubblewrap does not run here: its check, which runs code of agents, has all your rights"
-            yield CheckFinding(str(root), message, "install bubblewrap, or set check_box: none", note=True)
+            yield DoctorFinding(str(root), message, "install bubblewrap, or set check_box: none", note=True)
     for name in sorted(names_in(layout.active)):
         yield from _check_branches(layout.active / name)
     known_folders = {root_folder(layout, root) for root in roots}
     for name in sorted(names_in(layout.landing)):
         if (folder := layout.landing / name) not in known_folders:
             message = "is of a root that hive.yaml does not list any more"
-            yield CheckFinding(folder, message, "hivemind doctor --fix removes it", partial(_remove, folder), note=True)
+            yield DoctorFinding(
+                folder, message, "hivemind doctor --fix removes it", partial(_remove, folder), note=True
+            )
 
 
-def _check_branches(folder: Path) -> Iterator[CheckFinding]:
+def _check_branches(folder: Path) -> Iterator[DoctorFinding]:
     """Find branches of a queued task that the repository does not have."""
     record = load_sound(folder)
     if record is None or record.claim is None or record.claim.agent != LANDING:
@@ -59,7 +61,7 @@ def _check_branches(folder: Path) -> Iterator[CheckFinding]:
             remedy = f"hivemind task cancel {folder.name}; its commit {branch.tip[:12]} is gone too" if is_lost else (
                 f"hivemind makes it again from {branch.tip[:12]} when it lands"
             )  # fmt: skip
-            yield CheckFinding(folder, message, remedy, note=not is_lost)
+            yield DoctorFinding(folder, message, remedy, note=not is_lost)
 
 
 def _remove(folder: Path) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hivemind.config import load_agents, load_hive
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.documents.formats.outline import decode_text
 from hivemind.errors import UserError
 from hivemind.fs import walk
-from hivemind.fs.check import CheckFinding
 from hivemind.fs.filesystem import mounts, needs_polling
+from hivemind.fs.integrity import DoctorFinding
 from hivemind.fs.watch import Inotify
 from hivemind.minds import open_mind
 from hivemind.minds.agents.profile import Profile
@@ -28,7 +28,7 @@ _TEXT_SUFFIXES = (".md", ".markdown", ".txt", ".text", ".rst", ".org", ".yaml", 
 _MAX_TEXT_BYTES = 4 * 1024 * 1024
 
 
-def check_settings(context: CheckContext) -> Iterator[CheckFinding]:
+def check_settings(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check hive.yaml and each agent's file separately, so one error does not hide another."""
     try:
         hive = load_hive(context.unchanged)
@@ -56,16 +56,16 @@ def check_settings(context: CheckContext) -> Iterator[CheckFinding]:
             yield _settings_finding(error, f"no agent uses minds: {{{name}: …}}", context.layout.config)
     if not agents:
         message = "the hive has no agents: tasks stay in the inbox"
-        yield CheckFinding(context.layout.agents, message, "hivemind agent add NAME", note=True)
+        yield DoctorFinding(context.layout.agents, message, "hivemind agent add NAME", note=True)
 
 
 def _settings_finding(
     error: UserError, consequence: str = "no agent starts until it is fixed", path: object = None
-) -> CheckFinding:
-    return CheckFinding(error.location or str(path), f"{error.message}; {consequence}", error.remedy or "fix the file")
+) -> DoctorFinding:
+    return DoctorFinding(error.location or str(path), f"{error.message}; {consequence}", error.remedy or "fix the file")
 
 
-def check_sandbox(context: CheckContext) -> Iterator[CheckFinding]:
+def check_sandbox(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check that bubblewrap works, if an agent's commands or program are to run in it."""
     agents = context.agents.configs if context.agents else {}
     for names, consequence, is_note in (
@@ -82,10 +82,10 @@ def check_sandbox(context: CheckContext) -> Iterator[CheckFinding]:
         except UserError as error:
             subjects = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
             message = f"{error.message}: {consequence.format(subjects)}"
-            yield CheckFinding(context.layout.agents, message, error.remedy or "", note=is_note)
+            yield DoctorFinding(context.layout.agents, message, error.remedy or "", note=is_note)
 
 
-def check_file_system(context: CheckContext) -> Iterator[CheckFinding]:
+def check_file_system(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check the file system's type and free space, and that it is writable."""
     root = str(context.layout.root)
     file_system = needs_polling(context.layout.root, mounts())
@@ -94,23 +94,23 @@ def check_file_system(context: CheckContext) -> Iterator[CheckFinding]:
             f"is on {file_system}, which does not report other machines' changes: folders are polled, so mail takes up to a"
             " tenth of a second; locks work only if every machine mounts it with locking"
         )
-        yield CheckFinding(
+        yield DoctorFinding(
             root, message, "leave it there, or move the hive to a local disk, which is faster", note=True
         )
     volume = os.statvfs(root)
     if context.is_read_only:
         message = "is mounted read-only: status, log, view and task show work, but no agent can deliver or work"
-        yield CheckFinding(root, message, "mount it for writing, or work in a copy: cp -a")
+        yield DoctorFinding(root, message, "mount it for writing, or work in a copy: cp -a")
     elif is_full(context.layout):
-        yield CheckFinding(root, "disk full: all work is suspended until space is free", "make room")
+        yield DoctorFinding(root, "disk full: all work is suspended until space is free", "make room")
     elif volume.f_bavail * volume.f_frsize < _MIN_FREE_BYTES:
         free_kib = volume.f_bavail * volume.f_frsize // 1024
-        yield CheckFinding(root, f"has {free_kib} KiB free: when it is full, all work is suspended", "make room")
+        yield DoctorFinding(root, f"has {free_kib} KiB free: when it is full, all work is suspended", "make room")
     elif volume.f_files and volume.f_favail < 1000:
-        yield CheckFinding(root, f"has {volume.f_favail} inodes free: soon no file can be created", "remove files")
+        yield DoctorFinding(root, f"has {volume.f_favail} inodes free: soon no file can be created", "remove files")
 
 
-def check_inotify(context: CheckContext) -> Iterator[CheckFinding]:
+def check_inotify(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Check the limits for the hive's file watcher. It needs one instance, and a watch for each mailbox and folder."""
     if not sys.platform.startswith("linux") or (context.config is not None and context.config.watch == "poll"):
         return
@@ -122,14 +122,14 @@ def check_inotify(context: CheckContext) -> Iterator[CheckFinding]:
             "the hive polls, which is slower and costs processor time"
         )
         remedy = "end programs that use them, or: sysctl fs.inotify.max_user_instances=512"
-        yield CheckFinding(str(_LIMITS / "max_user_instances"), message, remedy)
+        yield DoctorFinding(str(_LIMITS / "max_user_instances"), message, remedy)
     required_watches = (
         len(context.mailbox_owners) + sum(len(folders) for _, folders, _ in walk(context.layout.knowledge)) + 16
     )
     limit = _limit("max_user_watches")
     if limit is not None and required_watches > limit:
         message = f"{required_watches} folders need a watch, but a user may have {limit} watches: the rest is polled every second"
-        yield CheckFinding(
+        yield DoctorFinding(
             str(_LIMITS / "max_user_watches"), message, f"sysctl fs.inotify.max_user_watches={4 * required_watches}"
         )
 
@@ -141,12 +141,12 @@ def _limit(name: str) -> int | None:
         return None
 
 
-def check_encodings(context: CheckContext) -> Iterator[CheckFinding]:
+def check_encodings(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Find file names and texts that are not UTF-8. A text in knowledge/ yields only a note, because it is not indexed."""
     encoding = sys.getfilesystemencoding()
     if encoding.lower() not in ("utf-8", "utf8"):
         message = f"file names are read as {encoding}, not UTF-8"
-        yield CheckFinding("the environment", message, "export LC_ALL=C.UTF-8")
+        yield DoctorFinding("the environment", message, "export LC_ALL=C.UTF-8")
     layout = context.layout
     for top in (layout.rom, layout.knowledge):
         for folder, folders, names in walk(top):
@@ -154,12 +154,12 @@ def check_encodings(context: CheckContext) -> Iterator[CheckFinding]:
                 path = Path(folder, name)
                 if _bad_byte(os.fsencode(name)) is not None:
                     visible_path = os.fsencode(layout.relative(path)).decode("utf-8", "backslashreplace")
-                    yield CheckFinding(visible_path, "has a name that is not UTF-8: it cannot be cited", "rename it")
+                    yield DoctorFinding(visible_path, "has a name that is not UTF-8: it cannot be cited", "rename it")
                 elif name in names and path.suffix.lower() in _TEXT_SUFFIXES:
                     yield from _bad_text(path, is_knowledge=top == layout.knowledge)
 
 
-def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[CheckFinding]:
+def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[DoctorFinding]:
     if not path.is_file() or path.is_symlink() or path.stat().st_size > _MAX_TEXT_BYTES:
         return
     if (position := _bad_byte(raw := path.read_bytes())) is None:
@@ -170,11 +170,11 @@ def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[CheckFinding]:
         try:
             decode_text(raw, path)
         except UserError as error:
-            yield CheckFinding(path, f"{error.message}: it is not indexed", remedy, note=True)
+            yield DoctorFinding(path, f"{error.message}: it is not indexed", remedy, note=True)
             return
         if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             return
-    yield CheckFinding(path, f"is not UTF-8 (byte {position}): {consequence}", remedy)
+    yield DoctorFinding(path, f"is not UTF-8 (byte {position}): {consequence}", remedy)
 
 
 def _bad_byte(raw: bytes) -> int | None:

@@ -17,7 +17,7 @@ from hivemind.exchange.rows import HiveRow, OverviewRow, read_row, readable_rows
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
 from hivemind.fs import (
-    HeldLock,
+    LockBusy,
     crash_point,
     load_dataclass,
     load_record,
@@ -212,7 +212,7 @@ def _return_tasks(hive: Parts) -> list[str]:
         try:
             lock = lock_name(hive.layout, EXCHANGE)
             break
-        except HeldLock:
+        except LockBusy:
             if time.monotonic() > deadline:  # the process is suspended; the next start of the swarm returns its tasks
                 return remarks
             time.sleep(0.05)

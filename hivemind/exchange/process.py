@@ -26,7 +26,7 @@ from hivemind.exchange.link import (
 )
 from hivemind.exchange.offers import IdleAgent, Offers
 from hivemind.exchange.schema import notify
-from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
+from hivemind.fs import Doorbell, LockBusy, open_watcher, ring
 from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import ANY, EXCHANGE
 from hivemind.presence.identity import HiveGone, check_hive_exists, holder_pid, lock_name
@@ -49,7 +49,7 @@ def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
     """Run a hive's exchange process until SIGTERM, until `lifeline` closes, or until the link ends. Return the exit status."""
     try:
         lock = lock_name(hive.layout, EXCHANGE)
-    except HeldLock as error:
+    except LockBusy as error:
         sys.stderr.write(f"hivemind: {error}\n")
         return 2
     process = _Process(hive, lifeline)

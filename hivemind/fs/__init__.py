@@ -18,7 +18,7 @@ from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.filesystem import is_settled, is_timestamp_reliable
 from hivemind.fs.lines import LogDamaged, Record, records_of
-from hivemind.fs.locks import HeldLock, Lock
+from hivemind.fs.locks import Lock, LockBusy
 from hivemind.fs.log import Log, LogBookmark, ReadPosition
 from hivemind.fs.paths import file_below, folder_below, folder_inside, open_inside, resolve_inside
 from hivemind.fs.postponed import flush_postponed, postponing
@@ -31,8 +31,8 @@ __all__ = [
     "CrashCount",
     "DamagedRecord",
     "Doorbell",
-    "HeldLock",
     "Lock",
+    "LockBusy",
     "Log",
     "LogBookmark",
     "LogDamaged",

@@ -97,7 +97,7 @@ def describe_holder(holder: Mapping[str, object]) -> str:
     return f"process {holder['pid']}{location}, since {holder.get('since', '?')}"
 
 
-class HeldLock(UserError):
+class LockBusy(UserError):
     """Another process holds the lock. `holder` is that process's record, which may be empty."""
 
     def __init__(self, message: str, *, location: object, holder: dict[str, object], remedy: str | None = None) -> None:
@@ -166,7 +166,7 @@ class Lock:
         self._has_record = True
 
     def check_last_holder(self) -> None:
-        """Raise HeldLock on a shared file system if another machine's holder has left its record, or one of this machine runs.
+        """Raise LockBusy on a shared file system if another machine's holder has left its record, or one of this machine runs.
 
         Not every shared file system locks across machines, or across two mounts of one machine. A holder that ends normally
         removes its record. Requires the lock; call it before `write_holder`.
@@ -177,7 +177,7 @@ class Lock:
         if (is_local and not _is_other_process(last_holder.get("pid"))) or needs_polling(self.path, mounts()) is None:
             return
         remedy = "stop it there; if that machine is gone: hivemind up --take-over"
-        raise HeldLock(
+        raise LockBusy(
             f"is, or was, held by {describe_holder(last_holder)}; on this file system the lock cannot be trusted",
             location=self.path,
             holder=last_holder,

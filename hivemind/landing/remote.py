@@ -15,10 +15,10 @@ from tempfile import TemporaryFile
 from typing import IO, Literal
 
 from hivemind.fs import crash_point
-from hivemind.guarded import GuardedCommand
 from hivemind.landing.merging import merge
 from hivemind.landing.target import Target
 from hivemind.masking import mask, strip_controls
+from hivemind.reaped_command import ReapedCommand
 from hivemind.taskrun.git import git_environment
 from hivemind.taskrun.landing_entry import LandingBranch
 from hivemind.taskrun.target import remote_ref
@@ -59,7 +59,7 @@ class RemoteBranch:
         self.refusal = ""
         """Why the remote refused the last push."""
         self.pause_s = _PAUSE_S
-        self._process: GuardedCommand | None = None
+        self._process: ReapedCommand | None = None
         self._output: IO[bytes] | None = None
         self._files = ExitStack()
         self._deadline = self._again = 0.0
@@ -172,7 +172,7 @@ class RemoteBranch:
         environment = git_environment({**_QUIET, **inherited})
         self._deadline = time.monotonic() + _LIMIT_S
         self._output = self._files.enter_context(TemporaryFile())  # noqa: SIM115
-        process = GuardedCommand(["git", *words], folder=self.target.root, environment=environment, stdout=self._output)
+        process = ReapedCommand(["git", *words], folder=self.target.root, environment=environment, stdout=self._output)
         self._process = self._files.enter_context(process)
 
     def poll(self) -> None:

@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
     """Serve one client on standard input and output until the client leaves, or until SIGTERM or SIGINT.
 
-    Raises UserError if the SDK is not installed or the agent does not exist, HeldLock if the agent runs already.
+    Raises UserError if the SDK is not installed or the agent does not exist, LockBusy if the agent runs already.
     """
     _check_installed()
     keep_keys_private()

@@ -12,9 +12,9 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.guarded import GuardedCommand
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
 from hivemind.minds.scripted import parse_thought
+from hivemind.reaped_command import ReapedCommand
 
 _POLL_S = 0.1
 _VERSION = 2  # of the request
@@ -77,7 +77,7 @@ class CommandMind:
             request_file.write(json.dumps(question).encode())
             request_file.seek(0)
             try:
-                command = GuardedCommand(
+                command = ReapedCommand(
                     self.program, folder=self._folder, stdin=request_file, stdout=output_file, stderr=error_file
                 )
             except OSError as error:
@@ -101,7 +101,7 @@ class CommandMind:
             raise MindUnavailable(problem, lost=True)
         raise MindError("\n    ".join([f"{problem}\n", *error_lines] if len(error_lines) > 1 else [problem]))
 
-    def _wait_for_exit(self, process: GuardedCommand, output: IO[bytes]) -> int | None:
+    def _wait_for_exit(self, process: ReapedCommand, output: IO[bytes]) -> int | None:
         """Wait for the program. Return its exit status, or None after the time limit or for too much output. Raises the
         exceptions of `on_wait`."""
         deadline = time.monotonic() + self._timeout_s

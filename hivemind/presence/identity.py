@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from hivemind.coordination import Journal, JournalState, ReservationHeld, StepLease, StepLeaseHeld
 from hivemind.coordination.entries import DEFAULT_TTL_SEQ, MAX_TTL_SEQ, AgentEntry
 from hivemind.errors import UserError
-from hivemind.fs import HeldLock, Lock
+from hivemind.fs import Lock, LockBusy
 from hivemind.fs.locks import describe_holder
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
@@ -53,12 +53,12 @@ def holder_pid(layout: Layout, name: str) -> int | None:
 def hold_lock(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) -> None:
     """Take a lock for the lifetime of this process, and write the holder's `record` into the lock file.
 
-    Raises HeldLock, with `refusal` and the holder, if another process holds the lock. Also raises HeldLock if a process on
+    Raises LockBusy, with `refusal` and the holder, if another process holds the lock. Also raises LockBusy if a process on
     another machine may hold the lock and the file system's locks do not reach that machine.
     """
     if not lock.acquire(wait=False):
         holder = lock.holder() or {}
-        raise HeldLock(f"{refusal}: {describe_holder(holder)}", location=layout.root, holder=holder, remedy=mend)
+        raise LockBusy(f"{refusal}: {describe_holder(holder)}", location=layout.root, holder=holder, remedy=mend)
     try:
         lock.check_last_holder()
         lock.write_holder(**record)
@@ -74,7 +74,7 @@ def abandon_locks(layout: Layout) -> None:
 
 
 def lock_name(layout: Layout, name: str) -> Lock:
-    """Take the lock of the agent's name for this process. Raises HeldLock, which names the holder."""
+    """Take the lock of the agent's name for this process. Raises LockBusy, which names the holder."""
     lock = agent_lock(layout, name)
     hold_lock(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
     return lock

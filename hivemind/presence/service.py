@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from hivemind.errors import WRONG_USE
-from hivemind.fs import HeldLock, Lock
+from hivemind.fs import Lock, LockBusy
 from hivemind.presence.identity import HiveGone, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
@@ -20,7 +20,7 @@ def run_named(hive: Parts, name: str, work: Callable[[Lock], None]) -> int:
     is gone."""
     try:
         lock = lock_name(hive.layout, name)
-    except HeldLock as error:
+    except LockBusy as error:
         sys.stderr.write(f"hivemind: {error}\n")
         return WRONG_USE
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
-from hivemind.fs import HeldLock
+from hivemind.fs import LockBusy
 from hivemind.layout import HUMAN, LANDING
 from hivemind.logger import logger
 from hivemind.presence.identity import agent_lock, holder_pid, lock_name
@@ -108,7 +108,7 @@ def _return(hive: Parts, agent: str, tasks: Iterable[str], reason: str) -> list[
     """Move the tasks of an agent without a process back to the inbox, unless the agent runs again. Return the tasks' ids."""
     try:
         name_lock = lock_name(hive.layout, agent)  # the agent cannot start meanwhile
-    except HeldLock:
+    except LockBusy:
         return []
     try:
         hive.tasks.claims.reclaim(agent)

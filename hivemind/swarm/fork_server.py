@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from hivemind.agent.stop_signal import END_WITHIN_S
 from hivemind.fs.sockets import wait_for_input
-from hivemind.guarded import start_host
+from hivemind.reaped_command import start_host
 
 _BATCH = 100  # names per packet, each up to 64 bytes
 _WARM_FOR_S = 1.0  # agents that start within this time share one warm-up

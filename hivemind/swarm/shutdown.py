@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import HeldLock, Lock, create, fsync_folder, make_folder
+from hivemind.fs import Lock, LockBusy, create, fsync_folder, make_folder
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import describe_holder, is_on_this_machine
 from hivemind.layout import Layout
@@ -36,14 +36,14 @@ def end_swarm(layout: Layout, *, timeout_s: float | None = None) -> ShutdownRepo
     """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` (default 15) for its end. Running commands have all
     of a `timeout_s`, too, but not of the default.
 
-    Raises HeldLock if the supervisor cannot be signalled from here (another machine or another user).
+    Raises LockBusy if the supervisor cannot be signalled from here (another machine or another user).
     """
     return _end(supervisor_lock(layout.locks), "the swarm", timeout_s, layout.deadline)
 
 
 def stop_agent(hive: Parts, name: str, *, timeout_s: float | None = None) -> ShutdownReport:
     """End an agent like `end_swarm`, and keep it from starting until `start_agent`. Raises UserError for an unknown agent or
-    a member (MCP), and HeldLock if the process cannot be signalled from here."""
+    a member (MCP), and LockBusy if the process cannot be signalled from here."""
     stop_folder = hive.layout.stopped
     if hive.agent_files.get(name).outside:
         raise UserError(f"{name} is a member (mind: mcp)", remedy="end its program where it runs")
@@ -72,7 +72,7 @@ def _end(lock: Lock, target: str, timeout_s: float | None, deadline_file: Path) 
         return ShutdownReport(None, is_over=True)
     if not is_on_this_machine(holder := lock.holder() or {}):
         remedy = "end it there"
-        raise HeldLock(
+        raise LockBusy(
             f"{target} is held by {describe_holder(holder)}", location=lock.path, holder=holder, remedy=remedy
         )
     deadline = time.monotonic() + (_TIMEOUT_S if timeout_s is None else timeout_s)
@@ -87,7 +87,7 @@ def _end(lock: Lock, target: str, timeout_s: float | None, deadline_file: Path) 
     except OSError as error:
         if _holder_pid(lock) is None:
             return ShutdownReport(pid, is_over=True)
-        raise HeldLock(
+        raise LockBusy(
             f"{target} is held by process {pid or '?'}, which cannot be signalled from here ({error.strerror})",
             location=lock.path,
             holder=lock.holder() or {},

@@ -76,7 +76,7 @@ class Supervisor:
         """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`. The `services`
         run, too.
 
-        Raises HeldLock if another process holds the lock. Call it while this process has one thread and no open files.
+        Raises LockBusy if another process holds the lock. Call it while this process has one thread and no open files.
         """
         self._hive = hive
         self._lock = supervisor_lock(hive.layout.locks)

@@ -73,7 +73,7 @@ def run_swarm(
     once all agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is
     slow. `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main
     function of the exchange process of a linked hive (`hivemind.exchange`), `metrics` that of the process that answers a
-    monitoring system (`hivemind.web.metrics_server`). Raises HeldLock if the hive is up, and UserError as `preflight` and
+    monitoring system (`hivemind.web.metrics_server`). Raises LockBusy if the hive is up, and UserError as `preflight` and
     `preflight_all` do.
     """
     hive = open_hive()

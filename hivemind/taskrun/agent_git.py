@@ -20,7 +20,7 @@ from typing import IO
 
 from hivemind import fs
 from hivemind.frozen import frozen
-from hivemind.guarded import GuardedCommand
+from hivemind.reaped_command import ReapedCommand
 from hivemind.sandbox import has_sandbox, sandbox_command
 from hivemind.taskrun.git import GitProblem, Repository, problem_of, run_git, settings
 
@@ -276,7 +276,7 @@ class Worktree:
             argv = sandbox_command(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
         with TemporaryFile() as errors:
             fs.flush_postponed()
-            with GuardedCommand(argv, folder=self.path, environment=environment, stderr=errors) as process:
+            with ReapedCommand(argv, folder=self.path, environment=environment, stderr=errors) as process:
                 has_expired = threading.Event()
 
                 def expire() -> None:

@@ -23,7 +23,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.config import LimitsConfig
 from hivemind.frozen import frozen
 from hivemind.fs import flush_postponed, sockets
-from hivemind.guarded import GuardedCommand
+from hivemind.reaped_command import ReapedCommand
 from hivemind.sandbox import has_sandbox, sandbox_command
 from hivemind.taskrun.bounded_output import BoundedOutput
 
@@ -94,7 +94,7 @@ def start_lines(
         argv = sandbox_command(argv, folder, None, dict.fromkeys(readable, False), home=home, network=network)
     timeout_s = timeout_s or limits.wall_s
     flush_postponed()
-    process = GuardedCommand(
+    process = ReapedCommand(
         argv, folder=folder, environment=_environment(home), cpu_s=math.ceil(max(limits.cpu_s, timeout_s)),
         memory_bytes=limits.memory_mb << 20,
     )  # fmt: skip
@@ -125,7 +125,7 @@ class RunningLines:
     """
 
     def __init__(
-        self, process: GuardedCommand, lines: Sequence[str], log: BinaryIO, boxed: bool, timeout_s: float
+        self, process: ReapedCommand, lines: Sequence[str], log: BinaryIO, boxed: bool, timeout_s: float
     ) -> None:
         self._process, self._lines, self._log, self._boxed = process, lines, log, boxed
         self._output = BoundedOutput(log, _LOG_BYTES, f"more than {_LOG_BYTES >> 20} MiB")
@@ -185,7 +185,7 @@ class RunningLines:
 
     def _result_of(self, status: int) -> LinesResult:
         if self._process.was_lost:
-            return LinesResult("failed_to_run", "the process that guards it was killed")
+            return LinesResult("failed_to_run", "its reaper process was killed")
         if self._timed_out:
             return LinesResult("failed", f"it did not end in {self._timeout_s:g} s")
         if status == 0:

@@ -125,7 +125,7 @@ class TaskRun:
         self.keep("crashes", crashes)
         if crashes >= MAX_CRASHES:
             raise UserError(
-                f"the process of its agent, or the guard of its command, crashed {crashes} times during this task",
+                f"the process of its agent, or the reaper of its command, crashed {crashes} times during this task",
                 remedy="check what the step does, and .hive/logs; then retry the task",
             )
 

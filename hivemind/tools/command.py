@@ -25,9 +25,9 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import open_regular, sockets
 from hivemind.fs.atomic import fsync_folder_later, fsync_names
-from hivemind.guarded import GuardedCommand
 from hivemind.layout import HUMAN
 from hivemind.masking import is_secret_name
+from hivemind.reaped_command import ReapedCommand
 from hivemind.sandbox import sandbox_command
 from hivemind.taskrun.bounded_output import BoundedOutput
 from hivemind.taskrun.git import as_environment
@@ -104,7 +104,7 @@ def run_command(context: ToolContext, arguments: RunCommand) -> dict[str, Any]:
         remedy = (
             f"check whether the command took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
         )
-        raise Interrupted("the command was interrupted: the process that guards it was killed", remedy=remedy)
+        raise Interrupted("the command was interrupted: its reaper process was killed", remedy=remedy)
     status = _TIMED_OUT if result.stop_reason else result.exit_status
     if step is not None:
         receipt = {"kind": "CMD", "text": command_line, "exit_status": status, "output_digest": result.digest}
@@ -264,7 +264,7 @@ class CommandResult:
     seconds: float
     stop_reason: str | None = None
     was_lost: bool = False
-    """True if the command's guard was killed while the command ran."""
+    """True if the command's reaper was killed while the command ran."""
 
 
 def clean_environment(
@@ -308,7 +308,7 @@ def run_program(
         argv = sandbox_command(argv, folder, start, roots)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
     with open(_open_output(output), "wb") as file:
-        guarded = GuardedCommand(
+        guarded = ReapedCommand(
             argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,
             cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2, before_start=before_start,
         )  # fmt: skip
@@ -340,7 +340,7 @@ def _open_output(output: Path) -> int:
 class _OutputReader:
     """Copies the output of a process to a file."""
 
-    def __init__(self, process: GuardedCommand, output: BoundedOutput, stopping: Callable[[], bool]) -> None:
+    def __init__(self, process: ReapedCommand, output: BoundedOutput, stopping: Callable[[], bool]) -> None:
         self._process, self._output, self._stopping = process, output, stopping
 
     def until_end(self, limit_s: float) -> str | None:

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import Field
 
-from hivemind.guarded import GuardedCommand, bare_environment
 from hivemind.masking import mask
+from hivemind.reaped_command import ReapedCommand, bare_environment
 from hivemind.tools import matcher
 from hivemind.tools.files import (
     MAX_RESULTS,
@@ -119,7 +119,7 @@ def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tup
     timed_out, has_match = threading.Event(), False
     with (
         open(os.devnull, "wb") as null_device,
-        GuardedCommand(words, folder=folder, environment=bare_environment(), stderr=null_device) as process,
+        ReapedCommand(words, folder=folder, environment=bare_environment(), stderr=null_device) as process,
     ):
 
         def stop_search() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli.main import main
-from hivemind.doctor import CheckContext, examine
+from hivemind.doctor import DoctorContext, examine
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
 from hivemind.presence.identity import lock_name
@@ -64,7 +64,7 @@ def test_an_agent_whose_file_cannot_be_read_is_set_aside_and_nothing_else(crew: 
     for words in (["status"], ["agent", "list"]):
         assert main(["--hive", str(crew.root), *words]) == 0
         assert bad.name in "".join(capsys.readouterr())
-    [found] = [one for one in examine(CheckContext(Hive.open(crew.root).layout)) if one.check == "settings"]
+    [found] = [one for one in examine(DoctorContext(Hive.open(crew.root).layout)) if one.check == "settings"]
     assert bad.name in f"{found.location} {found.message}"
 
 
@@ -80,7 +80,7 @@ def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys)
         Member(hive, "bob")
     assert main(["--hive", str(crew.root), "agent", "run", "bob"]) == 2
     assert "nonsense" in capsys.readouterr().err
-    assert not [one for one in examine(CheckContext(hive.layout)) if one.check == "mail" and "bob" in one.location]
+    assert not [one for one in examine(DoctorContext(hive.layout)) if one.check == "mail" and "bob" in one.location]
 
 
 def test_a_swarm_starts_without_an_agent_that_is_set_aside_and_says_so(crew: Crew):
@@ -163,7 +163,7 @@ def test_a_misspelled_key_or_program_under_minds_is_named_with_its_line(tmp_path
     with pytest.raises(UserError, match=r"hive.yaml:3: unknown key 'minds.claude.modell'.*did you mean 'model'?"):
         Hive.open(tmp_path)
     (tmp_path / "hive.yaml").write_text("minds: {cluade: {model: big}}\n")
-    [finding] = [finding for finding in examine(CheckContext(hive.layout)) if "cluade" in finding.message]
+    [finding] = [finding for finding in examine(DoctorContext(hive.layout)) if "cluade" in finding.message]
     assert "known: claude, codex" in str(finding.remedy)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hivemind.config import load_agents, load_hive
 from hivemind.doctor import examine
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.minds import MindUnavailable, open_mind
@@ -195,7 +195,7 @@ def test_where_bubblewrap_does_not_run_it_is_said_once(coder: Crew, monkeypatch:
     for cached in (check_sandbox, has_sandbox):
         cached.cache_clear()
     try:
-        found = [one for one in examine(CheckContext(hive.layout)) if "all your rights" in one.message]
+        found = [one for one in examine(DoctorContext(hive.layout)) if "all your rights" in one.message]
         assert [one.message for one in found] == [
             "sandbox: bwrap is not installed here: the program of ada has all your rights"
         ]

@@ -10,7 +10,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.doctor import examine
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.fs import remove_tree
 from hivemind.swarm.backup import back_up_hive, restore_hive
 from tests.agent.conftest import Crew, hands, until_idle
@@ -40,7 +40,7 @@ def test_deep_folders_stop_no_task_no_doctor_and_no_backup(crew, deep, tmp_path)
     (deep / "boats.md").write_text("# Boats\n\nA sailing boat is moved by the wind.\n")
     until_idle(crew.start())
     assert "moved by the wind" in (crew.root / "tasks/done/deep/result.md").read_text()
-    examine(CheckContext(Hive.open(crew.root).layout))
+    examine(DoctorContext(Hive.open(crew.root).layout))
     back_up_hive(Hive.open(crew.root), tmp_path / "backup")
     restore_hive(tmp_path / "backup", tmp_path / "restored")
     assert (tmp_path / "restored/tasks/done/deep/result.md").exists()

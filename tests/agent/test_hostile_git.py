@@ -13,7 +13,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.doctor import apply_fixes, examine
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.minds import Thought
@@ -441,7 +441,7 @@ def test_what_cannot_be_put_away_holds_up_nobody_and_the_doctor_says_why(crew, r
         does(ada, ("read_file", {"path": "worktrees/ada/app-2/boat"}))
         assert said(crew, "u")["text"] == "a boat\n"
     assert (crew.root / "worktrees/ada/app/new").exists()
-    patient = CheckContext(Hive.open(crew.root).layout)
+    patient = DoctorContext(Hive.open(crew.root).layout)
     found = [finding for finding in examine(patient) if finding.check == "worktrees"]
     assert any("the new objects have more than" in finding.message for finding in found)
     apply_fixes(patient, found)

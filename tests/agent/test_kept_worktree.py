@@ -9,7 +9,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.doctor import apply_fixes, examine
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.landing.merging import conflict_commit, merge
 from hivemind.minds import Thought
 from hivemind.taskrun.git import Repository, git_identity
@@ -57,7 +57,7 @@ def findings(crew: Crew) -> list[str | None]:
 
 
 def _examined(crew: Crew) -> list:
-    return [one for one in examine(CheckContext(Hive.open(crew.root).layout)) if one.check == "worktrees"]
+    return [one for one in examine(DoctorContext(Hive.open(crew.root).layout)) if one.check == "worktrees"]
 
 
 # when it is made
@@ -295,7 +295,7 @@ def test_what_a_killed_agent_has_not_committed_is_there_for_the_one_that_gets_it
     does(bob, runs("cat boat tar; pwd"))
     assert said(pair)["text"].splitlines()[1:] == ["a red boat", "in no commit", str(tree(pair, "bob"))]
     assert findings(pair) == ["worktrees/ada"]
-    apply_fixes(CheckContext(hive.layout), _examined(pair))
+    apply_fixes(DoctorContext(hive.layout), _examined(pair))
     assert not (pair.root / "worktrees/ada").exists()
     does(bob, write("keel", "a keel\n"), *FINISH)
     assert {"boat", "keel", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
@@ -377,7 +377,7 @@ def test_the_doctor_puts_away_the_worktrees_of_an_agent_that_is_gone(crew, repo)
     (crew.root / "agents/ada.yaml").unlink()
     crew.agent_file("role: analyst\n", "bob")
     assert findings(crew) == ["worktrees/ada"]
-    apply_fixes(CheckContext(Hive.open(crew.root).layout), _examined(crew))
+    apply_fixes(DoctorContext(Hive.open(crew.root).layout), _examined(crew))
     assert not (crew.root / "worktrees/ada").exists()
     assert repo.show("hive/t", "boat") == "a red boat"
 
@@ -424,7 +424,7 @@ def test_what_an_earlier_version_left_of_a_task_that_is_over_is_committed_and_pu
     else:
         Hive.open(crew.root).tasks.cancel("t")
         assert findings(crew) == ["worktrees/t"]
-        apply_fixes(CheckContext(Hive.open(crew.root).layout), _examined(crew))
+        apply_fixes(DoctorContext(Hive.open(crew.root).layout), _examined(crew))
     assert repo.show("hive/t", "tar") == "in no commit"
     assert not (crew.root / "worktrees/t").exists()
 

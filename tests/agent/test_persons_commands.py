@@ -71,7 +71,7 @@ def test_a_command_that_may_run_once_and_did_not_start_may_start_later(crew: Cre
     assert use("run_command")["result"]["receipt"] == "t.s1#1"
 
 
-def test_so_does_one_whose_guard_was_killed(crew: Crew) -> None:
+def test_so_does_one_whose_reaper_was_killed(crew: Crew) -> None:
     crew.drop(ONCE % "kill -9 $PPID")
     until_idle(crew.start(doing(("run_command", {}), ("finish_step", {}), ("finish_task", {}))))
     assert "may run only once, and was interrupted" in (crew.root / "tasks/failed/t/error.md").read_text()

@@ -114,23 +114,23 @@ def test_a_persons_run_step_may_do_with_hivemind_what_the_person_may(crew: Crew)
     assert (crew.root / "tasks/failed/waiting").is_dir()
 
 
-def killing_its_guard(crew: Crew, times: int) -> None:
-    """A task whose command ends with its guard, so many times."""
+def killing_its_reaper(crew: Crew, times: int) -> None:
+    """A task whose command ends with its reaper, so many times."""
     kill = f"cd {crew.root}; [ $(cat ran | wc -l) -ge {times} ] && echo done || {{ echo >> ran; kill -9 $PPID; sleep 100; }}"
     (crew.root / "ran").touch()
     crew.drop(f"---\nsteps: [{{run: '{kill}'}}]\n---\nx\n")
     until_idle(crew.start())
 
 
-def test_a_command_whose_guard_is_killed_was_interrupted_and_is_run_again(crew: Crew) -> None:
-    """Found by killing guards under the scenario tasks: three times in a row were taken for the task's own fault."""
-    killing_its_guard(crew, 4)
+def test_a_command_whose_reaper_is_killed_was_interrupted_and_is_run_again(crew: Crew) -> None:
+    """Found by killing reapers under the scenario tasks: three times in a row were taken for the task's own fault."""
+    killing_its_reaper(crew, 4)
     assert "done" in (crew.root / "tasks/done/t/result.md").read_text()
     assert "was interrupted" in calls_of(crew.root / "tasks/done/t")[0]["error"]
 
 
-def test_a_command_that_always_ends_with_its_guard_fails_its_task_in_the_end(crew: Crew) -> None:
-    killing_its_guard(crew, 100)
+def test_a_command_that_always_ends_with_its_reaper_fails_its_task_in_the_end(crew: Crew) -> None:
+    killing_its_reaper(crew, 100)
     assert "times during this task" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 

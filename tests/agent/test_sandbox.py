@@ -102,7 +102,7 @@ def test_it_dies_with_an_agent_that_is_killed(task):
     agent.send_signal(signal.SIGKILL)
     agent.wait()
     shown = "ps"
-    while shown == "ps" or mark in shown:  # its guard takes a moment
+    while shown == "ps" or mark in shown:  # its reaper takes a moment
         shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
 
 

@@ -18,7 +18,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.cli.main import main
 from hivemind.doctor import apply_fixes, examine
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.errors import UserError
 from hivemind.minds import Thought, ToolCall
 from hivemind.sandbox import check_sandbox
@@ -688,7 +688,7 @@ def test_the_doctor_commits_what_a_killed_agent_left_of_a_task_that_is_over(crew
     crew.drop("Mend it.\n")
     killed(crew, [[write("boat", "a red boat\n")], [*FINISH]], "tasks.close.moved")
     (crew.root / "worktrees/ada/app/tar").write_text("tar\n")
-    patient = CheckContext(Hive.open(crew.root).layout)
+    patient = DoctorContext(Hive.open(crew.root).layout)
     found = [one for one in examine(patient) if one.check == "worktrees"]
     assert [one.location for one in found] == ["worktrees/ada/app"]
     apply_fixes(patient, found)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, CheckFinding, FixReport, apply_fixes, examine
+from hivemind.doctor import DoctorContext, DoctorFinding, FixReport, apply_fixes, examine
 
-Visit = Callable[[], list[CheckFinding]]
+Visit = Callable[[], list[DoctorFinding]]
 Treatment = Callable[[], list[FixReport]]
 
 
@@ -30,7 +30,7 @@ def hive(tmp_path: Path) -> Hive:
 @pytest.fixture
 def visit(hive: Hive) -> Visit:
     """Return the findings to mend, without notes."""
-    return lambda: [finding for finding in examine(CheckContext(hive.layout)) if not finding.note]
+    return lambda: [finding for finding in examine(DoctorContext(hive.layout)) if not finding.note]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def treatment(hive: Hive) -> Treatment:
     """Mend all findings as far as possible."""
 
     def mend() -> list[FixReport]:
-        patient = CheckContext(hive.layout)
+        patient = DoctorContext(hive.layout)
         return [fix for fix in apply_fixes(patient, examine(patient)) if not fix.finding.note]
 
     return mend
@@ -47,4 +47,4 @@ def treatment(hive: Hive) -> Treatment:
 @pytest.fixture
 def litter(hive: Hive) -> Visit:
     """Return the harmless findings that can be tidied away."""
-    return lambda: [row for row in examine(CheckContext(hive.layout)) if row.note and row.fix is not None]
+    return lambda: [row for row in examine(DoctorContext(hive.layout)) if row.note and row.fix is not None]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, CheckFinding, apply_fixes, examine
+from hivemind.doctor import DoctorContext, DoctorFinding, apply_fixes, examine
 from hivemind.errors import HivemindError
 from hivemind.layout import Layout
 from hivemind.views import resume
@@ -101,7 +101,7 @@ def _refusals(root: Path) -> list[str]:
     return refused
 
 
-def _names(found: list[CheckFinding], path: Path) -> bool:
+def _names(found: list[DoctorFinding], path: Path) -> bool:
     return any(str(path) in one.location or path.name in f"{one.location} {one.message}" for one in found)
 
 
@@ -123,15 +123,15 @@ def test_the_doctor_survives_names_and_mends_any_damage(worked: Path, tmp_path: 
             (root / path).write_bytes(damaged)
         others = _digests(root, root / path)
         layout = Layout.at(root)
-        found = examine(CheckContext(layout))
+        found = examine(DoctorContext(layout))
         assert _names(found, path) or not _refusals(root), f"{path} {damage}: {_refusals(root)}"
-        patient = CheckContext(layout)
+        patient = DoctorContext(layout)
         left = {
             one.finding.check: one.unresolved_reason
             for one in apply_fixes(patient, found)
             if one.unresolved_reason is not None
         }
-        again = [one for one in examine(CheckContext(layout)) if not one.note]
+        again = [one for one in examine(DoctorContext(layout)) if not one.note]
         assert {one.check for one in again} <= left.keys(), f"{path} {damage}: {again}"
         assert again or not _refusals(root), f"{path} {damage}: {_refusals(root)}"
         kept = _digests(root, Path())

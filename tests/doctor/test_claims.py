@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, examine
+from hivemind.doctor import DoctorContext, examine
 from hivemind.presence.identity import lock_name
 from hivemind.presence.watching import supervisor_lock
 
@@ -42,7 +42,7 @@ def test_a_file_of_the_schedule_of_which_no_task_is_made_is_told(hive: Hive, vis
 def test_the_claim_of_an_agent_that_rests_is_only_a_note(hive: Hive, visit) -> None:
     claimed_by(hive, "researcher")
     assert visit() == []
-    (note,) = [finding for finding in examine(CheckContext(hive.layout)) if finding.note]
+    (note,) = [finding for finding in examine(DoctorContext(hive.layout)) if finding.note]
     assert "continues it" in note.message
 
 
@@ -66,7 +66,7 @@ def test_the_claim_of_an_agent_that_runs_is_left_alone(hive: Hive, visit) -> Non
 def test_an_agent_that_comes_back_between_the_look_and_the_mending_keeps_its_claim(hive: Hive) -> None:
     task_id = claimed_by(hive, "researcher")
     with supervisor_lock(hive.layout.locks):
-        (found,) = [one for one in examine(CheckContext(hive.layout)) if not one.note]
+        (found,) = [one for one in examine(DoctorContext(hive.layout)) if not one.note]
     name = lock_name(hive.layout, "researcher")
     assert found.fix is not None
     assert "runs again" in found.fix()
@@ -87,5 +87,5 @@ def test_stray_files_and_failures_without_a_reason_are_notes(hive: Hive, visit) 
     (hive.layout.done / "stray.md").write_text("x")
     (hive.layout.failed / "why").mkdir()
     assert visit() == []
-    wheres = {note.location for note in examine(CheckContext(hive.layout)) if note.note}
+    wheres = {note.location for note in examine(DoctorContext(hive.layout)) if note.note}
     assert wheres == {"tasks/done/stray.md", "tasks/failed/why"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, examine
+from hivemind.doctor import DoctorContext, examine
 from hivemind.layout import Layout, template_folder
 from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
@@ -24,9 +24,9 @@ def test_a_manual_that_an_earlier_version_left_is_noted(hive: Hive) -> None:
     manual = hive.layout.knowledge / "manual"
     manual.mkdir(parents=True)
     (manual / "changed.md").write_text("# The harbour\n\nA page that a person wrote.\n")
-    assert [finding for finding in examine(CheckContext(hive.layout)) if finding.location.endswith("manual")] == []
+    assert [finding for finding in examine(DoctorContext(hive.layout)) if finding.location.endswith("manual")] == []
     (manual / "01-start.md").write_bytes((template_folder() / "knowledge/README.md").read_bytes())
-    [note] = [finding for finding in examine(CheckContext(hive.layout)) if finding.location.endswith("manual")]
+    [note] = [finding for finding in examine(DoctorContext(hive.layout)) if finding.location.endswith("manual")]
     assert (note.location, note.note) == ("knowledge/manual", True)
     assert "1 page of an earlier version" in note.message
 
@@ -120,7 +120,7 @@ def test_a_link_that_hive_yaml_lists_is_no_finding(hive: Hive, visit, tmp_path_f
 def test_a_new_agent_without_a_mailbox_is_only_a_note(hive: Hive, visit) -> None:
     (hive.layout.agents / "writer.yaml").write_text("")
     assert visit() == []
-    notes = [finding for finding in examine(CheckContext(hive.layout)) if finding.note]
+    notes = [finding for finding in examine(DoctorContext(hive.layout)) if finding.note]
     assert [note.location for note in notes] == ["mailboxes/writer"]
 
 
@@ -137,11 +137,11 @@ def test_a_hive_that_was_never_used_is_healthy_and_one_that_lost_its_state_is_no
     (tmp_path / "agents" / "researcher.yaml").write_text("role: researcher\n")
     (tmp_path / "hive.yaml").write_text("version: 1\n")
     layout = Layout.at(tmp_path)
-    found = examine(CheckContext(layout))
+    found = examine(DoctorContext(layout))
     assert [one.location for one in found if not one.note] == []
     assert "was never used here" in next(one.message for one in found if one.location == ".hive")
     (tmp_path / "tasks" / "done" / "old").mkdir(parents=True)
-    assert ".hive" in [one.location for one in examine(CheckContext(layout)) if not one.note]
+    assert ".hive" in [one.location for one in examine(DoctorContext(layout)) if not one.note]
 
 
 def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_nothing(hive: Hive) -> None:
@@ -153,7 +153,7 @@ def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_noth
     def look() -> None:
         as_anyone()
         found = {
-            finding.location: finding.message for finding in examine(CheckContext(hive.layout)) if not finding.note
+            finding.location: finding.message for finding in examine(DoctorContext(hive.layout)) if not finding.note
         }
         assert sorted(found) == ["tasks/inbox/closed", "tasks/inbox/open/graph.jsonl:1"]
         assert "may not be read" in found["tasks/inbox/closed"]

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, apply_fixes, examine
+from hivemind.doctor import DoctorContext, apply_fixes, examine
 from hivemind.errors import UserError
 from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
@@ -133,7 +133,7 @@ def test_nobodys_mailbox_and_dead_letters_are_notes(hive: Hive) -> None:
     hive.mail.ensure("gone")
     hive.mail.ensure("postmaster")
     (hive.layout.mailbox("human") / ".Dead" / "cur" / "1700000000.M1P1.host:2,").write_text("x")
-    said = {note.location: note.message for note in examine(CheckContext(hive.layout)) if note.note}
+    said = {note.location: note.message for note in examine(DoctorContext(hive.layout)) if note.note}
     assert "a mailbox without an agent" in said["mailboxes/gone"]
     assert "mailboxes/postmaster" not in said
     assert "1 dead letter:" in said["mailboxes/human/.Dead"]
@@ -151,7 +151,7 @@ def test_a_key_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive) ->
                 UserError, match=r"mail\.key: cannot be read \(Permission denied\); its owner must make it"
             ):
                 use()
-        patient = CheckContext(hive.layout)
+        patient = DoctorContext(hive.layout)
         told = apply_fixes(patient, [one for one in examine(patient) if not one.note])
         assert {one.unresolved_reason for one in told if one.finding.location == ".hive/mail.key"} == {
             "it must be fixed by hand"

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, examine
+from hivemind.doctor import DoctorContext, examine
 from tests.cited import pdf
 
 PAGE = b"<div>\n<p>The keel is\npainted.</p>\n<p>The mast\nis not.</p>\n</div>\n"
@@ -39,7 +39,7 @@ def test_a_result_with_a_place_that_its_quote_does_not_have_is_named_while_the_f
     (folder / "graph.json").write_text(json.dumps({"nodes": nodes}))
 
     def told() -> list[str]:
-        return [finding.message for finding in examine(CheckContext(hive.layout)) if finding.check == "results"]
+        return [finding.message for finding in examine(DoctorContext(hive.layout)) if finding.check == "results"]
 
     cites = f"cites knowledge/{name}:{lines[0]}-{lines[1]}, but the quote is at {place}"
     assert [one.split(", not at")[0] for one in told()] == ([cites] if place else [])

@@ -19,7 +19,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.coordination import Journal
-from hivemind.doctor import CheckContext, CheckFinding, examine
+from hivemind.doctor import DoctorContext, DoctorFinding, examine
 from hivemind.fs import Doorbell, Lock, set_durability
 from hivemind.fs.backup import back_up
 from hivemind.presence.identity import lock_name, record_start
@@ -31,9 +31,9 @@ from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
 
 
-def databases(hive: Hive) -> list[CheckFinding]:
+def databases(hive: Hive) -> list[DoctorFinding]:
     """What the doctor says of the databases."""
-    return [one for one in examine(CheckContext(hive.layout)) if one.check == "databases"]
+    return [one for one in examine(DoctorContext(hive.layout)) if one.check == "databases"]
 
 
 def killed(program: str, *arguments: str) -> None:
@@ -237,7 +237,7 @@ def test_a_record_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive)
 
     def look() -> None:
         as_anyone()
-        told = {one.location: one for one in examine(CheckContext(hive.layout)) if one.check == "records"}
+        told = {one.location: one for one in examine(DoctorContext(hive.layout)) if one.check == "records"}
         assert told.keys() == {hive.layout.relative(path) for path in records}
         assert {(one.message, one.fix) for one in told.values()} == {("cannot be read (Permission denied)", None)}
 
@@ -290,7 +290,7 @@ def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive:
     assert len(hive.documents.serialize(root.id)) > 100
     [kept] = hive.layout.aside.glob("*/documents.db")
     assert kept.read_bytes() == bytes(raw)
-    [note] = [one for one in examine(CheckContext(hive.layout)) if one.note and one.check == "databases"]
+    [note] = [one for one in examine(DoctorContext(hive.layout)) if one.note and one.check == "databases"]
     assert "was damaged" in note.message
 
 
@@ -435,7 +435,7 @@ def test_knowledge_that_is_no_text_is_a_note_for_it_is_not_indexed(hive: Hive, v
     (hive.layout.knowledge / "rand.md").write_bytes(bytes(range(256)))
     (hive.layout.knowledge / "wide.md").write_text("Größe", encoding="utf-16")
     assert [finding.message for finding in visit() if not finding.note] == []
-    told = {one.location: one.message for one in examine(CheckContext(hive.layout)) if one.check == "encodings"}
+    told = {one.location: one.message for one in examine(DoctorContext(hive.layout)) if one.check == "encodings"}
     assert told == {"knowledge/rand.md": "is not text (NUL bytes): it is not indexed"}
 
 
@@ -445,12 +445,12 @@ def test_a_task_whose_mind_made_no_card_lacks_no_graph(hive: Hive, visit) -> Non
     assert task is not None
     graph = TaskGraph(hive.tasks.finish(task, "done"))
     graph.save_snapshot()
-    assert [one.location for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == []
+    assert [one.location for one in examine(DoctorContext(hive.layout)) if one.check == "graphs"] == []
     with graph.change() as change:
         change.add_node("task", "x")
     graph.save_snapshot()
     (graph.folder / "graph.jsonl").unlink()
-    assert [one.location for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == [
+    assert [one.location for one in examine(DoctorContext(hive.layout)) if one.check == "graphs"] == [
         "tasks/done/one/graph.jsonl"
     ]
 
@@ -476,7 +476,7 @@ def test_a_socket_that_lies_among_the_locks_does_not_stop_the_look(hive: Hive) -
         listener.bind("odd.lock")
     finally:
         os.chdir(here)
-    examine(CheckContext(hive.layout))
+    examine(DoctorContext(hive.layout))
     listener.close()
 
 
@@ -486,8 +486,8 @@ def test_a_user_without_inotify_instances_is_told(hive: Hive) -> None:
         "import sys; from pathlib import Path\n"
         "Path('/proc/sys/user/max_inotify_instances').write_text('0')\n"
         "from hivemind.layout import Layout\n"
-        "from hivemind.doctor import CheckContext, examine\n"
-        "print([finding.message for finding in examine(CheckContext(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
+        "from hivemind.doctor import DoctorContext, examine\n"
+        "print([finding.message for finding in examine(DoctorContext(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
     )
     inside = ["unshare", "--user", "--map-root-user"]
     if (

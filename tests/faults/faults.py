@@ -115,7 +115,7 @@ def _is_a_steps_command(pid: int) -> bool:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # it just ended
         return False
-    return b"HIVEMIND_TASK=" in environment or b"PATH=" not in environment  # a guard and what it forks have none
+    return b"HIVEMIND_TASK=" in environment or b"PATH=" not in environment  # a reaper and what it forks have none
 
 
 @contextlib.contextmanager
@@ -136,16 +136,16 @@ def _kill_all(subject: Subject) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kill_guards(subject: Subject) -> Iterator[None]:
-    """The guards of steps' commands, or the host of them, at random moments; an agent that waits for one reads that its
+def _kill_reapers(subject: Subject) -> Iterator[None]:
+    """The reapers of steps' commands, or the host of them, at random moments; an agent that waits for one reads that its
     command was interrupted."""
     deaths = subject.random.randrange(1, 5)  # five deaths over a task fail it, as its README says
     due = time.monotonic() + subject.random.uniform(0.0, 0.3)
 
     def tick() -> None:
         nonlocal deaths, due
-        if deaths and time.monotonic() > due and (guards := _guards(subject.processes())):
-            _kill(subject, subject.random.choice(guards), signal.SIGKILL)
+        if deaths and time.monotonic() > due and (reapers := _reapers(subject.processes())):
+            _kill(subject, subject.random.choice(reapers), signal.SIGKILL)
             deaths -= 1
             due = time.monotonic() + subject.random.expovariate(8)
 
@@ -153,16 +153,16 @@ def _kill_guards(subject: Subject) -> Iterator[None]:
         yield
 
 
-def _guards(processes: Sequence[int]) -> list[int]:
-    """The hosts of guards that these processes have started, and their guards."""
-    guards, above = list[int](), set(processes)
+def _reapers(processes: Sequence[int]) -> list[int]:
+    """The hosts of reapers that these processes have started, and their reapers."""
+    reapers, above = list[int](), set(processes)
     pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
     for pid in pids:  # a child's number is nearly always higher than its parent's
         with contextlib.suppress(OSError):
-            if b"/guard.py\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and parent(pid) in above:
-                guards.append(pid)
+            if b"/reaper.py\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and parent(pid) in above:
+                reapers.append(pid)
                 above.add(pid)
-    return guards
+    return reapers
 
 
 def _kill(subject: Subject, pid: int, number: int) -> None:
@@ -553,7 +553,7 @@ FAULTS = {
         Fault("none", "no fault", "none"),
         Fault("kill", "kill -9 of any process at random moments", "kill", _kill_any),
         Fault("kill-all", "kill -9 of all processes at once", "kill", _kill_all),
-        Fault("kill-guards", "kill -9 of what guards the commands of steps", "kill", _kill_guards),
+        Fault("kill-reapers", "kill -9 of the reapers of steps' commands", "kill", _kill_reapers),
         Fault("crash-point", "kill -9 at a crash point of the program", "kill", _crash),
         Fault("kill-at-call", "kill -9 at the n-th system call that changes the disk", "kill", _kill_at_call,
               programs=("strace",), kernel=_may_trace),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor.context import CheckContext
+from hivemind.doctor.context import DoctorContext
 from hivemind.doctor.databases import check_databases
 from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
@@ -207,7 +207,9 @@ def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path:
         sql.execute("UPDATE entries SET content = 'lorries' WHERE key = 'a'")
         sql.execute("UPDATE namespaces SET entries = 7")
     found = [
-        finding for finding in check_databases(CheckContext(hive.layout)) if str(finding.location).endswith("memory.db")
+        finding
+        for finding in check_databases(DoctorContext(hive.layout))
+        if str(finding.location).endswith("memory.db")
     ]
     assert found
     assert all("is inconsistent" in finding.message for finding in found)

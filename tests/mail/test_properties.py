@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, examine
+from hivemind.doctor import DoctorContext, examine
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.layout import Layout
 from tests.agent.conftest import Crew, doing, until_idle
@@ -183,7 +183,7 @@ def test_an_agent_and_the_doctor_go_on_with_all_other_letters(place: str, raw: b
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw)
             hive.mail.send("human", "ada", "good", "b")
-            list(examine(CheckContext(layout)))
+            list(examine(DoctorContext(layout)))
             try:
                 agent = crew.start(doing())
             except UnknownVersion:

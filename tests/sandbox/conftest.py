@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.guarded import GuardedCommand
+from hivemind.reaped_command import ReapedCommand
 from hivemind.sandbox import Hosts, ProgramBox, check_sandbox
 
 CANARY = "the-persons-own-words"
@@ -57,8 +57,8 @@ class Person:
             network="open" if network == "open" else Hosts.parse(network),
         )  # fmt: skip
 
-    def start(self, box: ProgramBox) -> GuardedCommand:
-        program = GuardedCommand(box.command, folder=self.work, environment=box.environment)
+    def start(self, box: ProgramBox) -> ReapedCommand:
+        program = ReapedCommand(box.command, folder=self.work, environment=box.environment)
         program.call_at_end(box.close)
         return program
 

@@ -66,8 +66,8 @@ def test_the_persons_kernel_keyring_is_inherited_by_no_sandbox(person: Person):
     outside = (
         "import ctypes, pathlib, sys; libc = ctypes.CDLL(None); libc.syscall(250, 1, None)\n"
         "assert libc.syscall(248, b'user', b'hive-canary', b'secret', 6, -3) > 0\n"
-        "from hivemind.guarded import GuardedCommand\n"
-        "with GuardedCommand(sys.argv[1:], folder=pathlib.Path.cwd(), environment={'PATH': '/usr/bin'}) as process:\n"
+        "from hivemind.reaped_command import ReapedCommand\n"
+        "with ReapedCommand(sys.argv[1:], folder=pathlib.Path.cwd(), environment={'PATH': '/usr/bin'}) as process:\n"
         "    print(process.output.read().decode())"
     )
     argv = [sys.executable, "-I", "-c", look]
@@ -153,9 +153,9 @@ def test_a_work_folder_that_is_swapped_before_the_start_leads_nowhere(person: Pe
     folder = os.open(person.work, os.O_PATH)
     person.work.rename(person.work.with_name("moved"))
     person.work.symlink_to(person.home / ".ssh")
-    from hivemind.guarded import GuardedCommand
+    from hivemind.reaped_command import ReapedCommand
 
-    with GuardedCommand(box.command, folder=Path(f"/proc/self/fd/{folder}"), environment=box.environment) as running:
+    with ReapedCommand(box.command, folder=Path(f"/proc/self/fd/{folder}"), environment=box.environment) as running:
         running.call_at_end(box.close)
         assert CANARY not in running.output.read().decode()
     os.close(folder)

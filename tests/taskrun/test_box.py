@@ -149,29 +149,29 @@ def test_memory_is_limited(folder: Path, boxed: bool) -> None:
     assert "MemoryError" in output
 
 
-def test_a_guard_that_is_killed_is_no_failure_of_the_line(folder: Path, boxed: bool) -> None:
+def test_a_reaper_that_is_killed_is_no_failure_of_the_line(folder: Path, boxed: bool) -> None:
     with (
         open(folder.parent / "log", "wb") as log,
         start_lines(["echo $PPID > ppid; sleep 60"], folder, folder.with_name("home"), boxed=boxed, network=False, log=log)
         as running,
     ):  # fmt: skip
         until((folder / "ppid").exists)
-        os.kill(guard_of(folder), signal.SIGKILL)
+        os.kill(reaper_of(folder), signal.SIGKILL)
         assert running.wait().outcome == "failed_to_run"
 
 
-def guard_of(folder: Path) -> int:
-    """The guard above the process whose words name `folder` or whose folder it is."""
+def reaper_of(folder: Path) -> int:
+    """The reaper above the process whose words name `folder` or whose folder it is."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes()
             if b"echo $PPID > ppid" in words and os.readlink(path / "cwd") == str(folder):
                 parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                if b"guard.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                if b"reaper.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
                     return parent
         except OSError:
             continue
-    raise AssertionError("there is no guard")
+    raise AssertionError("there is no reaper")
 
 
 def test_a_missing_shell_is_no_failure_of_the_line(folder: Path, boxed: bool, monkeypatch: pytest.MonkeyPatch) -> None:

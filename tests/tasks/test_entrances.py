@@ -14,7 +14,7 @@ from hivemind.errors import UserError
 from hivemind.fs import move
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks
-from hivemind.tasks.check import check_folders
+from hivemind.tasks.integrity import check_folders
 from tests.rights import as_anyone
 
 from .conftest import drop, in_process, opened

@@ -17,8 +17,8 @@ from hivemind.documents.formats import outline
 from hivemind.documents.formats.outline import Piece
 from hivemind.documents.node import DocmemError, MissingLibraryError
 from hivemind.frozen import frozen
-from hivemind.guarded import GuardedCommand
 from hivemind.masking import mask, secret_names
+from hivemind.reaped_command import ReapedCommand
 
 MAX_CPU_S = 60
 MAX_MEMORY_BYTES = 1 << 30
@@ -78,7 +78,7 @@ def pdf(raw: bytes, path: object) -> Extract:
     with TemporaryFile() as stdin, open(os.devnull, "wb") as devnull:
         stdin.write(raw)
         stdin.seek(0)
-        with GuardedCommand(
+        with ReapedCommand(
             program, folder=None, environment=environment, cpu_s=MAX_CPU_S, memory_bytes=MAX_MEMORY_BYTES, stdin=stdin,
             stderr=devnull,
         ) as process:  # fmt: skip

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from hivemind import json_rpc
-from hivemind.guarded import GuardedCommand
 from hivemind.json_rpc import BadLine, JsonRpcError, Notification, Request, Response
 from hivemind.minds.agents import events
 from hivemind.minds.agents.profile import AgentProgram, Profile, as_text, server_command, value_at
 from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession, too_much_output
+from hivemind.reaped_command import ReapedCommand
 
 PROTOCOL_VERSION = 1
 _AUTH_REQUIRED = -32000
@@ -41,7 +41,7 @@ class AcpSession(ProgramSession):
 
     def __init__(
         self,
-        launch: Callable[[IO[bytes]], GuardedCommand],
+        launch: Callable[[IO[bytes]], ReapedCommand],
         config: AgentProgram,
         profile: Profile,
         *,

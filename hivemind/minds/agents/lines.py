@@ -10,17 +10,17 @@ from socket import socket
 from typing import Any
 
 from hivemind.boundary import Unreadable
-from hivemind.guarded import GuardedCommand
 from hivemind.json_text import read_json
 from hivemind.minds.agents import events
 from hivemind.minds.agents.profile import LineRule, Profile, as_text, value_at
 from hivemind.minds.agents.session import MAX_LINE_BYTES, ProgramSession, too_much_output
+from hivemind.reaped_command import ReapedCommand
 
 
 class LineSession(ProgramSession):
     """A program that is started with its prompt, prints lines, and exits at the end of its turn."""
 
-    def __init__(self, command: GuardedCommand, profile: Profile, *, exit_s: float) -> None:
+    def __init__(self, command: ReapedCommand, profile: Profile, *, exit_s: float) -> None:
         super().__init__(command, exit_s=exit_s)
         self._profile = profile
         self._partial_line = bytearray()

@@ -17,7 +17,6 @@ from typing import IO, Any, Literal
 
 from hivemind import fs
 from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
-from hivemind.guarded import GuardedCommand
 from hivemind.minds.agents import events, relay
 from hivemind.minds.agents.acp import AcpSession
 from hivemind.minds.agents.lines import LineSession
@@ -26,6 +25,7 @@ from hivemind.minds.agents.profile import REFUSALS, AgentProgram, Profile, serve
 from hivemind.minds.agents.session import EXIT_S, ProgramSession
 from hivemind.minds.meter import Prices
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
+from hivemind.reaped_command import ReapedCommand
 from hivemind.sandbox import BoxSettings, Hosts, ProgramBox, check_sandbox, loopback_urls
 
 PERMISSION_TOOL = "permission"
@@ -152,7 +152,7 @@ class AgentMind:
         relay_command = [sys.executable, "-I", "-S", relay.__file__, os.fspath(config_path)]
         exit_s = min(EXIT_S, self.config.quiet_s)
 
-        def launch(stdin: IO[bytes]) -> GuardedCommand:
+        def launch(stdin: IO[bytes]) -> ReapedCommand:
             """Start the command line, in a box if there is one."""
             environment = self.profile.prepare(self.config, relay_command, files, is_boxed=self.box.is_boxed)
             environment |= {} if traceparent is None else {"TRACEPARENT": traceparent}
@@ -170,7 +170,7 @@ class AgentMind:
                     )  # fmt: skip
                     stack.callback(box.close)
                     command, environment = box.command, box.environment
-                program = GuardedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)
+                program = ReapedCommand(command, folder=folder, environment=environment, stdin=stdin, stderr=errors)
                 program.call_at_end(stack.pop_all().close)
             return program
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import Any, Self
 
-from hivemind.guarded import GuardedCommand
 from hivemind.minds.agents.events import Event, Failure, PermissionRequest
+from hivemind.reaped_command import ReapedCommand
 
 MAX_LINE_BYTES = 8 << 20
 _MAX_OUTPUT_BYTES = 256 << 20
@@ -29,7 +29,7 @@ class ProgramSession:
     announcement = ""
     """The program's words about itself and its session, as the protocol has them."""
 
-    def __init__(self, command: GuardedCommand, *, exit_s: float = EXIT_S) -> None:
+    def __init__(self, command: ReapedCommand, *, exit_s: float = EXIT_S) -> None:
         """Read the program's output. After that has ended, the program has `exit_s` seconds to exit."""
         self._command, self._exit_s = command, exit_s
         self._size = 0

@@ -34,10 +34,10 @@ from hivemind.exchange.letters import Letters
 from hivemind.exchange.link import connect_exchange, hive_overviews, other_hives
 from hivemind.exchange.offers import IdleAgent, Offers
 from hivemind.exchange.schema import SCHEMA
-from hivemind.guard import PR_SET_PDEATHSIG, prctl
 from hivemind.layout import EXCHANGE
 from hivemind.mail import Intake
 from hivemind.minds import MindError, Turn, open_mind
+from hivemind.reaper import PR_SET_PDEATHSIG, prctl
 from hivemind.taskrun.focus import Focus
 from hivemind.web.render import PageRenderer
 from tests.postgres import Server

@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from hivemind import guard
+from hivemind import reaper
 
 _END_S = 5.0
 """The longest wait for the end of a killed program: a process that hangs in a dead file system cannot be killed."""
 _PYTHON_VARIABLES = ("LD_LIBRARY_PATH",)  # some builds of Python need it to start
 _HOST = (  # a module is compiled once, a script at each start
-    "import os, sys; sys.path.append(os.path.dirname(sys.argv[1])); import guard; guard.main(int(sys.argv[2]))"
+    "import os, sys; sys.path.append(os.path.dirname(sys.argv[1])); import reaper; reaper.main(int(sys.argv[2]))"
 )
 _FOLDER = os.O_DIRECTORY | os.O_PATH
 _ENDING = b"\0"
@@ -35,7 +35,7 @@ def bare_environment() -> dict[str, str]:
 
 
 def start_host() -> None:
-    """Start a guard host (`hivemind.guard`) for this process and its forks. The host ends when the last of these
+    """Start a reaper host (`hivemind.reaper`) for this process and its forks. The host ends when the last of these
     processes ends.
 
     If nobody has called this, the first program starts the host.
@@ -44,7 +44,7 @@ def start_host() -> None:
     own_end, host_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with host_end:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _HOST, guard.__file__, str(host_end.fileno())],
+            [sys.executable, "-I", "-S", "-c", _HOST, reaper.__file__, str(host_end.fileno())],
             cwd="/", env=bare_environment(),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(host_end.fileno(),), start_new_session=True,
         )  # fmt: skip
@@ -73,11 +73,11 @@ def _send(host: int, descriptors: Sequence[int]) -> None:
         orders.detach()
 
 
-class GuardedCommand:
+class ReapedCommand:
     """A running program. At the end of the `with` block, the program and everything that it started are ended: SIGTERM,
     a second of grace, SIGKILL.
 
-    When this process dies, even by kill -9, a guard (`hivemind.guard`) kills the program at once.
+    When this process dies, even by kill -9, a reaper (`hivemind.reaper`) kills the program at once.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class GuardedCommand:
         )
         self.returncode: int | None = None
         self.was_lost = False
-        """True if its guard was killed, so the exit status is unknown."""
+        """True if its reaper was killed, so the exit status is unknown."""
         with contextlib.ExitStack() as own_files, contextlib.ExitStack() as program_files:
             folder_file = os.open(folder or ".", _FOLDER)
             program_files.callback(os.close, folder_file)
@@ -122,7 +122,7 @@ class GuardedCommand:
                 before_start()
             self._files = own_files.pop_all()
         message = marshal.dumps(order)
-        with contextlib.suppress(ConnectionError):  # the guard was killed already
+        with contextlib.suppress(ConnectionError):  # the reaper was killed already
             self._line.sendall(len(message).to_bytes(8, "big") + message)
 
     def fileno(self) -> int:
@@ -136,10 +136,10 @@ class GuardedCommand:
             self._line.settimeout(timeout_s)
             status = b""
             try:
-                status = self._line.recv(guard.STATUS_BYTES)
+                status = self._line.recv(reaper.STATUS_BYTES)
             except (TimeoutError, BlockingIOError):
                 return None
-            except ConnectionError:  # the guard was killed before it had read the order
+            except ConnectionError:  # the reaper was killed before it had read the order
                 pass
             self.was_lost = not status
             self.returncode = int.from_bytes(status, "little", signed=True) if status else -signal.SIGKILL
@@ -154,7 +154,7 @@ class GuardedCommand:
         """Call `callback` at the end of the `with` block, after the program."""
         self._files.callback(callback)
 
-    def __enter__(self) -> GuardedCommand:
+    def __enter__(self) -> ReapedCommand:
         return self
 
     def __exit__(
@@ -163,6 +163,6 @@ class GuardedCommand:
         with self._files:
             if self.wait(0) is None:
                 self.terminate()
-            if self.wait(2 * guard.GRACE_S) is None:
-                self._line.shutdown(socket.SHUT_WR)  # the guard kills everything, unless guard and host hang
+            if self.wait(2 * reaper.GRACE_S) is None:
+                self._line.shutdown(socket.SHUT_WR)  # the reaper kills everything, unless reaper and host hang
             self.wait(_END_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Log
-from hivemind.fs.check import Aside, CheckFinding
+from hivemind.fs.integrity import Aside, DoctorFinding
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.outcome import OUTCOME_FILES
@@ -16,11 +16,11 @@ from hivemind.tasks.drop import NOT_MOVABLE, is_movable
 from hivemind.tasks.record import LOG, open_log
 
 
-def check_folders(layout: Layout) -> Iterator[CheckFinding]:
+def check_folders(layout: Layout) -> Iterator[DoctorFinding]:
     """Yield files in place of folders, dropped folders that cannot be moved, and ended tasks without result.md or error.md."""
     for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/*/"))):
         if not is_movable(path):
-            yield CheckFinding(path, NOT_MOVABLE, f"chmod -R a+rwX {path}")
+            yield DoctorFinding(path, NOT_MOVABLE, f"chmod -R a+rwX {path}")
     for place in (layout.active, layout.done, layout.failed):
         for name in sorted(names_in(place)):
             path = place / name
@@ -28,13 +28,13 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
                 continue
             if not path.is_dir():
                 mend = f"move it to {layout.relative(layout.inbox)}/ if it is to be done"
-                yield CheckFinding(path, "is not a folder, and so not a task: it is ignored", mend, note=True)
+                yield DoctorFinding(path, "is not a folder, and so not a task: it is ignored", mend, note=True)
             elif place != layout.active and not (path / (end := OUTCOME_FILES[place.name])).exists():
                 mend = f"its {LOG} may tell why; hivemind task retry {name} tries it again"
-                yield CheckFinding(path, f"has no {end}: it was moved here, or the file deleted", mend, note=True)
+                yield DoctorFinding(path, f"has no {end}: it was moved here, or the file deleted", mend, note=True)
 
 
-def check_log(folder: Path, aside: Aside) -> Iterator[CheckFinding]:
+def check_log(folder: Path, aside: Aside) -> Iterator[DoctorFinding]:
     """Yield what is wrong with a task's log: it is damaged, of another version, or its last line is torn."""
     log = open_log(folder)
     path = Path(log.path)
@@ -42,7 +42,7 @@ def check_log(folder: Path, aside: Aside) -> Iterator[CheckFinding]:
         next(log.records(), None)
         torn = log.torn_bytes()
     except UnknownVersion as error:
-        yield CheckFinding(path, error.message, error.remedy or "use the hivemind that wrote it")
+        yield DoctorFinding(path, error.message, error.remedy or "use the hivemind that wrote it")
         return
     except UserError as error:
         mend = "restore it from a copy, or hivemind doctor --fix sets it aside"
@@ -51,7 +51,7 @@ def check_log(folder: Path, aside: Aside) -> Iterator[CheckFinding]:
     if torn:
         message = f"its last line is torn ({len(torn)} bytes): a crash cut it short"
         mend = f"hivemind doctor --fix moves the piece to {path.name}.torn"
-        yield CheckFinding(path, message, mend, partial(_mend, log), quiet=True)
+        yield DoctorFinding(path, message, mend, partial(_mend, log), quiet=True)
 
 
 def _mend(log: Log) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, as_dataclass, boundary
 from hivemind.documents import Citation, Verdict
 from hivemind.documents.formats import EXTRACTED_FORMATS, format_of
-from hivemind.fs.check import CheckFinding
+from hivemind.fs.integrity import DoctorFinding
 from hivemind.reasoning import SNAPSHOT_NAME
 
 
-def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iterator[CheckFinding]:
+def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iterator[DoctorFinding]:
     """Find quotes of a finished task that are not at their cited place, though the cited file is unchanged.
 
     Earlier versions cited several lines of HTML and PDF, and checked only that the quote was within them.
@@ -31,4 +31,4 @@ def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iter
             verdict = verify(citation)
             if not verdict.is_confirmed and not verdict.is_file_changed and verdict.lines is not None:
                 message = f"cites {citation.place}, but the quote {verdict.reason}"
-                yield CheckFinding(folder / "result.md", message, note=True)
+                yield DoctorFinding(folder / "result.md", message, note=True)

@@ -25,7 +25,7 @@ from hivemind.tasks.record import SESSION
 _MAX_EARLIER = 5  # tasks of the session that a new one names
 
 
-class Session:
+class EditorSession:
     """One session. `task_id` is the open task that it follows, `prompts` are the prompts of unfinished turns."""
 
     def __init__(self, hive: Hive, connection: JsonRpc, session_id: str, cwd: str) -> None:

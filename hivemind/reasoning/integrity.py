@@ -11,29 +11,29 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
-from hivemind.fs.check import Aside, CheckFinding
+from hivemind.fs.integrity import Aside, DoctorFinding
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
 
-def check_graph(folder: Path, aside: Aside) -> Iterator[CheckFinding]:
+def check_graph(folder: Path, aside: Aside) -> Iterator[DoctorFinding]:
     """Report the graph.jsonl in a task's folder if it is lost, or cannot be read to its end."""
     log = folder / LOG_NAME
     if not log.is_file() or log.stat().st_size == 0:
         if (folder / SNAPSHOT_NAME).is_file() and _has_nodes(folder / SNAPSHOT_NAME):
             message = f"is missing or empty: only {SNAPSHOT_NAME} still contains the task's graph"
             remedy = "restore it from a copy, so `hivemind graph show` can show the graph"
-            yield CheckFinding(log, message, remedy, note=True)
+            yield DoctorFinding(log, message, remedy, note=True)
         return
     try:
         _ = TaskGraph(folder).graph
     except UnknownVersion as error:
-        yield CheckFinding(log, error.message, error.remedy or "move the file away")
+        yield DoctorFinding(log, error.message, error.remedy or "move the file away")
     except UserError as error:
         # The log's error names a line, numbered from 1; without a number the whole file is unreadable.
         number = (error.location or "").rpartition(":")[2]
         intact_lines = int(number) - 1 if number.isdecimal() else 0
-        yield CheckFinding(
+        yield DoctorFinding(
             Path(f"{log}:{number}") if number.isdecimal() else log,
             f"{error.message}: the graph cannot be opened",
             f"restore it from a copy, or hivemind doctor --fix sets it aside and keeps its first {intact_lines} lines",

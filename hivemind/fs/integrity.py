@@ -30,7 +30,7 @@ Fix = Callable[[], str]
 
 
 @frozen
-class CheckFinding:
+class DoctorFinding:
     """A problem in a hive, found by the check named `check`.
 
     * `location`: the file; `message`: the problem and its consequence; `remedy`: how a person can fix it.
@@ -59,9 +59,9 @@ class Aside:
 
     def finding(
         self, path: Path, message: str, remedy: str = "hivemind doctor --fix sets it aside", **fields: Any
-    ) -> CheckFinding:
+    ) -> DoctorFinding:
         """Return a finding with a fix that sets the file or folder aside."""
-        return CheckFinding(path, message, remedy, partial(self.set_aside, path), **fields)
+        return DoctorFinding(path, message, remedy, partial(self.set_aside, path), **fields)
 
     def set_aside(self, path: Path) -> str:
         """Move a file or folder aside. Return a sentence with its new path. Raises OSError."""
@@ -89,7 +89,7 @@ def list_folder(folder: Path) -> list[Path]:
         return []
 
 
-def check_locks(folder: Path) -> Iterator[CheckFinding]:
+def check_locks(folder: Path) -> Iterator[DoctorFinding]:
     """Find locks whose holder on this machine has died, but which a child of the holder still keeps.
 
     An unlocked lock file is normal: the system releases a lock when its holder dies, and the file stays.
@@ -101,10 +101,10 @@ def check_locks(folder: Path) -> Iterator[CheckFinding]:
         pid = holder.get("pid")
         if isinstance(pid, int) and pid > 0 and is_on_this_machine(holder) and not _is_running(pid):
             message = f"belongs to process {pid}, which has died; a child process still has the lock"
-            yield CheckFinding(path, message, f"find that process with fuser -v {path}; the lock ends with it")
+            yield DoctorFinding(path, message, f"find that process with fuser -v {path}; the lock ends with it")
 
 
-def check_doorbells(folder: Path) -> Iterator[CheckFinding]:
+def check_doorbells(folder: Path) -> Iterator[DoctorFinding]:
     """Find sockets without a listener."""
     paths = [path for path in list_folder(folder) if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path)]
     if paths:
@@ -113,10 +113,10 @@ def check_doorbells(folder: Path) -> Iterator[CheckFinding]:
         def fix() -> str:
             return f"removed: {sum(_remove(path) for path in paths)}"
 
-        yield CheckFinding(folder, message, "hivemind doctor --fix removes them", fix, note=True)
+        yield DoctorFinding(folder, message, "hivemind doctor --fix removes them", fix, note=True)
 
 
-def check_temporary(path: Path, aside: Aside, now: float, *, on_shared_filesystem: bool) -> Iterator[CheckFinding]:
+def check_temporary(path: Path, aside: Aside, now: float, *, on_shared_filesystem: bool) -> Iterator[DoctorFinding]:
     """Yield a finding if the `.tmp-*` file `path` is an hour old, or if its writer on this machine has died.
 
     With `on_shared_filesystem` the writer may be on another machine, so only the age counts.

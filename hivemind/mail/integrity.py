@@ -13,7 +13,7 @@ from hivemind import fs
 from hivemind.boundary import Unreadable
 from hivemind.config import RESERVED_NAMES
 from hivemind.errors import UserError
-from hivemind.fs.check import Aside, CheckFinding, list_folder
+from hivemind.fs.integrity import Aside, DoctorFinding, list_folder
 from hivemind.layout import Layout
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_leftover, is_unique_name, join_name, split_name
@@ -25,22 +25,22 @@ _MAIL_PROGRAM_FILES = re.compile(
 )
 
 
-def check_key(layout: Layout, aside: Aside) -> Iterator[CheckFinding]:
+def check_key(layout: Layout, aside: Aside) -> Iterator[DoctorFinding]:
     """Check the key with which the runtime seals its messages."""
     seal = Seal(layout.mail_key)
     try:
         is_damaged = seal.is_damaged()
     except UserError as error:
-        yield CheckFinding(layout.mail_key, error.message, error.remedy or "")
+        yield DoctorFinding(layout.mail_key, error.message, error.remedy or "")
         return
     if seal.is_gone():
         message = "is missing: messages sealed with it count as unsealed, and the next send creates a new key"
         remedy = "restore it from a copy, or hivemind doctor --fix creates a new one"
-        yield CheckFinding(layout.mail_key, message, remedy, partial(_make_key, seal))
+        yield DoctorFinding(layout.mail_key, message, remedy, partial(_make_key, seal))
     elif is_damaged:
         message = "does not contain a mail key: sealed messages count as unsealed, and the next send creates a new key"
         remedy = "restore it from a copy, or hivemind doctor --fix sets it aside and creates a new one"
-        yield CheckFinding(
+        yield DoctorFinding(
             layout.mail_key, message, remedy, lambda: f"{aside.set_aside(layout.mail_key)}; {_make_key(seal)}"
         )
 
@@ -50,7 +50,7 @@ def _make_key(seal: Seal) -> str:
     return "created a new key"
 
 
-def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: float) -> Iterator[CheckFinding]:
+def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: float) -> Iterator[DoctorFinding]:
     """Check the mailbox of one agent or of the operator, with its sub-folders."""
     box = Maildir(layout.mailbox(name))
     for folder in SUBFOLDERS:
@@ -69,10 +69,10 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
     if count:
         message = f"{count} dead letter{'s' if count > 1 else ''}: unreadable, or not answered by its agent"
         remedy = "the .why files next to them say why; a message moved back to new/ is tried again"
-        yield CheckFinding(Path(box.subfolder("dead").path), message, remedy, note=True)
+        yield DoctorFinding(Path(box.subfolder("dead").path), message, remedy, note=True)
 
 
-def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterator[CheckFinding]:
+def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterator[DoctorFinding]:
     """Report mailboxes without an agent: a renamed or removed agent may have left mail behind."""
     for path in list_folder(layout.mailboxes):
         if (
@@ -84,26 +84,26 @@ def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterato
             message_count = sum(1 for _ in Maildir(path).mail_files())
             message = f"is a mailbox without an agent: no agent is named {path.name!r} ({message_count} messages in it)"
             remedy = f"hivemind agent add {path.name} restores the agent, or move the folder away"
-            yield CheckFinding(path, message, remedy, note=True)
+            yield DoctorFinding(path, message, remedy, note=True)
 
 
-def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[CheckFinding]:
+def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[DoctorFinding]:
     """Report files outside new/ and cur/, where no mail program looks, and entries of new/ and cur/ that are not files."""
     for path in list_folder(Path(maildir.path)):
         if _MAIL_PROGRAM_FILES.fullmatch(path.name) is None and path.is_file():
             message = "is outside new/ and cur/, where no mail program looks"
             if is_unique_name(base := split_name(path.name)[0]):
                 fix = partial(_move, path, Path(maildir.new, base))
-                yield CheckFinding(path, message, "hivemind doctor --fix moves it to new/", fix)
+                yield DoctorFinding(path, message, "hivemind doctor --fix moves it to new/", fix)
             else:
-                yield CheckFinding(path, message, f"move it to {maildir.new} if it is a message")
+                yield DoctorFinding(path, message, f"move it to {maildir.new} if it is a message")
     for folder in (maildir.new, maildir.cur):
         for path in list_folder(Path(folder)):
             if not stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith("."):
                 yield aside.finding(path, "is not a regular file and is never read as a message")
 
 
-def _misnamed_files(maildir: Maildir) -> Iterator[CheckFinding]:
+def _misnamed_files(maildir: Maildir) -> Iterator[DoctorFinding]:
     """Report names with flags in new/, without flags in cur/, and with flags that are not in ASCII order."""
     for folder in (maildir.new, maildir.cur):
         for path in list_folder(Path(folder)):
@@ -117,7 +117,7 @@ def _misnamed_files(maildir: Maildir) -> Iterator[CheckFinding]:
                     "has flags in its name but is in new/: mail programs take it for unread",
                     join_name(base, flags),
                 )
-            yield CheckFinding(
+            yield DoctorFinding(
                 path, message, "hivemind doctor --fix renames it", partial(_move, path, Path(maildir.cur, proper_name))
             )
 
@@ -129,7 +129,7 @@ def _move(path: Path, target: Path) -> str:
 
 def _unreadable_messages(
     mail: Mail, layout: Layout, name: str, maildir: Maildir, folder: str, aside: Aside
-) -> Iterator[CheckFinding]:
+) -> Iterator[DoctorFinding]:
     for mail_file in maildir.mail_files():
         try:
             mail.reader.read_head(maildir, mail_file)
@@ -137,7 +137,7 @@ def _unreadable_messages(
             path = Path(mail_file.path)
             if folder == "inbox":
                 remedy = "hivemind doctor --fix moves it to .Dead and records the reason"
-                yield CheckFinding(
+                yield DoctorFinding(
                     path, error.message, remedy, partial(_bury, mail, layout, name, mail_file, error.message)
                 )
             else:

@@ -9,10 +9,10 @@ from pathlib import Path
 from hivemind.coordination.journal import Journal
 from hivemind.errors import UserError
 from hivemind.fs import LogDamaged
-from hivemind.fs.check import Aside, CheckFinding
+from hivemind.fs.integrity import Aside, DoctorFinding
 
 
-def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[CheckFinding]:
+def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[DoctorFinding]:
     """Report a missing journal, damaged lines and, unless a process of the hive is `running`, a torn last line."""
     files = [*folder.glob("*.jsonl")]
     if not any(path.stat().st_size for path in files):
@@ -21,7 +21,7 @@ def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[Chec
         if (sidecar_files and not files) or any(path.stat().st_size for path in sidecar_files):
             message = "is missing or empty, but events were written: the state of tasks and steps is lost"
             remedy = "restore it from a backup before the next event begins a new journal"
-            yield CheckFinding(folder / "journal.jsonl", message, remedy)
+            yield DoctorFinding(folder / "journal.jsonl", message, remedy)
         return
     journal = Journal(folder, read_only=True)
     try:
@@ -29,18 +29,18 @@ def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[Chec
             pass
     except LogDamaged as error:
         remedy = "restore it from a backup, or let hivemind doctor --fix remove the damaged lines (it keeps a copy)"
-        yield CheckFinding(
+        yield DoctorFinding(
             error.location or folder, error.message, remedy, partial(_repair_damage, folder, aside), quiet=True
         )
         return
     except UserError as error:
-        yield CheckFinding(error.location or folder, error.message, error.remedy or "restore it from a backup")
+        yield DoctorFinding(error.location or folder, error.message, error.remedy or "restore it from a backup")
         return
     torn = b"" if running else journal.torn_tail()
     if torn:
         message = f"its last line is torn ({len(torn)} bytes), cut short by a crash; that event did not happen"
         remedy = "hivemind doctor --fix moves it to a file next to the journal; so does the next event"
-        yield CheckFinding(journal.path, message, remedy, partial(_cut_torn_line, folder))
+        yield DoctorFinding(journal.path, message, remedy, partial(_cut_torn_line, folder))
 
 
 def _repair_damage(folder: Path, aside: Aside) -> str:

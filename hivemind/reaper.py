@@ -1,15 +1,15 @@
-"""The guard host and its guards: they run programs and end everything that a program leaves behind.
+"""The reaper host and its reapers: they run programs and end everything that a program leaves behind.
 
-`hivemind.guarded` starts this module with `-I -S`. It does not import hivemind, and its environment is empty, so no
-program can read a secret in `/proc/$PPID/environ`. The host passes each program to an idle guard, or forks a new guard.
-Host and guards are subreapers (PR_SET_CHILD_SUBREAPER): they become parents of orphaned processes below them. If host
-or guard is killed, the other kills all processes below the guard, in any session or group. Only a program that kills
+`hivemind.reaped_command` starts this module with `-I -S`. It does not import hivemind, and its environment is empty, so no
+program can read a secret in `/proc/$PPID/environ`. The host passes each program to an idle reaper, or forks a new reaper.
+Host and reapers are subreapers (PR_SET_CHILD_SUBREAPER): they become parents of orphaned processes below them. If host
+or reaper is killed, the other kills all processes below the reaper, in any session or group. Only a program that kills
 both at one moment leaves processes running; a sandbox prevents that too.
 
 The host gets a program as a packet with five descriptors: a line (a stream socket), the folder, three streams. The
 order (the program's words, environment and limits) comes through the line. A byte on the line asks the program's group
 to end, and a second later everything is killed. When the caller's end of the line closes, everything is killed at once.
-After the last process of the program has ended, the guard sends the exit status in four bytes, or, if the status is
+After the last process of the program has ended, the reaper sends the exit status in four bytes, or, if the status is
 lost, the line closes. The host ends when no process can send it orders any more.
 """
 
@@ -45,7 +45,7 @@ _PATH = os.fsencode(os.defpath)
 _SIGN = b"\0"
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)  # by the fork server, and by Python
 _BOX = b"bwrap"
-_MAX_IDLE = 4  # idle guards that are kept, since a fork is expensive
+_MAX_IDLE = 4  # idle reapers that are kept, since a fork is expensive
 _Order = tuple[list[bytes], dict[bytes, bytes], int | None, int | None]
 """The program's words, environment, and limits: seconds of processor time and bytes of address space."""
 
@@ -62,8 +62,8 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-class _Guard:
-    """The host's record of a guard: the socket for orders, and the socket to the caller (`line`) and deadline of its
+class _Reaper:
+    """The host's record of a reaper: the socket for orders, and the socket to the caller (`line`) and deadline of its
     program."""
 
     def __init__(self, orders: socket.socket) -> None:
@@ -72,7 +72,7 @@ class _Guard:
         self.deadline: float | None = None
 
     def pass_on(self, descriptors: list[int]) -> bool:
-        """Pass a program to the guard if the guard is idle. Return False if it is busy or was killed."""
+        """Pass a program to the reaper if the reaper is idle. Return False if it is busy or was killed."""
         if self.line is not None:
             return False
         try:
@@ -93,30 +93,30 @@ class _Host:
     def __init__(self, orders: socket.socket) -> None:
         self._orders: socket.socket | None = orders
         self._wake, self._wake_writer = _child_pipe()
-        self._guards: dict[int, _Guard] = {}
-        self._orphaned_lines: list[int] = []  # lines of killed guards, until all their processes are gone
+        self._reapers: dict[int, _Reaper] = {}
+        self._orphaned_lines: list[int] = []  # lines of killed reapers, until all their processes are gone
 
     def serve(self) -> None:
-        """Pass programs on to guards and watch the guards, until no process can send orders any more."""
+        """Pass programs on to reapers and watch the reapers, until no process can send orders any more."""
         while (
             self._orders is not None
             or self._orphaned_lines
-            or any(guard.line is not None for guard in self._guards.values())
+            or any(reaper.line is not None for reaper in self._reapers.values())
         ):
             poll = select.poll()
             poll.register(self._wake, select.POLLIN)
             if self._orders is not None:
                 poll.register(self._orders, select.POLLIN)
-            for guard in self._guards.values():
-                poll.register(guard.orders, select.POLLIN)
-                if guard.line is not None and guard.deadline is None:
-                    poll.register(guard.line, select.POLLRDHUP)
+            for reaper in self._reapers.values():
+                poll.register(reaper.orders, select.POLLIN)
+                if reaper.line is not None and reaper.deadline is None:
+                    poll.register(reaper.line, select.POLLRDHUP)
             ready = {descriptor for descriptor, _ in poll.poll(self._wait_ms())}
-            for guard in self._guards.values():
-                if guard.orders.fileno() in ready and _has_finished(guard.orders):
-                    guard.close_line()
-                elif guard.line in ready:
-                    guard.deadline = time.monotonic() + GRACE_S
+            for reaper in self._reapers.values():
+                if reaper.orders.fileno() in ready and _has_finished(reaper.orders):
+                    reaper.close_line()
+                elif reaper.line in ready:
+                    reaper.deadline = time.monotonic() + GRACE_S
             if self._wake in ready:
                 os.read(self._wake, 4096)
                 self._forget_ended()
@@ -125,7 +125,7 @@ class _Host:
             self._clean_up()
 
     def _wait_ms(self) -> float | None:
-        deadlines = [guard.deadline for guard in self._guards.values() if guard.deadline is not None]
+        deadlines = [reaper.deadline for reaper in self._reapers.values() if reaper.deadline is not None]
         waits = [1000 * max(0.0, deadline - time.monotonic()) + 1 for deadline in deadlines]
         return min([*waits, *([1000 * _RETRY_S] if self._orphaned_lines else [])], default=None)
 
@@ -139,22 +139,22 @@ class _Host:
             os.set_inheritable(descriptor, False)
         line, *files = descriptors
         try:
-            if not any(guard.pass_on(descriptors) for guard in self._guards.values()):
+            if not any(reaper.pass_on(descriptors) for reaper in self._reapers.values()):
                 self._fork(descriptors).pass_on(descriptors)
         except OSError as error:  # too many processes
-            _print_error(files[-1], b"its guard", error)
+            _print_error(files[-1], b"its reaper", error)
             self._orphaned_lines.append(line)
         for descriptor in files:
             os.close(descriptor)
 
-    def _fork(self, descriptors: list[int]) -> _Guard:
-        host_end, guard_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _fork(self, descriptors: list[int]) -> _Reaper:
+        host_end, reaper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
             other_ends = [
                 end
-                for guard_info in self._guards.values()
-                for end in (guard_info.orders.detach(), guard_info.line)
+                for reaper_state in self._reapers.values()
+                for end in (reaper_state.orders.detach(), reaper_state.line)
                 if end is not None
             ]
             order_ends = [] if self._orders is None else [self._orders.detach()]
@@ -168,30 +168,30 @@ class _Host:
                 *descriptors,
             ):
                 os.close(end)
-            _serve_as_guard(guard_end)
-        guard_end.close()
-        guard = self._guards[pid] = _Guard(host_end)
-        return guard
+            _serve_as_reaper(reaper_end)
+        reaper_end.close()
+        reaper = self._reapers[pid] = _Reaper(host_end)
+        return reaper
 
     def _forget_ended(self) -> None:
         for pid, _ in _reap():
-            guard = self._guards.pop(pid, None)
-            if guard is not None:
-                guard.orders.close()
-                if guard.line is not None:
-                    self._orphaned_lines.append(guard.line)
+            reaper = self._reapers.pop(pid, None)
+            if reaper is not None:
+                reaper.orders.close()
+                if reaper.line is not None:
+                    self._orphaned_lines.append(reaper.line)
 
     def _clean_up(self) -> None:
-        """Kill guards past their deadline, end surplus idle guards, and kill the orphans of killed guards: children
-        that are not guards."""
-        for pid, guard in self._guards.items():
-            if guard.deadline is not None and guard.deadline <= time.monotonic():
+        """Kill reapers past their deadline, end surplus idle reapers, and kill the orphans of killed reapers: children
+        that are not reapers."""
+        for pid, reaper in self._reapers.items():
+            if reaper.deadline is not None and reaper.deadline <= time.monotonic():
                 _kill(pid, signal.SIGKILL)
-        for pid in [pid for pid, guard in self._guards.items() if guard.line is None][_MAX_IDLE:]:
-            self._guards.pop(pid).orders.close()
+        for pid in [pid for pid, reaper in self._reapers.items() if reaper.line is None][_MAX_IDLE:]:
+            self._reapers.pop(pid).orders.close()
         if not self._orphaned_lines:
             return
-        orphans = [pid for pid in _children(os.getpid()) if pid not in self._guards]
+        orphans = [pid for pid in _children(os.getpid()) if pid not in self._reapers]
         for pid in orphans:
             _kill(pid, signal.SIGKILL)
         if not orphans:
@@ -201,14 +201,14 @@ class _Host:
 
 
 def _has_finished(orders: socket.socket) -> bool:
-    """Check whether a guard reports that its program has ended completely. Return False if the guard is gone."""
+    """Check whether a reaper reports that its program has ended completely. Return False if the reaper is gone."""
     try:
         return bool(orders.recv(1))
     except ConnectionError:
         return False
 
 
-def _serve_as_guard(orders: socket.socket) -> NoReturn:
+def _serve_as_reaper(orders: socket.socket) -> NoReturn:
     """Run programs that the host passes on, one after the other, until the host is gone."""
     try:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -219,7 +219,7 @@ def _serve_as_guard(orders: socket.socket) -> NoReturn:
                 break
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, False)
-            _guard(descriptors[0], descriptors[1:], orders, wake)
+            _run_program(descriptors[0], descriptors[1:], orders, wake)
             orders.send(_SIGN)
     except ConnectionError:
         pass
@@ -229,7 +229,7 @@ def _serve_as_guard(orders: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def _guard(line: int, files: list[int], orders: socket.socket, wake: int) -> None:
+def _run_program(line: int, files: list[int], orders: socket.socket, wake: int) -> None:
     """Run the program whose order comes through the socket `line`. Return when all its processes have ended."""
     order = _read_order(line)
     program = None if order is None else _start(order, files)
@@ -281,7 +281,7 @@ def _start(order: _Order, files: list[int]) -> int:
     words, environment, cpu_s, memory_bytes = order
     folder, *streams = files
     path = _find_program(words[0], environment, folder)
-    guard = os.getpid()
+    reaper = os.getpid()
     program = os.fork()
     if program:
         return program
@@ -292,7 +292,7 @@ def _start(order: _Order, files: list[int]) -> int:
         os.fchdir(folder)
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guard:
+        if os.getppid() != reaper:
             os._exit(_NO_LIMITS)
         status = _NO_LIMITS
         for limit, maximum in ((resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_AS, memory_bytes)):
