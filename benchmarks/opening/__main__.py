@@ -18,7 +18,7 @@ import yaml
 
 from benchmarks.table import Row, show
 from hivemind import Hive
-from hivemind.agent.candidates import RELEVANT
+from hivemind.agent.knowledge import RELEVANT
 from hivemind.agent.opening import source_of
 from hivemind.agent.preview import Preview, preview_context
 from hivemind.tools.memory import namespaces_of

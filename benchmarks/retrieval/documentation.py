@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.hives import placed
 from benchmarks.retrieval.kept import CachedEmbedder
-from hivemind.agent.candidates import PER_QUESTION
+from hivemind.agent.knowledge import PER_QUESTION
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.passages import PassagePart, read_parts
 from hivemind.embedding import Embedder, FineEmbedder, embed_packed, open_embedder

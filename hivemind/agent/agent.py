@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from typing import Any
 
 from hivemind.agent.act import act
-from hivemind.agent.budget import Budget
 from hivemind.agent.build import build
 from hivemind.agent.lease import FocusLease
 from hivemind.agent.lesson_question import learn_from
@@ -21,11 +20,12 @@ from hivemind.agent.news import News
 from hivemind.agent.pictures import Pictures
 from hivemind.agent.program import ProgramRunner, SessionLost
 from hivemind.agent.recall import answer, recall
-from hivemind.agent.reporter import StatusReporter
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import scope
 from hivemind.agent.select import select
 from hivemind.agent.sense import sense
+from hivemind.agent.spending import Budget
+from hivemind.agent.status_writer import StatusReporter
 from hivemind.agent.stop_signal import StopSignal
 from hivemind.agent.think import think
 from hivemind.agent.tidy import tidy

@@ -17,7 +17,7 @@ from hivemind.mail import Message
 from hivemind.minds import ChatMessage
 from hivemind.minds.pictures import PICTURE_TOKENS
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.fold import fold_conversation
+from hivemind.taskrun.conversation_fold import fold_conversation
 from hivemind.tools import ToolContext
 
 THREAD = 0.4

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any
 
-from hivemind.agent.budget import Budget
+from hivemind.agent.spending import Budget
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import Layout

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hivemind.agent.candidates import confidence_of
+from hivemind.agent.knowledge import confidence_of
 from hivemind.agent.opening import material, task_opening
 from hivemind.agent.recall import subjects_of
 from hivemind.agent.window import ContextWindow

@@ -23,7 +23,7 @@ from hivemind.agent.lease import FocusLease
 from hivemind.agent.metering import MeteredMind, RunAccount
 from hivemind.agent.news import News
 from hivemind.agent.permission_desk import Grant, PermissionDesk, describe_call
-from hivemind.agent.reporter import StatusReporter
+from hivemind.agent.status_writer import StatusReporter
 from hivemind.agent.stop_signal import StopSignal
 from hivemind.agent.window import ContextWindow
 from hivemind.boundary import Unreadable, boundary

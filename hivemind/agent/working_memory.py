@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hivemind.agent import candidates
+from hivemind.agent import knowledge
 from hivemind.agent.opening import materials
 from hivemind.agent.relevance import Relevance
 from hivemind.boundary import Unreadable
@@ -93,7 +93,7 @@ class WorkingMemory:
         self.blocks = self._saved()
         self._stamps: dict[str, str] = {}  # of the databases at the last selection, by focus
         self.scorer = RelevanceScorer()
-        roots, sources = hive.config.read_roots(hive.layout), candidates.content_sources(hive)
+        roots, sources = hive.config.read_roots(hive.layout), knowledge.content_sources(hive)
         self._loader = ContentLoader(hive.layout.root, roots=roots, sources=sources)
         self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, render=materials)
         self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, render=materials)
@@ -124,11 +124,11 @@ class WorkingMemory:
         nodes = [
             node
             for question in questions
-            for node in candidates.graph_blocks(self._hive, self._name, question, allow_stale=True)
+            for node in knowledge.graph_blocks(self._hive, self._name, question, allow_stale=True)
         ]
         foreign_nodes = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
-        documents, is_left_out = candidates.document_blocks(self._hive, focus, questions)
-        blocks = [*documents, *candidates.memory_blocks(self._hive, self._name, questions), *foreign_nodes]
+        documents, is_left_out = knowledge.document_blocks(self._hive, focus, questions)
+        blocks = [*documents, *knowledge.memory_blocks(self._hive, self._name, questions), *foreign_nodes]
         entries = [
             context_entry(block, content.content, form=content.form or "full", is_external=content.is_external)
             | ({} if content.error is None else {"content": ""})
@@ -154,7 +154,7 @@ class WorkingMemory:
         self.has_news(focus)
         relevance = Relevance(self._hive, focus)
         load, factor = self._loader.load_content, relevance.factor
-        relevant, nearest = candidates.relevant_blocks(self._hive, self._name, focus, questions, load, factor)
+        relevant, nearest = knowledge.relevant_blocks(self._hive, self._name, focus, questions, load, factor)
         letters = [block for block in self.blocks if focus.id and block.metadata.get("task") == focus.id]
         self.scorer.model = relevance.factor if relevance.is_on else None
         entries, selection = self._select_from([*relevant, *letters], questions, tokens, is_known)
@@ -172,9 +172,9 @@ class WorkingMemory:
 
         Texts for which `is_known` is true are left out and make room for other entries.
         """
-        nodes = candidates.graph_blocks(self._hive, self._name, question)
-        documents, _ = candidates.document_blocks(self._hive, focus, [question])
-        memories = candidates.memory_blocks(self._hive, self._name, [question])
+        nodes = knowledge.graph_blocks(self._hive, self._name, question)
+        documents, _ = knowledge.document_blocks(self._hive, focus, [question])
+        memories = knowledge.memory_blocks(self._hive, self._name, [question])
         blocks = [*documents, *memories, *nodes, *self._about(question)]
         self.scorer.model = None  # the mind has asked
         return self._select_from(blocks, [question], tokens, is_known)[0]
@@ -204,7 +204,7 @@ class WorkingMemory:
             block
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
             if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{content.content}")
-            >= candidates.ABOUT
+            >= knowledge.ABOUT
         ]
 
     # kept blocks

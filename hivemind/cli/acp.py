@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import command
-from hivemind.cli.opening import find_layout
+from hivemind.cli.open_hive import find_layout
 from hivemind.cli.output import warn
 
 if TYPE_CHECKING:

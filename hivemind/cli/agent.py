@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, command
-from hivemind.cli.opening import known_agent, open_hive, open_read_only
+from hivemind.cli.open_hive import known_agent, open_hive, open_read_only
 from hivemind.cli.output import headed_text, table, table_lines, warn, write_output
 from hivemind.cli.text import natural_key, one_line
 from hivemind.errors import UserError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import CommandOutput, command
-from hivemind.cli.opening import open_hive, without_hive
+from hivemind.cli.open_hive import open_hive, without_hive
 from hivemind.cli.styled import progress
 from hivemind.errors import UserError
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
 from hivemind.cli.graph import graph_of
-from hivemind.cli.opening import open_hive, open_read_only
+from hivemind.cli.open_hive import open_hive, open_read_only
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError

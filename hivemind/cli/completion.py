@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Literal
 
 from hivemind.cli.command import Command, Parameter, command
-from hivemind.cli.opening import find_layout, without_hive
+from hivemind.cli.open_hive import find_layout, without_hive
 from hivemind.cli.output import print_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN

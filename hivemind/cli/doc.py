@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.cli.command import Arg, CommandOutput, Positive, Text, command
-from hivemind.cli.opening import acting_name, open_hive
+from hivemind.cli.open_hive import acting_name, open_hive
 from hivemind.cli.output import cut_lines, headed_text, table_lines, warn, write_output
 from hivemind.cli.streams import standard_input
 from hivemind.cli.styled import progress

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
-from hivemind.cli.opening import find_layout
+from hivemind.cli.open_hive import find_layout
 from hivemind.cli.styled import progress
 from hivemind.cli.text import one_line
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, Positive, command
-from hivemind.cli.opening import open_hive, open_read_only
+from hivemind.cli.open_hive import open_hive, open_read_only
 from hivemind.cli.output import cut_lines, warn
 from hivemind.cli.styled import progress
 from hivemind.cli.text import card_line, one_line

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, command
-from hivemind.cli.opening import find_layout, open_hive, open_read_only
+from hivemind.cli.open_hive import find_layout, open_hive, open_read_only
 from hivemind.cli.output import table_lines
 from hivemind.cli.styled import progress
 from hivemind.cli.text import age, one_line

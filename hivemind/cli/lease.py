@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
-from hivemind.cli.opening import open_hive, open_read_only
+from hivemind.cli.open_hive import open_hive, open_read_only
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import age, natural_key, one_line
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
-from hivemind.cli.opening import find_layout, open_hive, open_read_only
+from hivemind.cli.open_hive import find_layout, open_hive, open_read_only
 from hivemind.cli.output import header_line, table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
-from hivemind.cli.opening import open_hive
+from hivemind.cli.open_hive import open_hive
 from hivemind.cli.output import warn
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import command
-from hivemind.cli.opening import known_agent, open_read_only
+from hivemind.cli.open_hive import known_agent, open_read_only
 from hivemind.cli.output import as_json, cut_lines, print_array, print_line, warn
 from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import one_line

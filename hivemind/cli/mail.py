@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hivemind.cli.command import AttachedFiles, Box, CommandOutput, Positive, Text, command
-from hivemind.cli.opening import acting_name, known_agent, open_hive, open_read_only, resolve_name, resolve_names
+from hivemind.cli.open_hive import acting_name, known_agent, open_hive, open_read_only, resolve_name, resolve_names
 from hivemind.cli.output import headed_text, separated, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
 from hivemind.errors import UserError

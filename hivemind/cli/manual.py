@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
-from hivemind.cli.opening import without_hive
+from hivemind.cli.open_hive import without_hive
 from hivemind.cli.output import separated
 
 if TYPE_CHECKING:

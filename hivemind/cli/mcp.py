@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hivemind.cli.command import Arg, command
-from hivemind.cli.opening import find_layout, open_read_only
+from hivemind.cli.open_hive import find_layout, open_read_only
 from hivemind.cli.output import print_line, warn
 from hivemind.errors import UserError
 from hivemind.names import check_name

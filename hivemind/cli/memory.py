@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import Arg, CommandOutput, Positive, Share, command
-from hivemind.cli.opening import open_hive, open_read_only, resolve_name, without_hive
+from hivemind.cli.open_hive import open_hive, open_read_only, resolve_name, without_hive
 from hivemind.cli.output import table_lines
 from hivemind.cli.styled import progress
 from hivemind.cli.text import one_line

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import CommandOutput, command
-from hivemind.cli.opening import acting_name, open_hive, open_read_only, resolve_name
+from hivemind.cli.open_hive import acting_name, open_hive, open_read_only, resolve_name
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import one_line
 from hivemind.layout import HUMAN

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import INTERRUPTED, Arg, CommandOutput, command
-from hivemind.cli.opening import caller, find_layout, open_hive, open_read_only, split_lists, without_hive
+from hivemind.cli.open_hive import caller, find_layout, open_hive, open_read_only, split_lists, without_hive
 from hivemind.cli.output import ask, print_line, table_lines, warn
 from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, natural_key, one_line

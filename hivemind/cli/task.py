@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
 from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
-from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
+from hivemind.cli.open_hive import caller, known_agent, open_hive, open_read_only, split_lists
 from hivemind.cli.output import DiffText, MarkdownText, headed_text, print_line, separated, table_lines, warn
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
@@ -186,7 +186,7 @@ def tasks(
     examples:
       hivemind task list --state failed
     """
-    from hivemind.swarm.idle import with_wait_reasons
+    from hivemind.swarm.survey import with_wait_reasons
 
     ignored_files = hive.tasks.listing.ignored()
     if ignored:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.cli.command import CommandOutput, Text, command
-from hivemind.cli.opening import acting_name, open_hive, without_hive
+from hivemind.cli.open_hive import acting_name, open_hive, without_hive
 from hivemind.cli.output import table_lines
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.command import command
-from hivemind.cli.opening import find_layout
+from hivemind.cli.open_hive import find_layout
 from hivemind.cli.output import headed_text, print_line, table
 from hivemind.cli.screen import Screen, raw_keyboard
 from hivemind.cli.streams import OutputWaiter

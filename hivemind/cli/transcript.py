@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, Positive, command
 from hivemind.cli.log import time_prefix
-from hivemind.cli.opening import open_read_only
+from hivemind.cli.open_hive import open_read_only
 from hivemind.cli.output import as_json, cut_lines, print_line, write_output
 from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import one_line

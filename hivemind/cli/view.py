@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.cli.command import CommandOutput, Positive, command
-from hivemind.cli.opening import open_read_only, without_hive
+from hivemind.cli.open_hive import open_read_only, without_hive
 from hivemind.frozen import frozen
 from hivemind.names import check_name
 

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from hivemind.cli.command import Arg, command
-from hivemind.cli.opening import find_layout
+from hivemind.cli.open_hive import find_layout
 from hivemind.cli.output import print_line
 from hivemind.errors import UserError
 

@@ -17,7 +17,7 @@ from hivemind.layout import LANDING
 from hivemind.sandbox import has_sandbox
 from hivemind.taskrun.git import Repository
 from hivemind.taskrun.landing_entry import LandingEntry
-from hivemind.taskrun.target import root_folder
+from hivemind.taskrun.target_branch import root_folder
 from hivemind.tasks.record import load_sound
 
 

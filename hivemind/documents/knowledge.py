@@ -43,7 +43,7 @@ from hivemind.documents.verification import read_file, verify
 from hivemind.documents.wrong_quotes import WrongQuote, read_wrong_quotes
 from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
-from hivemind.fs import CrashCount, Lock, resolve_inside
+from hivemind.fs import DeadlyInputs, Lock, resolve_inside
 from hivemind.fs.backup import restore
 from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.trees import is_too_deep
@@ -91,7 +91,7 @@ class KnowledgeSync:
     ) -> None:
         self._docmem, self._layout, self._roots = docmem, layout, roots
         self._progress = progress or _log.info
-        self._crash_count = CrashCount(layout.reading, read_only=layout.read_only)
+        self._deadly_inputs = DeadlyInputs(layout.reading, read_only=layout.read_only)
         self._report = SyncReport()
 
     def run(self, tops: Sequence[Path]) -> SyncReport:
@@ -208,7 +208,7 @@ class KnowledgeSync:
             if is_as_shipped(self._layout, key, digest):
                 self._report.skipped[key] = f"{key} {AS_SHIPPED}"
                 return _ReadFile(key, stamp, "", self._report.skipped[key])
-            with self._crash_count.reading("document", key, digest):
+            with self._deadly_inputs.reading("document", key, digest):
                 outline = read_outline(raw, key, self._docmem.count)
         except MissingLibraryError as error:
             self._report.skipped[key] = str(error)  # not recorded: the library may be installed before the next sync

@@ -16,7 +16,7 @@ from hivemind.embedding.embedder import (
     unpack,
 )
 from hivemind.embedding.local import HashingEmbedder, MiniLM
-from hivemind.embedding.opening import open_embedder
+from hivemind.embedding.open import open_embedder
 from hivemind.embedding.service import SharedEmbedder
 from hivemind.embedding.vectors import VECTORS, VectorTable, preload, put_vectors
 

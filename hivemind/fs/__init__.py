@@ -14,7 +14,7 @@ from hivemind.fs.atomic import (
     write,
 )
 from hivemind.fs.crash import crash_point
-from hivemind.fs.crash_count import CrashCount
+from hivemind.fs.deadly_inputs import DeadlyInputs
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.filesystem import is_settled, is_timestamp_reliable
 from hivemind.fs.lines import LogDamaged, Record, records_of
@@ -28,8 +28,8 @@ from hivemind.fs.trees import copy_tree, remove_tree, walk
 from hivemind.fs.watch import Watcher, open_watcher
 
 __all__ = [
-    "CrashCount",
     "DamagedRecord",
+    "DeadlyInputs",
     "Doorbell",
     "Lock",
     "LockBusy",

@@ -27,7 +27,7 @@ from hivemind.taskrun.git import Repository
 from hivemind.taskrun.landing_entry import DRAFT
 from hivemind.taskrun.report import Account
 from hivemind.taskrun.review import REVIEWER
-from hivemind.taskrun.target import target_tip
+from hivemind.taskrun.target_branch import target_tip
 from hivemind.taskrun.waits import TaskWait
 from hivemind.tasks import Task, TaskMoved, TaskProblem, why_failed
 from hivemind.tasks.folder import free_name

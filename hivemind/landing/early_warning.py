@@ -12,7 +12,7 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
 from hivemind.taskrun.contest import contest_of
-from hivemind.taskrun.target import root_folder
+from hivemind.taskrun.target_branch import root_folder
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks.record import load
 

@@ -17,7 +17,7 @@ from hivemind.lessons.choice import book_of, edited, root_name
 from hivemind.lessons.lesson_file import Lesson, with_changes
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
-from hivemind.taskrun.target import target_branch
+from hivemind.taskrun.target_branch import target_branch
 
 FILE, _HEADING, _MAX_ID = "AGENTS.md", "## Lessons", 48
 

@@ -21,7 +21,7 @@ from hivemind.masking import mask, strip_controls
 from hivemind.reaped_command import ReapedCommand
 from hivemind.taskrun.git import git_environment
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.target import remote_ref
+from hivemind.taskrun.target_branch import remote_ref
 
 _LIMIT_S = 300.0
 _FRESH_S = 5.0  # a landing that begins so soon after a fetch needs no other one

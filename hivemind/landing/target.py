@@ -18,7 +18,7 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.target import checked_out_branch, read_target, remote_ref, root_folder
+from hivemind.taskrun.target_branch import checked_out_branch, read_target, remote_ref, root_folder
 
 _MAX_OTHERS = 10
 _State = TypeVar("_State")

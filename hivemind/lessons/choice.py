@@ -13,7 +13,7 @@ from hivemind.lessons.lesson_file import Lesson
 from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, LessonRecord
 from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.target import root_folder
+from hivemind.taskrun.target_branch import root_folder
 from hivemind.taskrun.task_run import TaskRun
 
 MAX_SHOWN = 5

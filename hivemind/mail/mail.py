@@ -13,7 +13,7 @@ from typing import Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount, create, make_folder
+from hivemind.fs import DeadlyInputs, create, make_folder
 from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, Layout
 from hivemind.mail.addressing import Addressing
@@ -65,7 +65,7 @@ class Mail:
         self._names = BaseNames()
         self._seal = seal
         self._addressing = Addressing(workspace, agents, hives)
-        crashes = CrashCount(layout.reading, read_only=layout.read_only)
+        crashes = DeadlyInputs(layout.reading, read_only=layout.read_only)
         self.reader = Reader(layout, self.mailboxes, seal, self._addressing.domain, settle_ms, roots, crashes)
         ringer = Ringer(layout.doorbells)
         self._sender = Sender(layout, self.mailboxes, seal, self._addressing, self._names, clock, ringer)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
-from hivemind.mail.answer import answer_text
+from hivemind.mail.quoted import answer_text
 from hivemind.mime.content import Attachment
 from hivemind.mime.header import one_line
 

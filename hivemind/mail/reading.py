@@ -12,7 +12,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import CrashCount, crash_point, is_settled, open_inside
+from hivemind.fs import DeadlyInputs, crash_point, is_settled, open_inside
 from hivemind.layout import Layout, month_of
 from hivemind.mail.maildir import (
     DATED,
@@ -82,7 +82,7 @@ class Reader:
     domain: str
     settle_ms: float
     roots: tuple[Path, ...]
-    crashes: CrashCount
+    crashes: DeadlyInputs
 
     def is_finished(self, mail_file: MailFile) -> bool:
         """Check that no program is still writing the file. Files that the runtime delivered are always finished."""
@@ -249,7 +249,7 @@ class Reader:
     def _open_letter(self, maildir: Maildir, mail_file: MailFile, limit: int | None) -> Iterator[_FileContent | None]:
         """Open a letter and yield its content, which is examined in the block only: errors there become Unreadable.
 
-        The process is marked meanwhile (`CrashCount`), to find letters that kill their readers.
+        The process is marked meanwhile (`DeadlyInputs`), to find letters that kill their readers.
         """
         with boundary("letter", mail_file.path):
             content = self._read_content(maildir, mail_file, limit)

@@ -21,7 +21,7 @@ from hivemind.layout import Layout
 from hivemind.minds.open import open_mind
 from hivemind.presence.identity import lock_name, record_start
 from hivemind.presence.parts import Parts
-from hivemind.replay.record import (
+from hivemind.replay.recording import (
     RULE_MIND,
     Difference,
     RecordedMind,

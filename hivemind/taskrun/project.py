@@ -28,7 +28,7 @@ from hivemind.masking import mask
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
-from hivemind.taskrun.target import root_folder, target_tip
+from hivemind.taskrun.target_branch import root_folder, target_tip
 from hivemind.taskrun.worktree import recorded_worktrees
 from hivemind.tasks import Task
 from hivemind.tasks.folder import ended_folder

@@ -33,7 +33,7 @@ from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_g
 from hivemind.taskrun.box import is_boxed, start_lines
 from hivemind.taskrun.contest import contest_of
 from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees
-from hivemind.taskrun.target import root_folder, target_tip
+from hivemind.taskrun.target_branch import root_folder, target_tip
 from hivemind.tasks import Task
 from hivemind.tasks.record import load
 

@@ -11,7 +11,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, parse, split, validate
 from hivemind.frozen import frozen
-from hivemind.fs import CrashCount
+from hivemind.fs import DeadlyInputs
 from hivemind.outcome import Outcome
 from hivemind.pattern import pattern
 from hivemind.schema import BeforeValidator, Field, model_validator
@@ -209,7 +209,7 @@ _read_short = lru_cache(maxsize=128)(_read)  # a task is parsed when it waits, w
 class TextReader:
     """Reads the texts of tasks. Refuses a text after two processes have died while reading it."""
 
-    def __init__(self, crashes: CrashCount, max_bytes: int, *, has_lander: bool = True) -> None:
+    def __init__(self, crashes: DeadlyInputs, max_bytes: int, *, has_lander: bool = True) -> None:
         self.max_bytes = max_bytes
         self._has_lander = has_lander
         self._crashes = crashes

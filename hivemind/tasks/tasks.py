@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.coordination import Journal
-from hivemind.fs import CrashCount, is_settled, make_folder
+from hivemind.fs import DeadlyInputs, is_settled, make_folder
 from hivemind.layout import Layout
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
@@ -63,7 +63,7 @@ class Tasks:
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
         for folder in () if layout.read_only else folders:
             make_folder(folder)
-        self._crashes = CrashCount(layout.reading, read_only=layout.read_only)
+        self._crashes = DeadlyInputs(layout.reading, read_only=layout.read_only)
         self.outbox = Outbox(layout, tell_of)
         text_reader = TextReader(self._crashes, max_bytes, has_lander=has_lander)
         settings = Settings(

@@ -11,7 +11,6 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.cards import CARD_TOOLS
 from hivemind.tools.command import COMMAND_TOOLS
-from hivemind.tools.criteria import CRITERIA_TOOLS
 from hivemind.tools.delegation import DELEGATION_TOOLS
 from hivemind.tools.documents import DOCUMENT_TOOLS
 from hivemind.tools.file_search import SEARCH_TOOLS
@@ -19,6 +18,7 @@ from hivemind.tools.files import FILE_TOOLS
 from hivemind.tools.mail import MAIL_TOOLS, MAILBOX_TOOLS
 from hivemind.tools.memory import MEMORY_TOOLS
 from hivemind.tools.path_access import PATH_TOOLS
+from hivemind.tools.review import CRITERIA_TOOLS
 from hivemind.tools.skills import SKILL_TOOLS
 from hivemind.tools.steps import STEP_TOOLS
 from hivemind.tools.task import TASK_TOOLS

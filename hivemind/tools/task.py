@@ -27,8 +27,8 @@ from hivemind.taskrun.review import (
     request_id,
 )
 from hivemind.taskrun.waits import Parking
-from hivemind.tools.criteria import advance_review, check_no_review
 from hivemind.tools.delegation import check_recipient
+from hivemind.tools.review import advance_review, check_no_review
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 from hivemind.tools.tool_context import ToolContext
 from hivemind.tools.waiting import ask_human, wait

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hivemind import Hive
 from hivemind.landing.queue import approve
-from hivemind.mail.answer import answer_text
+from hivemind.mail.quoted import answer_text
 from hivemind.minds import ToolCall
 from tests.agent.conftest import wants
 from tests.landing.conftest import FINISH, writes

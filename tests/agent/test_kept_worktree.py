@@ -13,7 +13,7 @@ from hivemind.doctor.context import DoctorContext
 from hivemind.landing.merging import conflict_commit, merge
 from hivemind.minds import Thought
 from hivemind.taskrun.git import Repository, git_identity
-from hivemind.taskrun.target import root_folder, target_branch
+from hivemind.taskrun.target_branch import root_folder, target_branch
 from hivemind.taskrun.worktree import put_down_ended
 from tests.agent.conftest import Crew, Mind, until_idle
 from tests.agent.test_worktree import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
-from hivemind.agent.candidates import memory_blocks
+from hivemind.agent.knowledge import memory_blocks
 from hivemind.agent.upkeep import Upkeep
 from hivemind.fs.backup import back_up
 from hivemind.longterm import MemoryStore, NamespaceForbidden

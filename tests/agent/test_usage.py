@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind.agent.budget import Budget
+from hivemind.agent.spending import Budget
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.layout import Layout
 from hivemind.minds import MindUnavailable, Thought, ToolCall, Usage
@@ -120,7 +120,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.layout import Layout
-from hivemind.agent.budget import Budget
+from hivemind.agent.spending import Budget
 from hivemind.taskrun.waits import Parking
 
 root, noon = Path(sys.argv[1]), datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, MiniLM, SharedEmbedder, open_embedder
-from hivemind.embedding import opening as opening_module
+from hivemind.embedding import open as opening_module
 from hivemind.embedding.endpoint import EndpointEmbedder
 from hivemind.embedding.local import is_installed
 from hivemind.errors import UserError

@@ -13,7 +13,7 @@ from hivemind.config import RetentionConfig
 from hivemind.errors import UserError
 from hivemind.landing.queue import approve
 from hivemind.swarm.archive import archive
-from hivemind.swarm.idle import survey
+from hivemind.swarm.survey import survey
 from hivemind.web.snapshot import take_snapshot
 from tests.landing.conftest import FINISH, Harbour, with_hive, writes
 from tests.tasks.conftest import in_process, killed_at
@@ -304,7 +304,7 @@ def test_a_kill_at_any_step_of_the_choice_lands_one_candidate_once(contest, poin
 
 
 def test_candidates_share_the_budget_of_their_task(harbour):
-    from hivemind.agent.budget import Budget
+    from hivemind.agent.spending import Budget
     from hivemind.config import BudgetConfig, TokenBudget
     from hivemind.taskrun.task_run import TaskRun
     from hivemind.taskrun.waits import Parking

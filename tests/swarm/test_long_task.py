@@ -16,7 +16,7 @@ from hivemind.agent.agent import Agent
 from hivemind.minds import ChatMessage, Thought, ToolCall, Turn
 from hivemind.presence.identity import record_start
 from hivemind.reasoning import TaskGraph
-from hivemind.taskrun.fold import LAST_TURNS
+from hivemind.taskrun.conversation_fold import LAST_TURNS
 from hivemind.tasks import TaskState
 from tests.agent.conftest import Mind, until_idle
 from tests.messages import Record, lines_of, turns_of

@@ -180,13 +180,13 @@ def test_what_is_no_text_is_attached_to_a_question_if_a_person_says_so(layout: L
 
 @pytest.mark.shows("file: .hive/reading")
 def test_a_task_over_whose_reading_two_processes_died_fails_before_a_third(layout: Layout, tmp_path: Path) -> None:
-    from hivemind.fs import CrashCount
+    from hivemind.fs import DeadlyInputs
 
     path = drop(layout, "bad.md", "---\ntitle: x\n---\n")
     found = path.stat()
 
     def die() -> None:
-        with CrashCount(layout.reading).reading("task", "bad.md", f"{found.st_size} {found.st_mtime_ns}"):
+        with DeadlyInputs(layout.reading).reading("task", "bad.md", f"{found.st_size} {found.st_mtime_ns}"):
             os.kill(os.getpid(), 9)
 
     assert [in_process(die) for _ in range(2)] == [9, 9]

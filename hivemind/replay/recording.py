@@ -16,8 +16,8 @@ from hivemind.frozen import frozen
 from hivemind.minds import Mind, MindError, Thought, ToolCall, ToolSchema, Turn
 from hivemind.taskrun.transcript import Transcript, TranscriptEntry
 from hivemind.tools import Tool, ToolContext, ToolProblem
-from hivemind.tools.criteria import verdict_text
 from hivemind.tools.excerpt import as_lines
+from hivemind.tools.review import verdict_text
 
 Record = Mapping[str, Any]
 RULE_MIND = "extractive"

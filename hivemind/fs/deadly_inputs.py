@@ -24,7 +24,7 @@ _KEY_BYTES = 1024
 _MAX_MARK_AGE_S = 30 * 86400.0
 
 
-class CrashCount:
+class DeadlyInputs:
     """The marks in one folder. A process, also a forked one, creates its mark when it first reads an input.
 
     With `read_only` no mark is created or removed.

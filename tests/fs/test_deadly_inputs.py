@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from hivemind.boundary import Unreadable
-from hivemind.fs import CrashCount
+from hivemind.fs import DeadlyInputs
 
 _READER = """
 import os, signal, sys
 from pathlib import Path
-from hivemind.fs import CrashCount
-count = CrashCount(Path(sys.argv[1]))
+from hivemind.fs import DeadlyInputs
+count = DeadlyInputs(Path(sys.argv[1]))
 with count.reading("letter", sys.argv[2]):
     if sys.argv[3] == "inside":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -34,26 +34,26 @@ def test_an_input_that_killed_two_processes_is_refused_before_it_is_read(tmp_pat
     for _ in range(2):
         _die(tmp_path, "bad", "inside")
     reached = False
-    with pytest.raises(Unreadable, match="2 processes died"), CrashCount(tmp_path).reading("letter", "bad"):
+    with pytest.raises(Unreadable, match="2 processes died"), DeadlyInputs(tmp_path).reading("letter", "bad"):
         reached = True
     assert not reached
 
 
 def test_one_death_is_forgiven(tmp_path: Path) -> None:
     _die(tmp_path, "bad", "inside")
-    with CrashCount(tmp_path).reading("letter", "bad"):
+    with DeadlyInputs(tmp_path).reading("letter", "bad"):
         pass
 
 
 def test_deaths_after_the_reading_count_against_no_input(tmp_path: Path) -> None:
     for _ in range(3):
         _die(tmp_path, "good", "after")
-    with CrashCount(tmp_path).reading("letter", "good"):
+    with DeadlyInputs(tmp_path).reading("letter", "good"):
         pass
 
 
 def test_a_process_that_lives_already_learns_of_the_deaths_of_others(tmp_path: Path) -> None:
-    count = CrashCount(tmp_path)
+    count = DeadlyInputs(tmp_path)
     with count.reading("letter", "bad"):
         pass
     for _ in range(2):
@@ -65,12 +65,12 @@ def test_a_process_that_lives_already_learns_of_the_deaths_of_others(tmp_path: P
 def test_a_changed_input_is_read_again(tmp_path: Path) -> None:
     for _ in range(2):
         _die(tmp_path, "bad", "inside")
-    with CrashCount(tmp_path).reading("letter", "bad", version="another size"):
+    with DeadlyInputs(tmp_path).reading("letter", "bad", version="another size"):
         pass
 
 
 def test_who_ends_in_order_leaves_no_mark(tmp_path: Path) -> None:
-    count = CrashCount(tmp_path)
+    count = DeadlyInputs(tmp_path)
     with count.reading("letter", "good"):
         pass
     count.close()

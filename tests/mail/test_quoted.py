@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hivemind.mail import Mail
-from hivemind.mail.answer import answer_text
 from hivemind.mail.parse import parse_message
+from hivemind.mail.quoted import answer_text
 
 ASKED = "Is it done? Answer `approved`, or say what must be done.\n\nHere is the boat.\n-- \nIt floats at 12:30: look."
 QUOTED = "".join(f"> {line}".rstrip() + "\n" for line in ASKED.split("\n"))
