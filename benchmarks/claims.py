@@ -45,7 +45,7 @@ def _hive(root: Path, count: int) -> Path:
 
 def _take(durable: bool) -> Claimant:
     def open_one(root: Path, number: int) -> Claim:
-        drops, agent = Tasks(Layout.at(placed(root, durable=durable))).claims.drops, f"agent-{number}"
+        drops, agent = Tasks(Layout.at(placed(root, durable=durable))).recovery.drops, f"agent-{number}"
 
         def take() -> object:
             if (task := drops.take(agent)) is not None:
@@ -180,11 +180,11 @@ def _backlog_rows(root: Path, sizes: tuple[int, ...]) -> list[Row]:
     for size in sizes:
         tasks = Tasks(Layout.at(placed(_hive(root / f"waiting-{size}", size))))
         began = time.perf_counter()
-        tasks.claims.drops.take("a")
+        tasks.recovery.drops.take("a")
         first_look_s = time.perf_counter() - began
         began = time.perf_counter()
         for _ in range(400):
-            tasks.claims.drops.take("a")
+            tasks.recovery.drops.take("a")
         claim_us = (time.perf_counter() - began) / 400 * 1e6
         base = rows[0].value if rows else None
         rows.append(Row(f"one claim, {size:,} waiting", claim_us, "µs", f"{sizes[0]:,} waiting", base))

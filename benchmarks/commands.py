@@ -88,7 +88,7 @@ def _inbox(count: int) -> Iterator[Row]:
         (layout.inbox / f"t{number}.md").write_text(f"# Look at pump {number}\n")
     listing_s, _ = _python(layout.root, "-c", _AT_A_TERMINAL)
     began = time.perf_counter()
-    Tasks(layout).claims.drops.take("w")
+    Tasks(layout).recovery.drops.take("w")
     first = time.perf_counter() - began
     began = time.perf_counter()
     for entry in os.scandir(layout.inbox):

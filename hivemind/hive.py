@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 _log = logger(__name__)
 _T = TypeVar("_T")
 _WRITES = {
-    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "active"),
+    "Tasks": ("add", "claim", "say", "release", "finish", "fail", "retry", "cancel", "inbox", "claims", "recovery", "active"),
     "Inbox": ("add",),
-    "Claims": ("claim", "claim_one", "resume", "reject_waiting", "reclaim", "fail_damaged"),
+    "Claims": ("claim", "claim_one", "reject_waiting"),
+    "Recovery": ("resume", "reclaim", "fail_damaged"),
     "ClaimedTasks": (
         "finish", "fail", "retry", "reopen", "disown", "cancel", "release", "hand_over", "park", "unpark", "keep", "rewrite",
         "pass_on", "say", "add_text", "log",

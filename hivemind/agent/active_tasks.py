@@ -14,7 +14,7 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, disk_full_parking
 from hivemind.taskrun.worktree import put_down_ended
 from hivemind.tasks import Task, TaskMoved
-from hivemind.tasks.queue_cache import lanes_of
+from hivemind.tasks.queue import partitions_of
 
 MAX_TROUBLE = 3
 _AGAIN_S = 2.0
@@ -64,7 +64,7 @@ class ActiveTasks:
         """
         while len(self._runs) + len(self._closed) < self._hive.config.max_active:
             if task_id is None:
-                task = self._hive.tasks.claim(self._name, self._role, self._incarnation, lanes=self._lanes())
+                task = self._hive.tasks.claim(self._name, self._role, self._incarnation, partitions=self._partitions())
             else:
                 task = self._hive.tasks.claims.claim_one(self._name, task_id, self._role, self._incarnation)
             if task is None:
@@ -73,12 +73,12 @@ class ActiveTasks:
                 return work
         return None
 
-    def _lanes(self) -> tuple[str, ...] | None:
-        """Return the lanes of the tasks that name this agent or its role, if it takes only those, else None."""
+    def _partitions(self) -> tuple[str, ...] | None:
+        """Return the partitions of the tasks that name this agent or its role, if it takes only those, else None."""
         if self._hive.agents[self._name].claims == "any":
             return None
         local_hives = self._hive.linked_hives.local_names(self._hive.config.workspace.lower())
-        return lanes_of(self._name, self._role, local_hives, named=True)
+        return partitions_of(self._name, self._role, local_hives, named=True)
 
     def _open(self, task: Task, *, has_crashed: bool = False) -> TaskRun | None:
         """Open a claimed task. If it cannot be opened, fail the task with the reason, keep its files and return None."""

@@ -25,7 +25,7 @@ def check_claims(context: DoctorContext) -> Iterator[DoctorFinding]:
     if context.agents is None or not all(folder.is_dir() for folder in required_folders):  # reported by check_folders
         return
     try:
-        orphans = context.tasks.claims.orphans(context.live_agents())
+        orphans = context.tasks.recovery.orphans(context.live_agents())
     except UserError as error:
         yield DoctorFinding(error.location or "tasks/active", error.message, error.remedy or "fix or move the file")
         return
@@ -63,7 +63,7 @@ def _reclaim(context: DoctorContext, agent: str, path: Path) -> str:
     except LockBusy:
         return f"unchanged: {agent} runs again"
     try:
-        returned_folders = context.tasks.claims.reclaim(agent)
+        returned_folders = context.tasks.recovery.reclaim(agent)
     finally:
         lock.release()
     return (

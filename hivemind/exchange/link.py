@@ -222,7 +222,7 @@ def _return_tasks(hive: Parts) -> list[str]:
             remarks.append(
                 f"{task.task} has ended here: it is the task {task.id} of {task.giver}, and continues elsewhere"
             )
-        hive.tasks.claims.reclaim(EXCHANGE)
+        hive.tasks.recovery.reclaim(EXCHANGE)
     finally:
         lock.release()
     ring_all(hive)

@@ -95,7 +95,9 @@ class Offers:
         """Offer a batch of waiting tasks that other hives may take. Return True if there may be more such tasks."""
         for _ in range(_OFFERS_PER_BATCH):
             task = (
-                self._hive.tasks.claim(EXCHANGE, lanes=self._lanes) if len(self._offered_tasks) < _MAX_OFFERS else None
+                self._hive.tasks.claim(EXCHANGE, partitions=self._lanes)
+                if len(self._offered_tasks) < _MAX_OFFERS
+                else None
             )
             if task is None:
                 return False

@@ -86,7 +86,7 @@ def _free_id(hive: Parts, target: Target, task_id: str, commit: str) -> str:
 
 def claim_tasks(hive: Parts) -> None:
     """Take the reverts, and the tasks with candidates, out of the inbox. Only the lander's process may call this."""
-    while (task := hive.tasks.claim(LANDING, lanes=_LANES)) is not None:
+    while (task := hive.tasks.claim(LANDING, partitions=_LANES)) is not None:
         _enter(hive, task)
 
 

@@ -93,7 +93,7 @@ def return_tasks(hive: Parts) -> list[str]:
 def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
     """Move the tasks of agents without a file back to the inbox. Return the tasks' ids."""
     tasks: dict[str, list[str]] = {}
-    for orphan in hive.tasks.claims.orphans((HUMAN,)):
+    for orphan in hive.tasks.recovery.orphans((HUMAN,)):
         if orphan.agent is not None and orphan.agent != LANDING and not has_agent(orphan.agent):
             tasks.setdefault(orphan.agent, []).append(orphan.id)
     returned = [
@@ -111,7 +111,7 @@ def _return(hive: Parts, agent: str, tasks: Iterable[str], reason: str) -> list[
     except LockBusy:
         return []
     try:
-        hive.tasks.claims.reclaim(agent)
+        hive.tasks.recovery.reclaim(agent)
         for task in tasks:
             hive.journal.append("task.returned", task_id=task, agent_id=agent, reason=reason)
         return [*tasks]

@@ -16,7 +16,8 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task, read_outcome
-from hivemind.tasks.folder import ATTEMPTS, ended_folder
+from hivemind.tasks.attempts import ATTEMPTS
+from hivemind.tasks.folder import ended_folder
 
 _QUOTE = re.compile(
     r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>(?s:.{1,4096}?)):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"

@@ -34,7 +34,8 @@ from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come, is_refusal
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, AddedText, Task, TaskMoved, TaskStep
-from hivemind.tasks.folder import ATTEMPTS, ended_folder
+from hivemind.tasks.attempts import ATTEMPTS
+from hivemind.tasks.folder import ended_folder
 from hivemind.tasks.record import open_log
 
 _log = logging.getLogger(__name__)

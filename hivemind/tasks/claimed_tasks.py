@@ -21,20 +21,12 @@ from hivemind.layout import HUMAN, LANDING
 from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
+from hivemind.tasks.attempts import ATTEMPTS, set_aside
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.folder import (
-    ATTEMPTS,
-    ended_folder,
-    folder_of,
-    free_name,
-    hold,
-    is_open,
-    move_task,
-    remove_ends,
-    set_aside,
-)
+from hivemind.tasks.folder import ended_folder, folder_of, free_name, hold, is_open, move_task, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.record import LOG, RECORD, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound, open_log
+from hivemind.tasks.recovery import Recovery
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
@@ -44,10 +36,10 @@ _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 class ClaimedTasks:
     """The operations on a hive's tasks after their claim. Each that takes a Task raises TaskMoved if the task's claim is over."""
 
-    def __init__(self, settings: Settings, listing: Listing, claims: Claims) -> None:
+    def __init__(self, settings: Settings, listing: Listing, claims: Claims, recovery: Recovery) -> None:
         self._layout = settings.layout
         self._listing = listing
-        self._claims = claims
+        self._claims, self._recovery = claims, recovery
         self._records = settings.records
         self._clock, self._outbox = settings.clock, settings.outbox
 
@@ -94,7 +86,7 @@ class ClaimedTasks:
             self._save(task, record, parked=None, inode=inode)
             crash_point("tasks.release.ready")
             self._records.forget(task.id)
-            return self._claims.drops.put_back(task.path)
+            return self._recovery.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
         """Record that the task is handed over to an agent or a role. `release` then moves it to the inbox.
@@ -243,7 +235,7 @@ class ClaimedTasks:
         except RecordTampered as error:
             problem = error
         self._records.forget(task.id)
-        self._claims.fail_damaged(task.path, task.owner, problem)
+        self._recovery.fail_damaged(task.path, task.owner, problem)
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:

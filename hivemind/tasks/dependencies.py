@@ -8,8 +8,9 @@ from functools import cache, cached_property
 from typing import Literal
 
 from hivemind.frozen import frozen
-from hivemind.tasks.drop import DropReader, QueuedDrop
+from hivemind.tasks.drop import DropReader
 from hivemind.tasks.folder import folder_of, is_being_claimed
+from hivemind.tasks.queue import QueuedDrop
 from hivemind.tasks.record import load_sound
 from hivemind.tasks.settings import Settings
 

@@ -22,9 +22,10 @@ from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.paths import OutsideError, resolve_inside
 from hivemind.fs.trees import walk_entries
 from hivemind.layout import LANDING
-from hivemind.names import slug
 from hivemind.pattern import pattern
-from hivemind.tasks.form import DEFAULT_PRIORITY, has_front_matter
+from hivemind.tasks.form import has_front_matter
+from hivemind.tasks.ids import id_of, is_task_name
+from hivemind.tasks.queue import UNKNOWN_SIZE, QueuedDrop
 from hivemind.tasks.record import RECORD, TaskRecord, has_ended, is_made_whole, load
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
@@ -32,9 +33,6 @@ from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
 UNTRUSTED_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags to open a file that anyone may have created: no link is followed, and a FIFO does not block."""
 
-PROBLEM_LANE = "!"
-ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
-"""The usual endings of names in the inbox. The rest of the name is the task's id."""
 
 NOT_MOVABLE = "it may not be read and moved by the user of the hive"
 """The reason reported for a dropped folder that its owner, or the owner of a file in it, has closed to this user."""
@@ -48,25 +46,6 @@ _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
 
 
 # names
-
-
-def is_task_name(name: str) -> bool:
-    """Check that a name in the inbox may be a task's: not README.md, not hidden, not left by an editor."""
-    return not is_leftover(name) and name.lower() != "readme.md"
-
-
-def ignored_why(name: str) -> str | None:
-    """Return the reason for ignoring a name in the inbox, or None if it may be a task's."""
-    if is_task_name(name):
-        return None
-    if name.lower() == "readme.md":
-        return "the folder's own README.md"
-    return "a hidden file" if name.startswith(".") else "left behind by an editor or a download"
-
-
-def id_of(name: str, folder: bool) -> str:
-    """Return the id of a drop whose text has no `id:`. It is made from the drop's name."""
-    return slug(name if folder else os.path.splitext(name)[0])
 
 
 # reading
@@ -228,54 +207,6 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
 # queued drops
 
 
-class QueuedDrop(NamedTuple):
-    """A waiting task as the queue knows it. `ino`, `mtime_ns` and `size` identify the file or folder.
-
-    `size` is _UNKNOWN if a later change might not show in the file's time; the file is then read again. `explicit_id`
-    is the id that the author wrote. `problem` is a problem with the file, `dependency_problem` a current problem with
-    the dependencies. A task with either problem fails when it is claimed.
-    """
-
-    name: str
-    ino: int
-    mtime_ns: int
-    size: int
-    folder: bool
-    explicit_id: str | None = None
-    priority: int = DEFAULT_PRIORITY
-    assignee: str | None = None
-    role: str | None = None
-    dependencies: tuple[str, ...] = ()
-    problem: str | None = None
-    dependency_problem: str | None = None
-    target_hive: str | None = None
-
-    def is_from(self, file_stat: os.stat_result) -> bool:
-        """Check that the drop was read from the version of the file that has this stat."""
-        return (self.ino, self.mtime_ns, self.size) == (file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size)
-
-    @property
-    def id(self) -> str:
-        """The id that the task will get, unless another task has it."""
-        return self.explicit_id or id_of(self.name, self.folder)
-
-    @property
-    def lane(self) -> str:
-        """The task's lane in the queue, `assignee/role[@HIVE]`: who may claim it. Any agent may claim a task with a
-        problem, which then fails."""
-        if self.problem or self.dependency_problem:
-            return PROBLEM_LANE
-        return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """The sort key: highest priority first, then oldest, then by name."""
-        return (self.priority, self.mtime_ns, self.name)
-
-
-_UNKNOWN = -1
-
-
 class Drop(NamedTuple):
     """An entry of the inbox. `queued` is None while the drop waits for its writer or for a permission (`waits`).
 
@@ -403,7 +334,7 @@ class DropReader:
 
 def _identity(name: str, file_stat: os.stat_result) -> tuple[str, int, int, int, bool]:
     time_ns = file_stat.st_mtime_ns
-    size = file_stat.st_size if is_timestamp_reliable(time_ns) else _UNKNOWN
+    size = file_stat.st_size if is_timestamp_reliable(time_ns) else UNKNOWN_SIZE
     return name, file_stat.st_ino, time_ns, size, stat.S_ISDIR(file_stat.st_mode)
 
 

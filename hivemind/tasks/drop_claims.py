@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from hivemind.fs import crash_point, make_folder, move
 from hivemind.fs.atomic import fsync_names
-from hivemind.tasks.drop import DropReader, QueuedDrop
+from hivemind.tasks.drop import DropReader
 from hivemind.tasks.folder import free_name
-from hivemind.tasks.queue_cache import QueueCache, lanes_of
+from hivemind.tasks.queue import QueuedDrop, partitions_of
+from hivemind.tasks.queue_cache import QueueCache
 from hivemind.tasks.settings import Settings
 
 
@@ -50,16 +51,16 @@ class DropClaims:
         self._queue = queue
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
-    def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
+    def take(self, agent: str, role: str | None = None, partitions: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if no drop waits
         for the agent.
 
         The second stage, or `sync`, makes the claim durable. Before that, a power cut may undo it.
         """
-        lanes = lanes_of(agent, role, self._settings.local_hives()) if lanes is None else lanes
+        partitions = partitions_of(agent, role, self._settings.local_hives()) if partitions is None else partitions
         returned: set[str] = set()
-        while (queued := self._queue.next(lanes)) is not None:
-            drop = self.take_drop(agent, queued, lanes)
+        while (queued := self._queue.next(partitions)) is not None:
+            drop = self.take_drop(agent, queued, partitions)
             if drop is not None:
                 return drop
             if queued.name in returned and os.path.lexists(f"{self._inbox_path}/{queued.name}"):
@@ -67,8 +68,8 @@ class DropClaims:
             returned.add(queued.name)
         return None
 
-    def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `lanes`."""
+    def take_drop(self, agent: str, queued: QueuedDrop, partitions: Container[str] | None = None) -> ClaimedDrop | None:
+        """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `partitions`."""
         target = f"{self._claimed_path}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
@@ -77,7 +78,7 @@ class DropClaims:
         if not queued.folder and (queued.problem or not queued.is_from(file_stat)):  # changed since it was at rest
             drop = self._reader.drop(target)
             now = None if drop is None else drop.queued
-            if now is None or not (now.problem or _fits(now, queued, lanes)):
+            if now is None or not (now.problem or _fits(now, queued, partitions)):
                 self.put_back(target)
                 return None
         return ClaimedDrop(agent, queued.name, target, file_stat, queued.dependency_problem)
@@ -126,11 +127,11 @@ class DropClaims:
         self._claimed_paths.discard(os.fspath(path))
 
 
-def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:
+def _fits(now: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
     """Check that an agent may still claim a drop, which may have changed since the queue was built.
 
-    The dependencies must be those that the queue checked, and the lane in `lanes`; a drop that will fail may be in any
-    lane.
+    The dependencies must be those that the queue checked, and the partition in `partitions`; a drop that will fail may be in any
+    partition.
     """
     same = now.dependencies == queued.dependencies
-    return lanes is None or (same and (queued.dependency_problem is not None or now.lane in lanes))
+    return partitions is None or (same and (queued.dependency_problem is not None or now.partition in partitions))

@@ -15,7 +15,7 @@ from pathlib import Path
 from hivemind import fs
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
-from hivemind.fs import crash_point, fsync_folder, make_folder, move, write
+from hivemind.fs import move
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
@@ -23,20 +23,16 @@ from hivemind.layout import HUMAN, LANDING, Layout, archived_folders
 from hivemind.names import MAX_LENGTH
 from hivemind.outcome import OUTCOME_FILES
 from hivemind.pattern import pattern
-from hivemind.tasks.drop import attachments, dropped_text, id_of
+from hivemind.tasks.drop import attachments, dropped_text
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
-from hivemind.tasks.record import ENDS, LOG, RECORD, TaskRecord, has_ended, load, load_sound, open_log
-from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskSummary
+from hivemind.tasks.ids import id_of
+from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load, load_sound, open_log
+from hivemind.tasks.task import Task, TaskState, TaskSummary
 
-ATTEMPTS = "attempts"
-_OF_AN_ATTEMPT = (
-    "artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json", "landing.md", "landing.log",
-)  # fmt: skip
 _MOST_BYTES = 8192
 _LAST_S = 2.0**37  # file systems can store times beyond the calendar
 _ERROR_PART = pattern(r"\* (where|what|how to mend it): (.*)")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-_SHOWN_CHANGES = 40
 _MAX_REVERTED = 52  # characters of a task's id in the id of the task that undoes it
 _EDITED = (
     "{name} was changed after the task was claimed, and the change has no effect: hivemind task say {id} TEXT adds to it, "
@@ -135,19 +131,6 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
 def text_file(record: TaskRecord) -> str:
     """Return the name of the file that shows a claimed task's text to people."""
     return "task.yaml" if is_yaml(record.name) else "task.md"
-
-
-def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
-    """Return a note of how a person changed the text between two attempts, or an empty tuple without changes."""
-    if record.text is None or record.raw == raw:
-        return ()
-    now = raw.decode(errors="replace")
-    import difflib
-
-    lines = difflib.unified_diff(record.text.splitlines(), now.splitlines(), "before", "now", lineterm="", n=0)
-    changed_lines = [line for line in list(lines)[2:] if not line.startswith("@@")]
-    more = [f"… and {len(changed_lines) - _SHOWN_CHANGES} lines more"] if len(changed_lines) > _SHOWN_CHANGES else []
-    return ("\n".join(["its text was changed for this attempt:", *changed_lines[:_SHOWN_CHANGES], *more]),)
 
 
 def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, roots: Collection[Path]) -> Task:
@@ -259,37 +242,6 @@ def wake_parent(layout: Layout, record: TaskRecord | None) -> None:
     parent = None if record is None or record.parent is None else load_sound(layout.active / record.parent)
     if parent is not None and parent.claim is not None:
         ring(layout.doorbells, parent.claim.agent)
-
-
-def set_aside(folder: Path, *, before: Callable[[], object] | None = None) -> None:
-    """Move the files of an ended attempt to `attempts/<n>/`. First copy the record to that folder and call `before`,
-    which may replace the record.
-
-    The error or result is moved last. After a crash the whole operation is repeated. Raises TaskProblem if `attempts`
-    is not a folder.
-    """
-    attempts = folder / ATTEMPTS
-    if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
-        raise TaskProblem("is not a folder of the task", location=attempts, remedy="take it away")
-    target = attempts / str(_attempt_number(attempts))
-    make_folder(target)
-    if not (target / RECORD).exists():
-        write(target / RECORD, (folder / RECORD).read_bytes())
-    if before is not None:
-        before()
-    for name in (*_OF_AN_ATTEMPT, *ENDS):
-        if os.path.lexists(folder / name):
-            move(folder / name, target / name, durable=False)
-            crash_point("tasks.retry.moved")
-    for changed_folder in (target, attempts, folder):
-        fsync_folder(changed_folder)
-
-
-def _attempt_number(attempts: Path) -> int:
-    """Return the number of the attempt to set aside: the last number if a crash interrupted that move, else the next."""
-    last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
-    folder = attempts / str(last)
-    return last if folder.is_dir() and not has_ended(folder) else last + 1
 
 
 def remove_ends(path: Path, but: str = "") -> None:

@@ -16,9 +16,9 @@ from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
-from hivemind.tasks.drop import ENDINGS, ignored_why, is_task_name
 from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
 from hivemind.tasks.form import SHORT_FORM, read_text
+from hivemind.tasks.ids import ENDINGS, ignored_why, is_task_name
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.step import TaskStep, as_written

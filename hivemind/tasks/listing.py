@@ -23,10 +23,10 @@ from hivemind.fs.paths import names_in
 from hivemind.layout import ANY, HUMAN, LANDING, archived_folders
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
+from hivemind.tasks.attempts import ATTEMPTS
 from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
-from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, id_of, ignored_why, is_task_name, read_regular
+from hivemind.tasks.drop import Drop, DropReader, read_regular
 from hivemind.tasks.folder import (
-    ATTEMPTS,
     ended_at,
     ended_folder,
     folder_of,
@@ -39,6 +39,8 @@ from hivemind.tasks.folder import (
     why_failed,
 )
 from hivemind.tasks.form import ParsedTask
+from hivemind.tasks.ids import ENDINGS, id_of, ignored_why, is_task_name
+from hivemind.tasks.queue import QueuedDrop
 from hivemind.tasks.record import TaskRecord, open_log
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary

@@ -5,10 +5,10 @@ A hundred agents then need not read a hundred thousand drops each, and hardly ev
 (docs/adr/0002-claims-are-renames.md has the figures). The file may be deleted, damaged or out of date at any time; it
 is then rebuilt from the inbox.
 
-A lane holds the drops for one `assignee/role[@HIVE]`. Layout: a line of JSON (`_Header`), 8 bytes for each lane (the
-offset of its next drop), and the drops, one line of JSON each: those of each lane in order, then the waiting ones. The
-file is written completely and renamed into place. Later only the 8 bytes change. Two processes that read these at the
-same time both try the same drop, and the rename decides. If an offset moves backwards, the drops in between are gone,
+A partition holds the drops for one `assignee/role[@HIVE]`. Layout: a line of JSON (`_Header`), 8 bytes for each partition
+(the offset of its next drop), and the drops, one line of JSON each: those of each partition in order, then the waiting
+ones. The file is written completely and renamed into place. Later only the 8 bytes change. Two processes that read these at
+the same time both try the same drop, and the rename decides. If an offset moves backwards, the drops in between are gone,
 and each costs a failed rename. A queue whose file has the time 0 is out of date.
 """
 
@@ -18,7 +18,7 @@ import json
 import os
 import struct
 import time
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import asdict, field
 
@@ -26,10 +26,12 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, is_timestamp_reliable, set_aside, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.drop import PROBLEM_LANE, DropReader, QueuedDrop, is_task_name
+from hivemind.tasks.drop import DropReader
+from hivemind.tasks.ids import is_task_name
+from hivemind.tasks.queue import QueuedDrop
 from hivemind.tasks.settings import Settings
 
-_VERSION = 4
+_VERSION = 5
 _CURSOR = struct.Struct("<Q")
 _CHUNK = 8192
 _HEARTBEAT_S = 5.0  # an older queue is checked even if the inbox seems unchanged
@@ -43,23 +45,13 @@ _decode = json.JSONDecoder().raw_decode  # half the time of json.loads for a sho
 _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
-def lanes_of(
-    agent: str, role: str | None, local_hives: Collection[str] = (), *, named: bool = False
-) -> tuple[str, ...]:
-    """Return the lanes that an agent may claim from: that of tasks with a problem, everybody's (unless `named`), its own, its
-    role's, and its own in that role; each also with `@HIVE`."""
-    names: tuple[str, ...] = (PROBLEM_LANE, f"{agent}/") if named else (PROBLEM_LANE, "/", f"{agent}/")
-    names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
-    return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
-
-
 @frozen
 class _Header:
     """The state of the inbox for which a queue was built.
 
     `inbox_ns` is the inbox's modification time, `listed_ns` the wall clock when the inbox was listed. `started` and
     `built` are monotonic times in seconds. `restless` counts the half-written and waiting drops, which may become
-    claimable without a change of the inbox. `lanes` maps a lane to the offsets of its first drop and of its end,
+    claimable without a change of the inbox. `partitions` maps a partition to the offsets of its first drop and of its end,
     counted from the end of the 8-byte fields. `size` is the size of all drops in bytes.
     """
 
@@ -71,7 +63,7 @@ class _Header:
     restless: int
     entries: int
     size: int
-    lanes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    partitions: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def pause(self) -> float:
@@ -91,9 +83,11 @@ class _Queue:
             self.ino = file_stat.st_ino
             first = self._line(0, file_stat.st_size)
             self.header = _Header(**json.loads(first))
-            self._cursors = {lane: len(first) + _CURSOR.size * at for at, lane in enumerate(self.header.lanes)}
+            self._cursors = {
+                partition: len(first) + _CURSOR.size * at for at, partition in enumerate(self.header.partitions)
+            }
             self._start = len(first) + _CURSOR.size * len(self._cursors)
-            self._passed = {lane: int(start) for lane, (start, _) in self.header.lanes.items()}
+            self._passed = {partition: int(start) for partition, (start, _) in self.header.partitions.items()}
             if self.header.version != _VERSION or file_stat.st_size != self._start + self.header.size:
                 raise ValueError("version or size")
 
@@ -112,26 +106,30 @@ class _Queue:
             size *= 4
         return chunk[: chunk.index(b"\n") + 1]
 
-    def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None if all were
+    def next(self, partitions: Container[str]) -> QueuedDrop | None:
+        """Return the first drop of these partitions that no process has tried, and mark it as tried. Return None if all were
         tried."""
         with boundary("cache", self._path):
-            heads = [head for lane in self._cursors if lane in lanes and (head := self._head(lane)) is not None]
+            heads = [
+                head
+                for partition in self._cursors
+                if partition in partitions and (head := self._head(partition)) is not None
+            ]
             if not heads:
                 return None
-            entry, lane, next_offset = min(heads, key=lambda head: head[0].order)
-            self._passed[lane] = next_offset
-            os.pwrite(self._file, _CURSOR.pack(next_offset), self._cursors[lane])
+            entry, partition, next_offset = min(heads, key=lambda head: head[0].order)
+            self._passed[partition] = next_offset
+            os.pwrite(self._file, _CURSOR.pack(next_offset), self._cursors[partition])
             return entry
 
-    def _head(self, lane: str) -> tuple[QueuedDrop, str, int] | None:
-        """Return the next drop of a lane, the lane, and the offset of the drop after it, or None at the end of the lane."""
-        (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
-        at, end = max(cursor, self._passed[lane]), self.header.lanes[lane][1]
+    def _head(self, partition: str) -> tuple[QueuedDrop, str, int] | None:
+        """Return the next drop of a partition, the partition, and the offset of the drop after it; None at its end."""
+        (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[partition]))
+        at, end = max(cursor, self._passed[partition]), self.header.partitions[partition][1]
         if at >= end:
             return None
         line = self._line(self._start + at, self._start + end)
-        return _entry(_decode(line.decode())[0]), lane, at + len(line)
+        return _entry(_decode(line.decode())[0]), partition, at + len(line)
 
     def entries(self) -> dict[str, QueuedDrop]:
         """Return all drops by name, including tried and waiting ones."""
@@ -177,24 +175,26 @@ class QueueCache:
         queue = self._current()
         return 0 if queue is None else queue.header.restless
 
-    def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """Return the drop to try next, or None if `lanes` are empty. `lanes_of` returns an agent's lanes."""
+    def next(self, partitions: Container[str]) -> QueuedDrop | None:
+        """Return the drop to try next, or None if `partitions` are empty. `partitions_of` returns an agent's partitions."""
         try:
             asked_at = time.monotonic()
             queue = self._current()
             if queue is None or self._is_stale(queue, asked_at, pause=queue.header.pause):
                 queue = self._rebuilt(queue, waits=queue is None)
-            queued = None if queue is None else queue.next(lanes)
+            queued = None if queue is None else queue.next(partitions)
             # The caller may sleep if there is none, so it waits for a queue that was begun since.
-            while not queued and queue and queue.header.started < asked_at and self._is_stale(queue, asked_at, lanes):
+            while (
+                not queued and queue and queue.header.started < asked_at and self._is_stale(queue, asked_at, partitions)
+            ):
                 queue = self._rebuilt(queue, waits=True)
-                queued = None if queue is None else queue.next(lanes)
+                queued = None if queue is None else queue.next(partitions)
             return queued
         except Unreadable:
             self.close()
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
-            return self.next(lanes)
+            return self.next(partitions)
 
     def read_drops(self) -> Mapping[str, QueuedDrop]:
         """Return the drops of the newest queue by name. A drop is valid while its file has not changed
@@ -228,7 +228,7 @@ class QueueCache:
 
     def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
         """Return True if the inbox may differ from the queue. Return False unchecked within `pause` seconds of the last
-        check. `passed` are the lanes in which every drop was tried."""
+        check. `passed` are the partitions in which every drop was tried."""
         header = queue.header
         age = now - header.built
         if self._outdated:
@@ -244,7 +244,7 @@ class QueueCache:
         # A file that was dropped in the same tick of the file system's clock as the listing would not show. Nor would a
         # drop that a process tried, if the process was killed before its rename.
         is_unchanged = inbox_ns == header.inbox_ns and is_timestamp_reliable(inbox_ns, header.listed_ns)
-        if is_unchanged and not any(lane in passed for lane in header.lanes):
+        if is_unchanged and not any(partition in passed for partition in header.partitions):
             return False
         if not self._is_sound(queue, passed):
             return True
@@ -254,7 +254,7 @@ class QueueCache:
     def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
         """Check that the queue contains each drop of the inbox. If so, tasks have only been claimed since it was built.
 
-        A drop of a lane in `passed` counts as missing: a process tried it, and was killed or is not done yet.
+        A drop of a partition in `passed` counts as missing: a process tried it, and was killed or is not done yet.
         """
         known_drops = self._remembered(queue)
         with os.scandir(self._inbox_path) as names:
@@ -263,7 +263,7 @@ class QueueCache:
                 if queued is None and not is_task_name(dir_entry.name):
                     continue
                 try:
-                    if queued is None or queued.lane in passed:
+                    if queued is None or queued.partition in passed:
                         return False
                     if not queued.is_from(dir_entry.stat(follow_symlinks=False)):
                         return False
@@ -303,7 +303,7 @@ class QueueCache:
             if count % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
         dependencies = Dependencies(self._settings, self._reader, known_drops.values())
-        lanes: dict[str, list[QueuedDrop]] = {}
+        partitions: dict[str, list[QueuedDrop]] = {}
         waiting_drops: list[QueuedDrop] = []
         for queued in sorted(known_drops.values(), key=lambda queued_drop: queued_drop.order):
             verdict = dependencies.verdict(queued)
@@ -311,11 +311,11 @@ class QueueCache:
                 waiting_drops.append(queued)
             else:
                 tried = queued if verdict.kind == "ready" else queued._replace(dependency_problem=verdict.reason)
-                lanes.setdefault(tried.lane, []).append(tried)
+                partitions.setdefault(tried.partition, []).append(tried)
         parts, spans, size = [], {}, 0
-        for lane, queued_drops in lanes.items():
+        for partition, queued_drops in partitions.items():
             parts.append(_lines(queued_drops))
-            spans[lane] = (size, size := size + len(parts[-1]))
+            spans[partition] = (size, size := size + len(parts[-1]))
         body = b"".join((*parts, _lines(waiting_drops)))
         built, restless = time.monotonic(), len(waiting_drops) + count - len(known_drops)
         header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), spans)

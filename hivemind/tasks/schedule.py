@@ -19,8 +19,9 @@ from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Lock, crash_point, create, load_dataclass, make_folder, save_dataclass, set_aside
 from hivemind.logger import logger
 from hivemind.names import MAX_LENGTH, slug
-from hivemind.tasks.drop import is_task_name, read_regular
+from hivemind.tasks.drop import read_regular
 from hivemind.tasks.form import ParsedTask, read_text
+from hivemind.tasks.ids import is_task_name
 from hivemind.tasks.inbox import Inbox, compose
 from hivemind.tasks.recurrence import Every
 from hivemind.tasks.settings import Settings

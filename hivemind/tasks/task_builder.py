@@ -18,26 +18,24 @@ from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs import crash_point, fsync_file, is_durable, make_folder, move, remove_tree, write
 from hivemind.fs.atomic import fsync_names
-from hivemind.layout import LANDING
 from hivemind.masking import strip_controls
-from hivemind.tasks.drop import attachments, dropped_text, id_of, read_regular
+from hivemind.tasks.attempts import ATTEMPTS, next_attempt, set_aside
+from hivemind.tasks.drop import attachments, dropped_text, read_regular
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
 from hivemind.tasks.folder import (
-    ATTEMPTS,
-    changes,
     ended_folder,
     folder_of,
     free_name,
     hold,
     is_open,
     remove,
-    set_aside,
     task_of,
     text_file,
     wake_parent,
 )
 from hivemind.tasks.form import NoText, ParsedTask
-from hivemind.tasks.record import ENDS, RECORD, SESSION, Claim, TaskRecord, has_ended, load, load_sound
+from hivemind.tasks.ids import id_of
+from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load, load_sound
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 from hivemind.trace_context import TraceContext
@@ -54,7 +52,7 @@ class TaskBuilder:
     def __init__(self, settings: Settings, drops: DropClaims) -> None:
         self._settings = settings
         self._layout = settings.layout
-        self._drops = drops
+        self.drops = drops
         self._records = settings.records
         self._reader = settings.reader
 
@@ -67,15 +65,15 @@ class TaskBuilder:
             with hold(Path(drop.path), wait=False) as is_held:
                 if is_held:
                     return self._build(drop, incarnation)
-            self._drops.put_back(drop.path)  # another process is just closing it
+            self.drops.put_back(drop.path)  # another process is just closing it
             return None
         finally:
-            self._drops.let_go(drop.path)  # it has left the agent's folder
+            self.drops.let_go(drop.path)  # it has left the agent's folder
 
     def _build(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         read = self._read_folder if drop.is_folder else self._read_file
         if drop.is_folder:
-            self._drops.sync(drop.agent)
+            self.drops.sync(drop.agent)
         try:
             with boundary("task's folder" if drop.is_folder else "task", drop.name):
                 reading = read(drop, incarnation)
@@ -132,7 +130,7 @@ class TaskBuilder:
         name = free_name(id_of(drop.name, False), set(os.listdir(agent_folder)).__contains__)
         folder = Path(agent_folder, name)
         folder.mkdir()
-        self._drops.sync(drop.agent)
+        self.drops.sync(drop.agent)
         move(drop.path, folder / drop.name, durable=False)
         shown_name = drop.name.encode(errors="backslashreplace").decode()
         question_step = {"wait": {"human": f"What is to be done with the file {shown_name}?"}}
@@ -163,10 +161,7 @@ class TaskBuilder:
         if apart and not has_ended(folder):
             raise TaskProblem(f"its parent, the task {record.parent}, is over", location=drop.name)
         if old_record is not None and has_ended(folder):
-            said = tuple(addition for addition in record.said if addition.by != LANDING)  # not of the earlier branch
-            kept = {name: value for name, value in record.kept.items() if name == SESSION}
-            trace = TraceContext.begin(parsed_task.form.traceparent)
-            record = replace(record, notes=changes(old_record, raw), said=said, kept=kept, trace=trace)
+            record = next_attempt(record, old_record, raw, parsed_task.form.traceparent)
             record = replace(record, parent=None) if apart else record  # a person retries it without its parent
             before = partial(self._save, folder, record) if was_claimed else None
             set_aside(folder, before=before)
@@ -217,7 +212,7 @@ class TaskBuilder:
         write(build / RECORD, record.encode(), sync_name=False)
         crash_point("tasks.claim.recorded")
         self._sync_files(build)
-        self._drops.sync(drop.agent)
+        self.drops.sync(drop.agent)
         return build
 
     def _save(self, folder: Path, record: TaskRecord) -> None:
@@ -288,7 +283,7 @@ class TaskBuilder:
         """
         folder = Path(drop.path)
         if drop.is_folder:
-            self._drops.sync(drop.agent)
+            self.drops.sync(drop.agent)
             self._set_aside_if_it_can_be(folder)
         else:
             folder = self._start_build(drop, TaskRecord(source=drop.name))

@@ -12,15 +12,17 @@ from hivemind.layout import Layout
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import DropReader
-from hivemind.tasks.drop_claims import rename
+from hivemind.tasks.drop_claims import DropClaims, rename
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.queue_cache import QueueCache
 from hivemind.tasks.record import Records
+from hivemind.tasks.recovery import Recovery
 from hivemind.tasks.schedule import Schedule
 from hivemind.tasks.settings import Settings, Settled
+from hivemind.tasks.task_builder import TaskBuilder
 
 MAX_BYTES = 1024 * 1024
 
@@ -28,7 +30,8 @@ MAX_BYTES = 1024 * 1024
 class Tasks:
     """The tasks of one hive. The folder of a task is its state: inbox, active, done or failed.
 
-    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed tasks and ends them.
+    `inbox` adds tasks. `claims` assigns them to agents. `recovery` continues or
+    takes back the claims of agents that ended. `active` works on claimed tasks and ends them.
     `listing` reads them. `schedule` adds recurring tasks. `outbox` holds notices for people. The methods `add`, `get`,
     `list`, `wait`, `say`, `retry`, `cancel`, `claim`, `mine`, `release`, `finish` and `fail` are set on the object: read
     `help(hive.tasks.add)` and so on.
@@ -74,11 +77,13 @@ class Tasks:
         self.inbox = Inbox(settings)
         self._queue = QueueCache(settings, reader)
         self.listing = Listing(settings, reader, self._queue.read_drops)
-        self.claims = Claims(settings, reader, self._queue, self.listing)
-        self.active = ClaimedTasks(settings, self.listing, self.claims)
+        builder = TaskBuilder(settings, DropClaims(settings, reader, self._queue))
+        self.recovery = Recovery(settings, reader, builder)
+        self.claims = Claims(settings, self._queue, self.listing, builder, self.recovery)
+        self.active = ClaimedTasks(settings, self.listing, self.claims, self.recovery)
         self.schedule = Schedule(settings, zone, self.inbox)
         # the operations that most callers use
-        self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.claims.resume
+        self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.recovery.resume
         self.get, self.list, self.wait = self.listing.get, self.listing.list, self.listing.wait
         self.say, self.release, active = self.active.say, self.active.release, self.active
         self.finish, self.fail, self.retry, self.cancel = active.finish, active.fail, active.retry, active.cancel

@@ -290,7 +290,7 @@ def test_what_a_killed_agent_has_not_committed_is_there_for_the_one_that_gets_it
     (tree(pair) / "tar").write_text("in no commit\n")
     (pair.root / "agents/ada.yaml").unlink()
     hive = Hive.open(pair.root)
-    hive.tasks.claims.reclaim("ada")
+    hive.tasks.recovery.reclaim("ada")
     bob = pair.start(lambda turn: Thought(), "bob")
     does(bob, runs("cat boat tar; pwd"))
     assert said(pair)["text"].splitlines()[1:] == ["a red boat", "in no commit", str(tree(pair, "bob"))]
@@ -306,7 +306,7 @@ def test_an_agent_that_has_lost_its_task_commits_nothing_to_its_branch_any_more(
     ada = at_work(crew)
     does(ada, write("boat", "ada's boat\n"))
     [work] = ada.scheduler.active_tasks.runs
-    Hive.open(crew.root).tasks.claims.reclaim("ada")
+    Hive.open(crew.root).tasks.recovery.reclaim("ada")
     does(crew.start(lambda turn: Thought(), "bob"), write("boat", "bob's boat\n"))
     (tree(crew) / "late").write_text("too late\n")
     work.worktrees.commit("late")

@@ -222,7 +222,7 @@ def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
         lambda: hive.tasks.retry(TASK),
         lambda: hive.tasks.claim("researcher"),
         lambda: hive.tasks.inbox.add("x"),
-        lambda: hive.tasks.claims.reclaim("researcher"),
+        lambda: hive.tasks.recovery.reclaim("researcher"),
         lambda: hive.tasks.active.say("waiting", "x"),
         lambda: hive.tasks.active.disown(TASK, "wrong"),
         lambda: hive.mail.send("human", "researcher", "a", "b"),

@@ -444,7 +444,7 @@ def test_an_unknown_dependency_fails_a_task_once_it_has_had_time_to_appear(layou
 def test_a_dependency_on_its_way_to_its_owner_is_not_unknown(layout: Layout):
     tasks = opened(layout, grace_s=0)
     drop(layout, "a.md", "a")
-    assert tasks.claims.drops.take("scout").name == "a.md"
+    assert tasks.recovery.drops.take("scout").name == "a.md"
     drop(layout, "b.md", "---\ndependencies: a\n---\nb")
     assert opened(layout, grace_s=0).claim("clerk") is None
     assert (layout.inbox / "b.md").exists()

@@ -68,10 +68,10 @@ def test_a_claim_that_was_killed_can_be_given_to_another_agent(layout: Layout, p
     drop(layout, "leak.md", MARKER)
     killed_at(point, lambda: claim(layout))
     tasks = opened(layout)
-    (orphan, *_) = tasks.claims.orphans(alive=("clerk",))
+    (orphan, *_) = tasks.recovery.orphans(alive=("clerk",))
     assert orphan.agent == "scout"
-    tasks.claims.reclaim("scout")
-    assert tasks.claims.orphans(alive=("clerk",)) == []
+    tasks.recovery.reclaim("scout")
+    assert tasks.recovery.orphans(alive=("clerk",)) == []
     time.sleep(0.03)
     assert claim(layout, "clerk").id == "leak"
     assert texts(layout, MARKER) == [layout.active / "leak" / "task.md"]
@@ -177,7 +177,7 @@ def test_a_result_that_was_written_to_the_end_counts_even_if_its_agent_never_com
     drop(layout, "leak.md", MARKER)
     claim(layout)
     killed_at(point, end(layout, lambda tasks, task: tasks.finish(task, "found")))
-    assert opened(layout).claims.reclaim("scout") == [layout.tasks / lies_in / "leak"]
+    assert opened(layout).recovery.reclaim("scout") == [layout.tasks / lies_in / "leak"]
 
 
 @pytest.mark.parametrize("point", [*END_POINTS, "tasks.close.moved"])

@@ -269,7 +269,7 @@ def test_a_folder_that_is_closed_while_its_claim_is_unfinished_stops_nobody(layo
         as_anyone()
         tasks = opened(layout)
         assert [task.id for task in tasks.mine("scout", 1)] == ["taken"]
-        assert tasks.claims.reclaim("clerk") == [layout.inbox / "taken.md"]
+        assert tasks.recovery.reclaim("clerk") == [layout.inbox / "taken.md"]
         assert {found.location for found in check_folders(layout)} == {
             layout.claimed / agent / name for agent in ("clerk", "scout") for name in ("closed", ".build")
         }

@@ -144,7 +144,7 @@ def test_a_folder_that_a_person_put_into_active_is_nobodys_and_is_shown(layout: 
     assert tasks.mine("scout") == []
     (summary,) = tasks.list("active")
     assert (summary.id, summary.owner) == ("odd", None)
-    (orphan,) = tasks.claims.orphans(alive=("scout",))
+    (orphan,) = tasks.recovery.orphans(alive=("scout",))
     assert (orphan.id, orphan.agent) == ("odd", None)
 
 

@@ -174,7 +174,7 @@ def test_two_who_claim_in_turn_are_given_different_names_in_order(layout: Layout
         age(drop(layout, f"t{number:03}.md", "x"), 1000 - number)
     one, two = opened(layout), opened(layout)
     given = [
-        tasks.claims.drops.take(agent).name for _ in range(150) for agent, tasks in (("scout", one), ("clerk", two))
+        tasks.recovery.drops.take(agent).name for _ in range(150) for agent, tasks in (("scout", one), ("clerk", two))
     ]
     assert given == [f"t{number:03}.md" for number in range(300)]
 
