@@ -15,11 +15,11 @@ from hivemind.layout import HUMAN
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import agent_problems, supervisor_lock
 from hivemind.swarm.survey import claim_obstacle, has_addition
+from hivemind.taskrun.replies import read_permission
 from hivemind.taskrun.waits import StepWaits, TaskWait, find_question
 from hivemind.tasks import Task, TaskState, landing_state
 
 _PROPOSED_ANSWERS = re.compile(r"\bAnswer `[^`\n]{1,60}`(?:(?:,| or|, or) `[^`\n]{1,60}`)*")
-_REFUSALS = ("deny", "no", "rejected")
 
 
 @frozen
@@ -67,7 +67,8 @@ def _letter_choices(hive: Hive, letter_id: str, text: str) -> Iterator[Choice]:
     if (proposal := _PROPOSED_ANSWERS.search(text)) is None:
         return
     for answer in proposal[0].split("`")[1::2]:
-        kind = "allow_always" if answer.startswith("always") else "reject_once" if answer in _REFUSALS else "allow_once"
+        verdict, lasts, _ = read_permission(answer) or ("allow", "once", "")
+        kind = "reject_once" if verdict == "deny" else "allow_always" if lasts == "task" else "allow_once"
         yield Choice(answer, kind, partial(reply, hive, letter_id, answer))
     yield Choice("Answer in words", "reject_once")
 

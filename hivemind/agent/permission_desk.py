@@ -14,7 +14,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.minds.agents.events import ProgramCall
 from hivemind.minds.agents.permissions import call_key, command_of
-from hivemind.pattern import pattern
+from hivemind.taskrun.replies import read_permission
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import ToolContext
@@ -22,10 +22,6 @@ from hivemind.tools.waiting import ask_person
 
 _RECORD = "permissions"
 _MAX_CHARS = 2_000
-_YES = ("once", "allow", "allowed", "yes", "ok", "y", "approved")
-_NO = ("deny", "denied", "no", "reject", "rejected")
-_ALWAYS = ("always", "allow always")
-_FIRST_WORD = pattern(r"(?s)\W*(\w+)[\s`:,.!]*(.*)")
 
 
 @frozen
@@ -89,7 +85,7 @@ class PermissionDesk:
                 reply = self._context.hive.mail.read(self._context.agent, wait.answer, mark=False).answer
             except UserError as error:  # for example: the letter was deleted
                 reply = f"deny your answer cannot be read: {error}"
-            if (verdict := _read_answer(reply)) is None:
+            if (verdict := read_permission(reply)) is None:
                 problem = f"Your answer is unclear: {' '.join(reply.split())[:200]}\n\n"
                 grants.append(self._ask(replace(grant, number=grant.number + 1), problem))
                 continue
@@ -118,14 +114,3 @@ def describe_call(call: ProgramCall) -> str:
     paths = "".join(f"\n* {path}" for path in call.paths)
     tool = "" if call.tool == call.kind else f" ({call.tool})"
     return f"{call.kind or 'call'}{tool}: {subject}{paths}"
-
-
-def _read_answer(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "task"], str] | None:
-    """Read an answer by its first word. Return None if it is unclear."""
-    if text.strip().partition("\n")[0].strip().strip("`.!").casefold() in _ALWAYS:
-        return "allow", "task", ""
-    match = _FIRST_WORD.match(text)
-    word, reason = ("", "") if match is None else (match[1].casefold(), match[2].strip())
-    if word in _YES:
-        return "allow", "once", ""
-    return ("deny", "once", reason) if word in _NO else None

@@ -14,7 +14,7 @@ from hivemind.mail import Message
 from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus, focus_on
-from hivemind.taskrun.review import read_verdict
+from hivemind.taskrun.replies import read_verdict
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import disk_full_parking, is_asked_by, is_question
 from hivemind.tasks import TaskMoved, TaskState

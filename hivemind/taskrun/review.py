@@ -25,7 +25,6 @@ MAX_ROUNDS = 2
 REVIEWER = "reviewer"
 _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 _PROBLEM = re.compile(r"(?P<source>.+:\d+(?:-\d+)? \(sha256 [^)]*\)): ")
-_VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
 
 
 State = Literal["asked", "approved", "rejected", "self", "none"]
@@ -131,14 +130,3 @@ def problems_of(citations: Sequence[Citation], verify: Callable[[Citation], Verd
 def rejected_sources(problems: Sequence[str]) -> set[str]:
     """Return the sources of the quotes that a verdict's problems name; empty if they name none."""
     return {match["source"] for problem in problems if (match := _PROBLEM.match(problem)) is not None}
-
-
-def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str, ...]] | None:
-    """Return the verdict and the problems in a reply; None if its first word is neither `approved` nor `rejected`."""
-    match = _VERDICT.match(body)
-    if match is None:
-        return None
-    lines = [line.strip() for line in body.strip().splitlines()]
-    if match[1].lower() == "approved":
-        return "approved", ()
-    return "rejected", tuple(line for line in lines[1:] if line and not line.startswith(">")) or (lines[0],)

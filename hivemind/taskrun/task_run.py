@@ -28,10 +28,11 @@ from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.landing_entry import LandingEntry, branches_to_land, queue_task
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.project import Project, projects_of
+from hivemind.taskrun.replies import is_acceptance, is_refusal
 from hivemind.taskrun.report import Account, StepReport, TaskUsage, compose, output_excerpt
 from hivemind.taskrun.review import Review
 from hivemind.taskrun.trail import TaskTrail
-from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come, is_refusal
+from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, AddedText, Task, TaskMoved, TaskStep
 from hivemind.tasks.attempts import ATTEMPTS
@@ -367,7 +368,7 @@ class TaskRun:
         Return False for another answer."""
         if is_refusal(answer):
             call = ToolCall("fail_task", {"reason": f"{sender} does not let it go on: {answer}"})
-        elif answer.strip().strip("`.!").casefold() == "done":
+        elif is_acceptance(answer):
             call = ToolCall("finish_task", {"result": self.conversation.last_words})
         else:
             return False

@@ -25,13 +25,6 @@ LONGEST_PAUSE_S = 600.0
 AWAITS_CHOICE = "is green, and waits for the choice among the candidates of "
 """The beginning of the reason for parking a candidate. Its contest alone lets it go on."""
 ACCEPTANCE = "Say how to go on; `done` accepts the work, `no` ends the task."
-_GREETING = r"(?:\s*(?:hi|hello|hey|dear|hallo)\b[^\n]{0,60}\n)?"
-_REFUSAL = pattern(
-    rf"(?i){_GREETING}\W*(?:no|nope|nah|nein|non|stop|cancel)(?:,? thank(?:s| you))?\s*(?:[.,;:!*_`\n]|-(?!\w)|$)"
-)
-_PROHIBITION = pattern(
-    rf"(?i){_GREETING}\W*(?:please,? )?(?:do not|don.?t|not|never)\b(?! (?:worry|hesitate|mind|bad))"
-)
 _ROOM_RETRY_S = 1.0
 _REPLY_COMMAND = pattern(r"hivemind mail reply human (\S+) TEXT")
 
@@ -129,12 +122,6 @@ class TaskWait:
         by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
         asks = message.expects_reply and message.task in self.tasks
         return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
-
-
-def is_refusal(answer: str, *, at_gate: bool = False) -> bool:
-    """Check whether an answer ends a task that asks before it goes on. "No problem, go on." does not. "Do not paint it." does
-    `at_gate`, a person's step that waits for a person; elsewhere it may say how to go on."""
-    return _REFUSAL.match(answer) is not None or (at_gate and _PROHIBITION.match(answer) is not None)
 
 
 def is_over(hive: Parts, parent: Task, task_id: str) -> bool:

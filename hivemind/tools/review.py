@@ -19,7 +19,7 @@ from hivemind.layout import HUMAN
 from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.contest import contest_of
-from hivemind.taskrun.review import read_verdict
+from hivemind.taskrun.replies import read_verdict
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import FILES, TaskProblem
 from hivemind.tools.delegation import early_news, is_created

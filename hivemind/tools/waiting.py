@@ -9,7 +9,8 @@ from pydantic import Field
 
 from hivemind.layout import HUMAN
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.waits import Parking, StepWait, is_refusal, question_id
+from hivemind.taskrun.replies import is_refusal
+from hivemind.taskrun.waits import Parking, StepWait, question_id
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 from hivemind.tools.tool_context import ToolContext
 
