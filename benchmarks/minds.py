@@ -27,7 +27,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ChatMessage, Mind, ToolCall
 from hivemind.minds.language import LanguageMind, model_config
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 from hivemind.testing.mind import example_turn
 from tests.minds.server import ModelServer, Request, model_server
 
@@ -75,7 +75,7 @@ def _agent(root: Path, server: ModelServer) -> Agent:
     (root / "agents/one.yaml").write_text(json.dumps({"mind": mind, "max_turns": 1_000}))
     (root / "tasks/inbox/t.md").write_text("---\nsteps:\n  - Think\n---\nThink")
     hive = Hive.open(root)
-    agent = Agent(hive, "one", record_start(hive.journal, "one", os.getpid()))
+    agent = Agent(hive, "one", journal_start(hive.journal, "one", os.getpid()))
     agent.scheduler.active_tasks.resume()
     return agent
 

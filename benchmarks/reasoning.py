@@ -260,7 +260,7 @@ def _agent_with(root: Path, steps: int) -> Any:
     """Create an agent with one task of that many questions, in a fresh hive."""
     from hivemind import Hive
     from hivemind.agent.agent import Agent
-    from hivemind.presence.identity import record_start
+    from hivemind.presence.identity import journal_start
 
     Hive.init(root)
     (root / "hive.yaml").write_text("durability: relaxed\nsettle_ms: 0\n")
@@ -273,7 +273,7 @@ def _agent_with(root: Path, steps: int) -> Any:
     task = f"---\nmax_tokens: 8000\nsteps:\n{questions}---\nWhat do the engines weigh?\n"
     (root / "tasks" / "inbox" / "engines.md").write_text(task)
     hive = Hive.open(root)
-    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+    agent = Agent(hive, "analyst", journal_start(hive.journal, "analyst", os.getpid()))
     agent.scheduler.active_tasks.resume()
     return agent
 

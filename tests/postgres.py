@@ -97,9 +97,9 @@ class Server:
                     raise TimeoutError((self.folder / "log").read_text())
                 time.sleep(0.02)
 
-    def _end(self, stop_signal: signal.Signals) -> None:
+    def _end(self, stop_request: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(stop_signal)
+            self._process.send_signal(stop_request)
             self._process.wait(_LIMIT_S)
             self._process = None
 

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from hivemind.boundary import _adapter, as_dataclass, json_fields
 from hivemind.errors import UserError
-from hivemind.tasks.record import Claim, HandOverTarget, TaskRecord
+from hivemind.tasks.record import Claim, TaskHandOver, TaskRecord
 from hivemind.tasks.task import AddedText, ParkedTask
 from hivemind.trace_context import TraceContext
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
 RECORD = TaskRecord(
     maker="ada@Boats".lower(), parent="hull", source="leak.md", name="leak.md", text="It drips.", attachments=("a.png",),
-    inode=7, claim=Claim("k", "ada", 2, NOON.isoformat()), handed=HandOverTarget("ada", None, "cook", "tired", "now"),
+    inode=7, claim=Claim("k", "ada", 2, NOON.isoformat()), handed=TaskHandOver("ada", None, "cook", "tired", "now"),
     parked=ParkedTask("waits", None, NOON), said=(AddedText("human", "now", "Hurry"),), trace=TraceContext("0a", "0b"),
     kept={"waits": [{"step": None}]},
 )  # fmt: skip

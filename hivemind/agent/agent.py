@@ -26,7 +26,7 @@ from hivemind.agent.select import select
 from hivemind.agent.sense import sense
 from hivemind.agent.spending import Budget
 from hivemind.agent.status_writer import StatusReporter
-from hivemind.agent.stop_signal import StopSignal
+from hivemind.agent.stop_request import StopRequest
 from hivemind.agent.think import think
 from hivemind.agent.tidy import tidy
 from hivemind.agent.upkeep import Upkeep
@@ -69,7 +69,7 @@ class Agent:
         name: str,
         incarnation: int,
         *,
-        stop_signal: StopSignal | None = None,
+        stop_request: StopRequest | None = None,
         on_idle: Callable[[], object] = lambda: None,
         check: Callable[[], object] = lambda: None,
         mind: Mind | None = None,
@@ -86,7 +86,7 @@ class Agent:
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config)
-        self.stop_signal = stop_signal or StopSignal()
+        self.stop_request = stop_request or StopRequest()
         self.metered_mind = self._metered(mind)
         self.log = AgentLog(folder)
         if (folder / "working-memory.json").exists():
@@ -206,7 +206,7 @@ class Agent:
 
     def _gives_up(self, turn: Turn) -> bool:
         """Return True if the agent was stopped before its mind could answer. The agent's next process repeats the turn."""
-        return turn.parking is not None and turn.thought is None and self.stop_signal.is_set()
+        return turn.parking is not None and turn.thought is None and self.stop_request.is_set()
 
     def _close_turn(self, turn: Turn) -> None:
         letter = turn.focus.message
@@ -260,7 +260,7 @@ class Agent:
 
         return ToolContext(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self.pulse, tools=self.tools,
-            stopping=self.stop_signal.ends_commands, shows_pictures=self.metered_mind.takes_pictures, recall=recall_more,
+            stopping=self.stop_request.ends_commands, shows_pictures=self.metered_mind.takes_pictures, recall=recall_more,
         )  # fmt: skip
 
     @cached_property
@@ -275,7 +275,7 @@ class Agent:
     @cached_property
     def _runner(self) -> ProgramRunner:
         hear = partial(self.scheduler.deliver_news, keep=self.memory.keep_message)
-        return ProgramRunner(self.metered_mind, self.lease, self.stop_signal, self.reporter, self.news, hear)
+        return ProgramRunner(self.metered_mind, self.lease, self.stop_request, self.reporter, self.news, hear)
 
     @cached_property
     def upkeep(self) -> Upkeep:
@@ -289,7 +289,7 @@ class Agent:
         Raises HivemindError or OSError for a problem of the agent itself, not of one task or letter.
         """
         with postponing():
-            while not self.stop_signal.is_set():
+            while not self.stop_request.is_set():
                 self._check()
                 self.status.beat()
                 try:
@@ -316,13 +316,13 @@ class Agent:
 
     def stop(self) -> None:
         """Stop after the current action. May be called from a signal handler."""
-        self.stop_signal.stop()
+        self.stop_request.stop()
         self.status.update(state="stopping")  # a kill from now on is not counted against the task
 
     def _sleep(self, seconds: float) -> None:
         """Wait before the provider is asked again. Raises MindUnavailable if the agent is stopped meanwhile."""
         self._check_thinking()
-        if wait_for_input(self.stop_signal.descriptors, seconds):
+        if wait_for_input(self.stop_request.descriptors, seconds):
             raise MindUnavailable(_TOLD_TO_END)
 
     def _check_thinking(self) -> None:
@@ -333,7 +333,7 @@ class Agent:
         focus = self.scheduler.focus
         if focus and focus.work and focus.work.was_moved:
             raise TaskMoved("the mind was stopped, because its task was taken away", location=focus.id)
-        if self.stop_signal.is_stopped():
+        if self.stop_request.is_stopped():
             raise MindUnavailable(_TOLD_TO_END, lost=True)
 
     def close(self) -> None:
@@ -354,7 +354,7 @@ class Agent:
         try:
             self._check()
         except HiveGone:  # ends the work; the turn then raises it too
-            self.stop_signal.stop(command_s=0.0)
+            self.stop_request.stop(command_s=0.0)
             raise
         self.status.beat()
         self.lease.renew()
@@ -382,7 +382,7 @@ class Agent:
         self._on_idle()
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.scheduler.next_look_s(limit, self._idle_looks)
-        descriptors: list[Any] = [self._bell, *self.stop_signal.descriptors]
+        descriptors: list[Any] = [self._bell, *self.stop_request.descriptors]
         while time.monotonic() < until and not wait_for_input(descriptors, 0) and self._do_upkeep():
             self.status.beat()
         ready = wait_for_input(descriptors, max(0.0, until - time.monotonic()))

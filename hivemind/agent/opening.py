@@ -14,7 +14,7 @@ from typing import Any
 from hivemind.config import AgentConfig
 from hivemind.layout import HUMAN
 from hivemind.lessons.choice import lesson_line
-from hivemind.lessons.record import LessonRecord
+from hivemind.lessons.record import TrackedLesson
 from hivemind.mail import Message
 from hivemind.minds.open import own_instructions
 from hivemind.presence.parts import Parts
@@ -95,7 +95,7 @@ def task_opening(
     entries: Sequence[Entry],
     tokens: int,
     outline: Callable[[int], str] = lambda _: "",
-    lessons: Sequence[LessonRecord] = (),
+    lessons: Sequence[TrackedLesson] = (),
 ) -> str:
     """Show the task in at most `tokens` tokens: text, attachments, plan, then where the agent works, the project, the
     `lessons`, the selected knowledge and, if there is room, the `outline` of earlier turns. A section that does not fit
@@ -214,7 +214,7 @@ def _instructions(
     return "\n\n".join(parts)
 
 
-def _lessons(lessons: Sequence[LessonRecord]) -> str:
+def _lessons(lessons: Sequence[TrackedLesson]) -> str:
     lines = [f"* {escaped(lesson_line(record))}" for record in lessons if record.state == "live"]
     foreign_lines = [f"* {lesson_line(record)}" for record in lessons if record.state == "foreign"]
     mark = [material("linked hives", "\n".join(foreign_lines))] if foreign_lines else []

@@ -13,7 +13,7 @@ from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.frozen import frozen
 from hivemind.lessons.choice import choose, lesson_block
-from hivemind.lessons.record import LessonRecord
+from hivemind.lessons.record import TrackedLesson
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.conversation import Conversation
@@ -32,7 +32,7 @@ class Preview:
     target: dict[str, str] | None
     tokens: int
     budget: int
-    lessons: Sequence[LessonRecord] = ()
+    lessons: Sequence[TrackedLesson] = ()
 
     def choices(self) -> list[dict[str, Any]]:
         """Return each candidate block with its score, the reason, and how likely it is to be used: selected blocks first, each
@@ -73,7 +73,7 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
     window = ContextWindow(hive, name, allowed_tools(config), memory, hive.count_tokens, talk, task)
     room = window.opening_room
     selected = memory.select(focus, [] if run is None else subjects_of(focus), window.selection_room)
-    lessons = list[LessonRecord]()
+    lessons = list[TrackedLesson]()
     if run is not None:
         lessons = choose(hive, run, config, selected.relevance.factor)
         text = task_opening(hive, run, config, selected.entries, room, lessons=lessons)
@@ -81,7 +81,7 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
         text = "\n\n".join(material(str(entry["id"]), str(entry["content"])) for entry in selected.entries)
     messages = [ChatMessage("system", window.system), *([ChatMessage("user", text)] if text else [])]
     tokens = window.fixed_tokens + hive.count_tokens(text)
-    return Preview(messages, selected, None if run is None else focus.target, tokens, window.max_tokens, lessons)
+    return Preview(messages, selected, None if run is None else focus.subject, tokens, window.max_tokens, lessons)
 
 
 def _next_task(hive: Parts, name: str) -> str | None:

@@ -24,7 +24,7 @@ from hivemind.agent.metering import MeteredMind, RunAccount
 from hivemind.agent.news import News
 from hivemind.agent.permission_desk import Grant, PermissionDesk, describe_call
 from hivemind.agent.status_writer import StatusReporter
-from hivemind.agent.stop_signal import StopSignal
+from hivemind.agent.stop_request import StopRequest
 from hivemind.agent.window import ContextWindow
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
@@ -69,7 +69,7 @@ class ProgramRunner:
 
     mind: MeteredMind
     lease: FocusLease
-    stop_signal: StopSignal
+    stop_request: StopRequest
     reporter: StatusReporter
     news: News
     hear: Callable[[TaskRun], object]
@@ -87,7 +87,7 @@ class ProgramRunner:
             run.run()
         except MindUnavailable as error:
             is_known = run.heard or run.has_session or run.session is None
-            if is_known or self.stop_signal.is_set() or isinstance(error, LoginNeeded):
+            if is_known or self.stop_request.is_set() or isinstance(error, LoginNeeded):
                 raise
             raise SessionLost(f"the session {run.session} is not known: {error}") from error
         return turn.thought
@@ -208,14 +208,14 @@ class _ProgramRun:
 
     def _watch(self, listener: socket.socket) -> None:
         """Take the program's events and make its calls until its work is over, or the program must be ended."""
-        program, stop_signal, config = self._program, self._runner.stop_signal, self._mind.config
+        program, stop_request, config = self._program, self._runner.stop_request, self._mind.config
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
         while not self._is_done:
-            sources = [*program.descriptors, listener, *(() if self._interruption else stop_signal.descriptors)]
+            sources = [*program.descriptors, listener, *(() if self._interruption else stop_request.descriptors)]
             now = time.monotonic()
             wait_s = min(until, quiet, program.due, now + _LOOK_S, self._ends_at or until) - now
             ready = wait_for_input(sources, max(0.0, wait_s), program.outputs)
-            if stop_signal.is_set():
+            if stop_request.is_set():
                 self._interrupt(MindUnavailable("the agent was stopped"))
             elif self._work is not None and self._work.was_moved:
                 self._interrupt(TaskMoved("its task was taken away", location=self._work.task.id))

@@ -90,7 +90,7 @@ class Scheduler:
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
             self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # an answer written by hand flags no letter
-            if work.waits.offers_end(message.in_reply_to):
+            if work.waits.may_end_task(message.in_reply_to):
                 work.end_by(message.answer, message.sender)
         work.unblock(message.sender)
         self.active_tasks.unpark(work)

@@ -49,7 +49,7 @@ def tidy(
             calls = [{"tool": result.call.tool, "ok": result.ok, "error": result.problem} for result in turn.results]
             _note_turn(turn, context, log, thread=message.thread_id, calls=calls)
         if work is not None:
-            work.trace(turn.results, context.focus.step)
+            work.note_actions(turn.results, context.focus.step)
             if talk is not None and not work.is_ended:
                 _go_on(turn, context, talk, mind)
         elif message is not None and turn.problem is None and turn.parking is None:
@@ -83,7 +83,7 @@ def _note_turn(turn: Turn, context: ToolContext, log: AgentLog, **fields: Any) -
     optional_fields = {"problem": turn.problem, "traceparent": traceparent}
     log.note(mask_values({
         "kind": "turn", "time": round(time.time(), 3), "seconds": round(turn.seconds, 3), "agent": context.agent,
-        "about": context.focus.target, **fields,
+        "about": context.focus.subject, **fields,
         **{name: text for name, text in optional_fields.items() if text is not None},
     }))  # fmt: skip
 

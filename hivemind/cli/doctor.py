@@ -11,7 +11,7 @@ from hivemind.cli.styled import progress
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
-    from hivemind.doctor import FixReport
+    from hivemind.doctor import FixOutcome
     from hivemind.layout import Layout
 
 
@@ -30,7 +30,7 @@ def doctor(layout: Layout, *, fix: bool = False) -> CommandOutput:
       hivemind doctor
       hivemind doctor --fix
     """
-    from hivemind.doctor import DoctorContext, FixReport, apply_fixes, examine
+    from hivemind.doctor import DoctorContext, FixOutcome, apply_fixes, examine
 
     context = DoctorContext(layout)
     with progress() as report_progress:
@@ -39,14 +39,14 @@ def doctor(layout: Layout, *, fix: bool = False) -> CommandOutput:
         reports = apply_fixes(context, findings)
     else:
         reports = [
-            FixReport(finding, unresolved_reason=None if finding.note else "not mended yet") for finding in findings
+            FixOutcome(finding, unresolved_reason=None if finding.note else "not mended yet") for finding in findings
         ]
     unmended = [report for report in reports if report.unresolved_reason is not None]
     fields = {"healthy": not unmended, "findings": [report.as_dict() for report in reports]}
     return CommandOutput(fields, _lines(reports, unmended, fix), 1 if unmended else 0)
 
 
-def _lines(reports: Sequence[FixReport], unmended: Sequence[FixReport], fix: bool) -> Iterator[str]:
+def _lines(reports: Sequence[FixOutcome], unmended: Sequence[FixOutcome], fix: bool) -> Iterator[str]:
     for report in reports:
         finding = report.finding
         mark = "mended" if report.done is not None else "note" if finding.note else "problem"

@@ -18,7 +18,7 @@ from hivemind.layout import LANDING
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
-    from hivemind.landing.report import LandingReport, Rehearsal
+    from hivemind.landing.report import LandingOverview, Rehearsal
     from hivemind.layout import Layout
 
 _COLUMNS = ("task", "state", "for", "into", "agent", "why")
@@ -105,7 +105,7 @@ def _report_output(hive: Hive) -> CommandOutput:
     return CommandOutput(record, _report_lines(report))
 
 
-def _report_lines(report: LandingReport) -> Iterator[str]:
+def _report_lines(report: LandingOverview) -> Iterator[str]:
     rows = [
         {
             "task": row.task.id, "state": row.state, "for": None if row.since is None else age(row.since),

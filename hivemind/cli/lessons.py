@@ -15,7 +15,7 @@ from hivemind.errors import UserError
 if TYPE_CHECKING:
     from hivemind.hive import Hive
     from hivemind.layout import Layout
-    from hivemind.lessons.record import LessonRecord
+    from hivemind.lessons.record import TrackedLesson
 
 _VERBS = ("show", "adopt", "forget", "propose")
 _COLUMNS = ("id", "state", "by", "shown", "used", "wrong", "lesson")
@@ -87,7 +87,7 @@ def lessons(layout: Layout, words: list[str] | None = None, *, all_: bool = Fals
     return CommandOutput([asdict(record) for record in records], lines)
 
 
-def _records(hive: Hive, names: Sequence[str]) -> list[LessonRecord]:
+def _records(hive: Hive, names: Sequence[str]) -> list[TrackedLesson]:
     """Return the lessons of the roots of these names, by default of all. Raises UserError."""
     from hivemind.lessons.choice import all_books
 
@@ -99,7 +99,7 @@ def _records(hive: Hive, names: Sequence[str]) -> list[LessonRecord]:
     return [record for name in names or books for record in books[name].read()]
 
 
-def _details(record: LessonRecord) -> Iterator[str]:
+def _details(record: TrackedLesson) -> Iterator[str]:
     yield one_line(record.lesson.line)
     yield header_line("state", f"{record.state}, by {record.source}")
     if record.failed:

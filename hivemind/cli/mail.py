@@ -26,7 +26,7 @@ from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
-    from hivemind.mail import Message, SendReport
+    from hivemind.mail import Delivery, Message
 
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 _INBOX_COLUMNS = ("id", "from", "date", "flags", "subject", "preview")
@@ -231,7 +231,7 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> CommandOutput:
     return _delivery_output(report)
 
 
-def _delivery_output(report: SendReport) -> CommandOutput:
+def _delivery_output(report: Delivery) -> CommandOutput:
     """Return the output of a delivery: Message-ID and recipients. If a delivery failed, warn, and set exit status 1."""
     if report.failed:
         delivered_names = ", ".join(report.delivered) or "nobody"

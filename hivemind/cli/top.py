@@ -94,7 +94,7 @@ def top(layout: Layout, *, once: bool = False, plain: bool = False) -> None:
     """
     from hivemind.hive import Hive
     from hivemind.web.index import PageIndex
-    from hivemind.web.snapshot import SnapshotWatch
+    from hivemind.web.subscriptions import SnapshotWatch
 
     with (
         closing(PageIndex(layout.root)) as index,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hivemind.doctor.checkup import CHECKS, FixReport, apply_fixes, examine
+from hivemind.doctor.checkup import CHECKS, FixOutcome, apply_fixes, examine
 from hivemind.doctor.context import DoctorContext
 from hivemind.fs.integrity import DoctorFinding
 
-__all__ = ["CHECKS", "DoctorContext", "DoctorFinding", "FixReport", "apply_fixes", "examine"]
+__all__ = ["CHECKS", "DoctorContext", "DoctorFinding", "FixOutcome", "apply_fixes", "examine"]

@@ -119,7 +119,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 @frozen
-class FixReport:
+class FixOutcome:
     """A finding with the result of its fix: `done` says what was done, `unresolved_reason` why the problem remains."""
 
     finding: DoctorFinding
@@ -163,12 +163,12 @@ def examine(context: DoctorContext, on_check: Callable[[str], None] = lambda _: 
     ]
 
 
-def apply_fixes(context: DoctorContext, findings: Iterable[DoctorFinding]) -> list[FixReport]:
+def apply_fixes(context: DoctorContext, findings: Iterable[DoctorFinding]) -> list[FixOutcome]:
     """Apply the fixes in order and report each. Fixes of `quiet` findings are skipped while a process of the hive runs."""
     return [_apply_fix(context, finding) for finding in findings]
 
 
-def _apply_fix(context: DoctorContext, finding: DoctorFinding) -> FixReport:
+def _apply_fix(context: DoctorContext, finding: DoctorFinding) -> FixOutcome:
     if finding.fix is None:
         return _unresolved(finding, "it must be fixed by hand")
     if context.is_read_only:
@@ -177,12 +177,12 @@ def _apply_fix(context: DoctorContext, finding: DoctorFinding) -> FixReport:
     if running is not None:
         return _unresolved(finding, f"{running}: hivemind down first")
     try:
-        return FixReport(finding, done=finding.fix())
+        return FixOutcome(finding, done=finding.fix())
     except UserError as error:
         return _unresolved(finding, str(error))
     except OSError as error:
         return _unresolved(finding, error.strerror or str(error))
 
 
-def _unresolved(finding: DoctorFinding, reason: str) -> FixReport:
-    return FixReport(finding, unresolved_reason=None if finding.note else reason)
+def _unresolved(finding: DoctorFinding, reason: str) -> FixOutcome:
+    return FixOutcome(finding, unresolved_reason=None if finding.note else reason)

@@ -14,7 +14,7 @@ from hivemind.fs import LockBusy
 from hivemind.fs.integrity import DoctorFinding
 from hivemind.layout import EXCHANGE, LANDING
 from hivemind.names import is_name
-from hivemind.presence.identity import lock_name, record_exit
+from hivemind.presence.identity import journal_exit, lock_name
 from hivemind.taskrun.worktree import commit_leftovers, failure_reason, leftover_task, put_away, worktree_paths
 
 
@@ -113,7 +113,7 @@ def _record_end(context: DoctorContext, name: str, incarnation: int) -> str:
         return f"{name} runs again"
     journal = Journal(context.layout.journal)
     try:
-        is_new = record_exit(journal, name, incarnation, by="doctor")
+        is_new = journal_exit(journal, name, incarnation, by="doctor")
     finally:
         journal.close()
         lock.release()

@@ -26,13 +26,14 @@ from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.landing import Landing, Leg
 from hivemind.landing.merging import landing_message, merge, remove_leftovers, revert_message, transplant
+from hivemind.landing.obstacles import needs_check, obstacle
 from hivemind.landing.queue import Queue, QueuedTask, open_seqs
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
 from hivemind.landing.reverts import REVERT
 from hivemind.landing.subtasks import checks_subtask
 from hivemind.landing.target import Target, unpushed_roots
-from hivemind.landing.waits import Waits, needs_check, obstacle, signatures
+from hivemind.landing.waits import Waits, signatures
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees

@@ -17,7 +17,7 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.landing_entry import LandingEntry
 from hivemind.tasks import AddedText, Task, TaskState
-from hivemind.tasks.record import HandOverTarget, TaskRecord
+from hivemind.tasks.record import TaskHandOver, TaskRecord
 
 
 @frozen
@@ -114,7 +114,7 @@ class Queue:
 
         def rewrite(record: TaskRecord) -> TaskRecord:
             assert record.claim is not None
-            handed = HandOverTarget(LANDING, to, role, "it has not landed", record.claim.claimed)
+            handed = TaskHandOver(LANDING, to, role, "it has not landed", record.claim.claimed)
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             key = f"landing.{entry.tries}.{record.claim.key}"
             said = record.said if text is None else (*record.said, AddedText(LANDING, now, text, key))

@@ -60,7 +60,7 @@ class LandedTask:
 
 
 @frozen
-class LandingReport:
+class LandingOverview:
     """The queue in the order of landing, the returned tasks, the held roots, and what has landed last, newest first."""
 
     queue: tuple[ReportedTask, ...]
@@ -70,9 +70,9 @@ class LandingReport:
     landed: tuple[LandedTask, ...]
 
 
-def report_landing(hive: Parts) -> LandingReport:
+def report_landing(hive: Parts) -> LandingOverview:
     """Collect the state of landing. Raises UserError."""
-    return LandingReport(
+    return LandingOverview(
         tuple(_queued_tasks(hive)), tuple(_returned_tasks(hive)), held_roots(hive.config, hive.layout),
         unpushed_roots(hive.config, hive.layout), tuple(_landed_tasks(hive)),
     )  # fmt: skip

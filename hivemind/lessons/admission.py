@@ -14,7 +14,7 @@ from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.frozen import frozen
 from hivemind.json_text import find_json
 from hivemind.lessons.evidence import Pair, Trail, program_of, tokens, unquoted
-from hivemind.lessons.record import LessonRecord
+from hivemind.lessons.record import TrackedLesson
 from hivemind.masking import mask
 
 MAX_LESSONS, _MAX_CHARS, _MAX_COMMAND, _MAX_PLACES = 3, 300, 110, 4
@@ -77,9 +77,9 @@ def admit(
     pair: Pair | None,
     trail: Trail,
     task: str,
-    previous: Sequence[LessonRecord],
+    previous: Sequence[TrackedLesson],
     instructions: str,
-) -> tuple[LessonRecord | None, str]:
+) -> tuple[TrackedLesson | None, str]:
     """Return the record of a candidate, and the reason: `live` with a `pair` that proves it, else `waiting` for a person, or
     None if it is refused. `previous` are the lessons of the root so far.
     """
@@ -88,7 +88,7 @@ def admit(
         return None, refusal
     if any(is_same(text, record.text) or has_proof(record, pair) for record in previous):
         return None, "it is known"
-    record = LessonRecord("", text, places, task=task)
+    record = TrackedLesson("", text, places, task=task)
     messages, is_live, reason = "", False, "the trail has no proof of it"
     if pair is not None:
         record.failed, record.passed = pair.failed.command, pair.passed.command
@@ -100,7 +100,7 @@ def admit(
     return record, reason
 
 
-def has_proof(record: LessonRecord, pair: Pair | None) -> bool:
+def has_proof(record: TrackedLesson, pair: Pair | None) -> bool:
     return pair is not None and (record.failed, record.passed) == (pair.failed.command, pair.passed.command) != ("", "")
 
 

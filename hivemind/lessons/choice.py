@@ -10,7 +10,7 @@ from pathlib import Path
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, LessonRecord
+from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, TrackedLesson
 from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.target_branch import root_folder
@@ -39,7 +39,7 @@ def all_books(hive: Parts) -> list[LessonBook]:
 
 
 @contextmanager
-def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[list[LessonRecord]]:
+def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[list[TrackedLesson]]:
     """Yield the lessons of a book to change. Each change of a state becomes an event of the journal, with the reason."""
     states = {record.id: record.state for record in book.saved()}
     with book.edit() as records:
@@ -58,12 +58,12 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
 
 def choose(
     hive: Parts, work: TaskRun, config: AgentConfig, factor: Callable[[MemoryBlock], float] = lambda _: 1.0
-) -> list[LessonRecord]:
+) -> list[TrackedLesson]:
     """Return the lessons at a place of the task, at most five: the most relevant and helpful first, those of other hives last."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title
-    lessons = list[LessonRecord]()
+    lessons = list[TrackedLesson]()
     for root in (*hive.config.worktree_roots(hive.layout), None):
         records = [record for record in book_of(hive, root).read() if record.is_visible]
         if records:
@@ -80,7 +80,7 @@ def choose(
     return lessons[:MAX_SHOWN]
 
 
-def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
+def _holds(record: TrackedLesson, text: str, paths: Sequence[str], config: AgentConfig) -> bool:
     places = [place.strip("/").removeprefix("./") for place in record.places if "/" in place or "." in place]
     programs = [place for place in record.places if "/" not in place and "." not in place]
     is_close = any(
@@ -92,19 +92,19 @@ def _holds(record: LessonRecord, text: str, paths: Sequence[str], config: AgentC
     return (not places or is_close or is_named) and can_run
 
 
-def lesson_block(record: LessonRecord) -> KnowledgeMemoryBlock:
+def lesson_block(record: TrackedLesson) -> KnowledgeMemoryBlock:
     """Return a lesson as a block of the memory."""
     return KnowledgeMemoryBlock(topic=record.text, location=f"lesson:{record.id}")
 
 
-def lesson_line(record: LessonRecord) -> str:
+def lesson_line(record: TrackedLesson) -> str:
     """Show a lesson to an agent, with the id by which it names it."""
     source = f", from {record.source}, not adopted" if record.state == "foreign" else ""
     source += ", changed since AGENTS.md" if record.has_new_proposal else ""
     return f"{record.id}{source}: {record.text}"
 
 
-def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonRecord], object]) -> list[str]:
+def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[TrackedLesson], object]) -> list[str]:
     """Change the lessons of these ids, and return the unknown ids."""
     unknown = dict.fromkeys(ids)
     for book in all_books(hive):
@@ -117,7 +117,7 @@ def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[LessonReco
     return [*unknown]
 
 
-def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[LessonRecord]) -> None:
+def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[TrackedLesson]) -> None:
     """Count the lessons that a task was shown."""
     change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
 
@@ -129,7 +129,7 @@ def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[s
     """
     task, unseen = work.task.id, list[str]()
 
-    def count(record: LessonRecord) -> None:
+    def count(record: TrackedLesson) -> None:
         if task not in record.tasks:
             unseen.append(record.id)
         elif record.id in wrong and task not in record.wrong_in:
@@ -145,7 +145,7 @@ def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[s
 def decide(hive: Parts, ids: Sequence[str], *, adopts: bool) -> None:
     """Make lessons a person's and live, or take them out of their files. Raises UserError for ids that no lesson has."""
 
-    def change(record: LessonRecord) -> None:
+    def change(record: TrackedLesson) -> None:
         record.author = "person"
         record.change("live" if adopts else "retired", "a person adopted it" if adopts else "a person deleted it")
 
@@ -163,7 +163,7 @@ def rewrite(hive: Parts, lesson_id: str, text: str) -> str:
             for record in records:
                 if record.id == lesson_id:
                     new_id = book.new_id(records)
-                    new_record = LessonRecord(new_id, lesson.text, lesson.places or record.places, author="person")
+                    new_record = TrackedLesson(new_id, lesson.text, lesson.places or record.places, author="person")
                     new_record.change("live", f"a person wrote it in place of {lesson_id}")
                     record.author = "person"
                     record.change("retired", f"a person changed it: see {new_id}")

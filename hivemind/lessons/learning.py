@@ -12,7 +12,7 @@ from hivemind.layout import HUMAN, LANDING
 from hivemind.lessons.admission import Candidate, admit, candidate_of, places_of, read_candidates
 from hivemind.lessons.choice import book_of, edited
 from hivemind.lessons.evidence import Pair, TaskFolders, Trail, read_trail, stands_in, tokens
-from hivemind.lessons.record import LessonRecord
+from hivemind.lessons.record import TrackedLesson
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 
@@ -92,7 +92,7 @@ def _add(hive: Parts, work: TaskRun, root: Path | None, trail: Trail, candidates
                 records.append(new_record)
 
 
-def _contradiction(record: LessonRecord, trail: Trail) -> str | None:
+def _contradiction(record: TrackedLesson, trail: Trail) -> str | None:
     """Return how a trail contradicts a lesson of the runtime: the command that failed passes, or the command that passed
     fails and another one passed in its place."""
     if record.state != "live" or record.author != "work" or not record.failed or record.failed == record.passed:

@@ -29,7 +29,7 @@ LessonState = Literal["live", "foreign", "waiting", "retired"]
 
 
 @dataclass
-class LessonRecord:
+class TrackedLesson:
     """A lesson with its record. `author` is `work` until a person writes, changes or adopts it.
 
     A `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept with the reason, the last line
@@ -129,12 +129,12 @@ class LessonBook:
         self._layout, self._trusts_file = layout, trusts_file
         self._record_path = layout.lesson_records / f"{name}.json"
 
-    def read(self) -> list[LessonRecord]:
+    def read(self) -> list[TrackedLesson]:
         """Return the lessons as the file and the record have them now, without a write."""
         return self._compared(self._text())
 
     @contextmanager
-    def edit(self) -> Iterator[list[LessonRecord]]:
+    def edit(self) -> Iterator[list[TrackedLesson]]:
         """Yield the lessons to change or add, under the lock; then write what has changed. Raises UserError, OSError."""
         with Lock(self._layout.locks / "lessons.lock"):
             text = self._text()
@@ -167,7 +167,7 @@ class LessonBook:
                     record.is_in_file = record.state == "live" or (record.is_in_file and record.state == "waiting")
                 self._save(records)
 
-    def new_id(self, records: Sequence[LessonRecord]) -> str:
+    def new_id(self, records: Sequence[TrackedLesson]) -> str:
         numbers = (int(record.id.rpartition("-")[2]) for record in records if not record.hive)
         return f"{self.name}-{1 + max(numbers, default=0)}"
 
@@ -180,22 +180,22 @@ class LessonBook:
                 return "\n".join(decode_text(part, self.path) for part in parts)
         return ""
 
-    def saved(self) -> list[LessonRecord]:
+    def saved(self) -> list[TrackedLesson]:
         """Return the lessons as the runtime last saved them."""
         try:
             fields = load_record(self._record_path, _KIND, _VERSION) or {"lessons": []}
-            return [as_dataclass(LessonRecord, row, "lesson", self._record_path) for row in fields["lessons"]]
+            return [as_dataclass(TrackedLesson, row, "lesson", self._record_path) for row in fields["lessons"]]
         except (DamagedRecord, Unreadable, KeyError, TypeError) as error:
             if not self._layout.read_only:
                 _log.warning("%s: kept as %s; its counts begin at 0", error, set_aside(self._record_path).name)
             return []
 
-    def _save(self, records: Sequence[LessonRecord]) -> None:
+    def _save(self, records: Sequence[TrackedLesson]) -> None:
         make_folder(self._record_path.parent)
         rows: list[Mapping[str, Any]] = [asdict(record) for record in records]
         save_record(self._record_path, _KIND, _VERSION, {"lessons": rows})
 
-    def _compared(self, text: str) -> list[LessonRecord]:
+    def _compared(self, text: str) -> list[TrackedLesson]:
         """Return the records in line with the file: what a person wrote, changed or deleted since is noted in them."""
         records = self.saved()
         by_digest = {record.lesson.digest: record for record in records}
@@ -210,7 +210,7 @@ class LessonBook:
                     missing_records.remove(record)
                     self._adopt(record, f"a person changed it; it was: {record.text}")
                 else:
-                    record = LessonRecord(self.new_id(records), lesson.text)
+                    record = TrackedLesson(self.new_id(records), lesson.text)
                     records.append(record)
                     self._adopt(record, "a person wrote it")
                 record.text, record.places, record.evidence = lesson.text, lesson.places, lesson.evidence
@@ -225,6 +225,6 @@ class LessonBook:
             record.change("retired", "a person deleted it")
         return records
 
-    def _adopt(self, record: LessonRecord, reason: str) -> None:
+    def _adopt(self, record: TrackedLesson, reason: str) -> None:
         record.author = "person"
         record.change(*(("live", reason) if self._trusts_file else ("waiting", f"{reason}, it seems")))

@@ -14,7 +14,7 @@ from hivemind.lessons.admission import is_same, refusal_of
 from hivemind.lessons.choice import edited
 from hivemind.lessons.evidence import Trail
 from hivemind.lessons.lesson_file import MAX_CHARS, Lesson
-from hivemind.lessons.record import MAX_LIVE, LessonBook, LessonRecord
+from hivemind.lessons.record import MAX_LIVE, LessonBook, TrackedLesson
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import run_git
@@ -43,13 +43,15 @@ def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequenc
     OSError.
     """
     records = book.read()
-    if _with_offers(records, book.name, offers) != records:
+    if _with_shared_lessons(records, book.name, offers) != records:
         with edited(hive, book) as records:
-            records[:] = _with_offers(records, book.name, offers)
+            records[:] = _with_shared_lessons(records, book.name, offers)
     return [record.lesson for record in records if record.state == "live" and _is_sound(record.lesson)][:MAX_LIVE]
 
 
-def _with_offers(records: Sequence[LessonRecord], name: str, offers: Mapping[str, Sequence[Any]]) -> list[LessonRecord]:
+def _with_shared_lessons(
+    records: Sequence[TrackedLesson], name: str, offers: Mapping[str, Sequence[Any]]
+) -> list[TrackedLesson]:
     """Return the records with each offer that says something new, and without foreign ones that are not offered any more.
 
     An id is made of hive and text: a known offer does not come twice. A foreign lesson that was retired here stays so.
@@ -75,7 +77,7 @@ def _is_among(text: str, texts: Sequence[str]) -> bool:
     return any(is_same(text, other) for other in texts)
 
 
-def _foreign_records(name: str, offers: Mapping[str, Sequence[Any]]) -> Iterator[LessonRecord]:
+def _foreign_records(name: str, offers: Mapping[str, Sequence[Any]]) -> Iterator[TrackedLesson]:
     """Yield the record of each offer that can be read and is sound, at most as many of a hive as a root may have."""
     for hive, rows in sorted(offers.items()):
         for row in rows[:MAX_LIVE]:
@@ -85,7 +87,7 @@ def _foreign_records(name: str, offers: Mapping[str, Sequence[Any]]) -> Iterator
                 lesson = Lesson(lesson.text, lesson.places, f"hive {hive}{evidence}")
                 if _is_sound(lesson):
                     lesson_id = f"{name}-{Lesson(lesson.text, lesson.places, hive).digest[:8]}"
-                    record = LessonRecord(lesson_id, lesson.text, lesson.places, lesson.evidence, hive=hive)
+                    record = TrackedLesson(lesson_id, lesson.text, lesson.places, lesson.evidence, hive=hive)
                     record.change("foreign", f"hive {hive} offers it")
                     yield record
 

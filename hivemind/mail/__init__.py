@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hivemind.mail.intake import Intake, count_backlog
 from hivemind.mail.mail import Mail
-from hivemind.mail.message import Message, MessageSummary, SendReport
+from hivemind.mail.message import Delivery, Message, MessageSummary
 from hivemind.mime.content import Attachment
 
-__all__ = ["Attachment", "Intake", "Mail", "Message", "MessageSummary", "SendReport", "count_backlog"]
+__all__ = ["Attachment", "Delivery", "Intake", "Mail", "Message", "MessageSummary", "count_backlog"]

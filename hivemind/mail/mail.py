@@ -19,7 +19,7 @@ from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import LetterDraft
 from hivemind.mail.maildir import SUBFOLDERS, BaseNames, Mailboxes, Maildir, MailFile, bury, is_runtime_name
-from hivemind.mail.message import Message, MessageSummary, SendReport
+from hivemind.mail.message import Delivery, Message, MessageSummary
 from hivemind.mail.parse import REFERABLE, ParsedLetter, limit_references, parse_message
 from hivemind.mail.reading import MAX_BYTES, Reader, time_key
 from hivemind.mail.seal import Seal
@@ -91,7 +91,7 @@ class Mail:
         attachments: Iterable[Attachment | str | os.PathLike[str]] = (),
         cause: Message | None = None,
         traceparent: str | None = None,
-    ) -> SendReport:
+    ) -> Delivery:
         """Send a message as `sender`, which the caller takes from its own identity.
 
         The report lists who has received it and who has not; unknown recipients bounce. If `message_id` was sent before,
@@ -149,7 +149,7 @@ class Mail:
         """Return the display names of the recipients in `to`. Raises UserError for an unknown one."""
         return self._addressing.resolve_known(to)
 
-    def reply(self, box: str, id_: str, body: str) -> SendReport:
+    def reply(self, box: str, id_: str, body: str) -> Delivery:
         """Reply to a message's sender, in its thread and task, and flag the message with `R`.
 
         Raises UserError if the message does not exist or its sender is unknown.

@@ -172,7 +172,7 @@ def preview(text: str) -> str:
 
 
 @frozen
-class SendReport:
+class Delivery:
     """The result of a send. Each recipient is either in `delivered` or in `failed`.
 
     `failed` maps recipients to reasons. `bounced` names the unknown recipients about which the sender has received a

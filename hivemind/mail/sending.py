@@ -22,7 +22,7 @@ from hivemind.layout import EXCHANGE, POSTMASTER, Layout, month_of
 from hivemind.mail.addressing import Addressing, Recipient
 from hivemind.mail.compose import LetterDraft, bounce_draft, compose
 from hivemind.mail.maildir import BaseNames, Mailboxes, Maildir, is_runtime_name, sort_key
-from hivemind.mail.message import DISK_FULL, SendReport
+from hivemind.mail.message import DISK_FULL, Delivery
 from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.seal import Seal
 from hivemind.mime.header import one_line
@@ -134,12 +134,12 @@ class Sending:
                 names.append(one.name)
         return cls(sender, draft, base, tuple(dict.fromkeys(names)), unknown, elsewhere)
 
-    def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> SendReport:
+    def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> Delivery:
         delivered = self._display_names(name for name in self.names if name not in failed)
         undelivered = {
             display_name: reason for name, reason in failed.items() for display_name in self._display_names([name])
         }
-        return SendReport(self.draft.message_id, delivered, {**undelivered, **self.unknown}, tuple(bounced))
+        return Delivery(self.draft.message_id, delivered, {**undelivered, **self.unknown}, tuple(bounced))
 
     def _display_names(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(
@@ -159,7 +159,7 @@ class Sender:
     clock: Callable[[], datetime]
     ringer: Ringer
 
-    def send(self, sending: Sending) -> SendReport:
+    def send(self, sending: Sending) -> Delivery:
         """Send a new message under a new base name."""
         try:
             staged_path = self._stage_letter(sending)
@@ -174,7 +174,7 @@ class Sender:
             self._record_failures(sending, failures, bounced)
         return sending.report(failures, bounced)
 
-    def resend(self, sending: Sending, is_local_id: bool) -> SendReport:
+    def resend(self, sending: Sending, is_local_id: bool) -> Delivery:
         """Send under a Message-ID that may have been sent before, to recipients that do not have the message.
 
         `is_local_id` says that this hive created the id, which then contains the base name. If `.Sent` already contains
@@ -186,7 +186,7 @@ class Sender:
         except OSError as error:
             return sending.report(dict.fromkeys(sending.names, _failure_reason(error)))
 
-    def _resend(self, sending: Sending, record: SendRecord, is_repeat: bool) -> SendReport:
+    def _resend(self, sending: Sending, record: SendRecord, is_repeat: bool) -> Delivery:
         sent_folder, base = self.mailboxes.get(sending.sender, "sent"), record.base or sending.base
         missing_names = tuple(
             name

@@ -25,11 +25,11 @@ from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.identity import (
     check_hive_exists,
+    journal_exit,
+    journal_start,
     lease_step,
     lock_name,
-    record_exit,
     record_heartbeat,
-    record_start,
 )
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
@@ -91,11 +91,11 @@ class Member:
         self.config = hive.agent_files.get(name, " --mind mcp")
         self.tools: dict[str, Tool] = allowed_tools(self.config, profile)
         self._lock = lock_name(hive.layout, name)
-        self.incarnation = record_start(hive.journal, name, os.getpid())
+        self.incarnation = journal_start(hive.journal, name, os.getpid())
         try:
             self._set_up()
         except BaseException:
-            record_exit(hive.journal, name, self.incarnation, by="itself")
+            journal_exit(hive.journal, name, self.incarnation, by="itself")
             self._lock.release()
             raise
 
@@ -232,13 +232,13 @@ class Member:
         """Add the call to the task's conversation and trace, or to the agent's log if no task is in focus."""
         if focus.work is None:
             fields = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
-            self._log.note(mask_values({**fields, "about": focus.target, "calls": [result.as_record()]}))
+            self._log.note(mask_values({**fields, "about": focus.subject, "calls": [result.as_record()]}))
             return
         step = None if focus.step is None else focus.step.id
         focus.work.conversation.add_turn(Thought(actions=(result.call,)), [result], step=step)
         lease = None if focus.step is None else self.hive.leases.get(focus.step.id)
         is_own_step = lease is None or lease.holder_agent_id == self.name  # another agent's step is left alone
-        focus.work.trace([result], focus.step if is_own_step else None)
+        focus.work.note_actions([result], focus.step if is_own_step else None)
 
     def _finish_call(self, focus: Focus, tool: str) -> None:
         work = focus.work
@@ -302,5 +302,5 @@ class Member:
         self._pulse.close()
         self._scheduler.close()
         self._status.update(state="exited", task=None, step=None)
-        record_exit(self.hive.journal, self.name, self.incarnation, by="itself")
+        journal_exit(self.hive.journal, self.name, self.incarnation, by="itself")
         self._lock.release()

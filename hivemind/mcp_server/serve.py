@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hivemind.agent.stop_signal import END_WITHIN_S
+from hivemind.agent.stop_request import END_WITHIN_S
 from hivemind.errors import HivemindError, UserError
 from hivemind.json_rpc import client_pipes
 from hivemind.layout import Layout

@@ -27,6 +27,10 @@ class Priority(IntEnum):
     LOW = 4
 
 
+BUDGET_SHARES = {Priority.CRITICAL: 1.0, Priority.HIGH: 0.8, Priority.MEDIUM: 0.9, Priority.LOW: 0.95}
+"""Blocks of a priority are taken only while they keep the used share of the token budget below this limit."""
+
+
 class MemoryType(StrEnum):
     """The kind of content that a block refers to."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from hivemind.memory.blocks import (
+    BUDGET_SHARES,
     ContextRenderer,
     KnowledgeMemoryBlock,
     MemoryBlock,
@@ -17,7 +18,7 @@ from hivemind.memory.blocks import (
 )
 from hivemind.memory.compression import MemoryCompressor
 from hivemind.memory.loading import BlockContent, ContentLoader
-from hivemind.memory.selection import BUDGET_SHARES, CriticalOverBudget, Selection
+from hivemind.memory.selection import CriticalOverBudget, Selection
 from hivemind.tokens import TokenCounter, count_tokens
 
 MIN_TOKENS = 24  # a block needs this many tokens even as a reference

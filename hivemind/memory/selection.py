@@ -19,6 +19,7 @@ from math import inf, prod
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.memory.blocks import (
+    BUDGET_SHARES,
     ContextMemoryBlock,
     ContextRenderer,
     FileMemoryBlock,
@@ -30,7 +31,6 @@ from hivemind.memory.blocks import (
 )
 from hivemind.tokens import TokenCounter
 
-BUDGET_SHARES = {Priority.CRITICAL: 1.0, Priority.HIGH: 0.8, Priority.MEDIUM: 0.9, Priority.LOW: 0.95}
 MAX_SMALLER = 8  # so many skipped blocks, highest score first, may enter a context in smaller form
 ENTRY_TOKENS = 84  # tokens of an entry with empty content and no names, measured in cl100k_base
 LINE_TOKENS = 10  # tokens of an average line of text

@@ -80,7 +80,7 @@ def lock_name(layout: Layout, name: str) -> Lock:
     return lock
 
 
-def record_start(journal: Journal, name: str, pid: int) -> int:
+def journal_start(journal: Journal, name: str, pid: int) -> int:
     """Write `agent.started`, after `agent.exited` for a killed predecessor, as one append. Return the new incarnation."""
 
     def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
@@ -97,12 +97,12 @@ def record_start(journal: Journal, name: str, pid: int) -> int:
     return incarnation
 
 
-def record_exit(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
+def journal_exit(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
     """Write `agent.exited` for an incarnation, which ends its leases. Return False if the event was written before."""
     return _write_exit(journal, name, lambda entry: entry.incarnation == incarnation, by)
 
 
-def record_death(journal: Journal, layout: Layout, name: str, *, by: str, **details: str) -> bool:
+def journal_death(journal: Journal, layout: Layout, name: str, *, by: str, **details: str) -> bool:
     """Write `agent.exited` for an agent that died without writing it. Return False if a process holds the name again."""
     return _write_exit(journal, name, lambda _: holder_pid(layout, name) is None, by, **details)
 
@@ -126,7 +126,7 @@ def retry_if_holder_died(hive: Parts, action: Callable[[], _T], *, by: str) -> _
     try:
         return action()
     except (StepLeaseHeld, ReservationHeld) as refusal:
-        if not record_death(hive.journal, hive.layout, refusal.holder, by=by):
+        if not journal_death(hive.journal, hive.layout, refusal.holder, by=by):
             raise
         return action()
 
@@ -155,7 +155,7 @@ def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by:
     def look(state: JournalState) -> set[str]:
         return {name for name in dead_names if name in state.agents and state.agents[name].state == "started"}
 
-    return [name for name in sorted(journal.view(look)) if record_death(journal, layout, name, by=by)]
+    return [name for name in sorted(journal.view(look)) if journal_death(journal, layout, name, by=by)]
 
 
 def record_heartbeat(journal: Journal, layout: Layout, name: str) -> bool:

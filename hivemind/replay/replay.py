@@ -19,7 +19,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import copy_tree
 from hivemind.layout import Layout
 from hivemind.minds.open import open_mind
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import journal_start, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.replay.recording import (
     RULE_MIND,
@@ -169,7 +169,7 @@ def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, 
     """
     stack.callback(lock_name(hive.layout, name).release)
     mind = RecordedMind(cursor, open_mind(RULE_MIND) if by_rule else None)
-    agent = Agent(hive, name, record_start(hive.journal, name, os.getpid()), mind=mind)
+    agent = Agent(hive, name, journal_start(hive.journal, name, os.getpid()), mind=mind)
     stack.callback(agent.close)
     agent.scheduler.takes_mail = False
     agent.scheduler.active_tasks.resume()

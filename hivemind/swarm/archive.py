@@ -23,7 +23,7 @@ from hivemind.mail.reading import time_key
 from hivemind.names import check_name
 from hivemind.presence.parts import Parts
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_at, ended_folder, hold, is_open
+from hivemind.tasks.folder import ended_at, ended_folder, is_open, locked_folder
 from hivemind.tasks.record import load
 
 _KEPT_FLAGS = frozenset("FT")  # flagged, or about to be expunged
@@ -89,7 +89,7 @@ def _archive_task(hive: Parts, folder: Path) -> str | None:
     target = hive.layout.archive / month_of(ended_at(folder)) / folder.parent.name / folder.name
     if folder.is_symlink() or _is_part_of_open(hive, folder):
         return None
-    with hold(folder, wait=False) as has_lock, suppress(FileExistsError):
+    with locked_folder(folder, wait=False) as has_lock, suppress(FileExistsError):
         if has_lock:
             with suppress(UserError, OSError):  # its root is gone, or busy: the branches stay
                 delete_branches(hive, folder.name)

@@ -21,7 +21,7 @@ from hivemind.minds.agents.profile import SHIPPED, AgentProgram, Profile
 from hivemind.minds.open import check_start
 from hivemind.sandbox import has_sandbox
 from hivemind.swarm.agent_files import read_mind
-from hivemind.swarm.project_check import ProjectCheck
+from hivemind.swarm.project_check import RootProposal
 from hivemind.taskrun.git import GitProblem, Repository
 
 _INTEGRATION = ("develop", "integration")
@@ -111,7 +111,7 @@ def _detect_access(name: str, profile: Profile) -> DetectedProgram:
 
 
 def files_for_git(
-    layout: Layout, repository: Path, programs: list[DetectedProgram], project: ProjectCheck, *, is_confirmed: bool
+    layout: Layout, repository: Path, programs: list[DetectedProgram], project: RootProposal, *, is_confirmed: bool
 ) -> dict[str, str]:
     """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive. The
     project's check is commented out unless a person has confirmed it. Raises UserError if it is not a git repository.
@@ -131,7 +131,7 @@ def files_for_git(
     return {**files, "hive.yaml": re.sub(r"^roots: .*$", lambda _: lines, text, flags=re.MULTILINE)}
 
 
-def _root_lines(path: str, repository: Repository, project: ProjectCheck, is_confirmed: bool) -> Iterator[str]:
+def _root_lines(path: str, repository: Repository, project: RootProposal, is_confirmed: bool) -> Iterator[str]:
     """Yield the lines of hive.yaml on the repository. What a person has not confirmed, or what needs the network, is commented
     out."""
     yield "roots:"

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from hivemind.agent.stop_signal import END_WITHIN_S
+from hivemind.agent.stop_request import END_WITHIN_S
 from hivemind.fs.sockets import wait_for_input
 from hivemind.reaped_command import start_host
 

@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 from hivemind.agent.agent import Agent
-from hivemind.agent.stop_signal import StopSignal
+from hivemind.agent.stop_request import StopRequest
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.fs import Lock, open_regular, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.sockets import wait_for_input
 from hivemind.masking import mask, strip_controls
 from hivemind.minds import warm_mind
-from hivemind.presence.identity import HiveGone, check_hive_exists, record_exit, record_start
+from hivemind.presence.identity import HiveGone, check_hive_exists, journal_exit, journal_start
 from hivemind.presence.parts import Parts
 from hivemind.presence.service import run_named
 from hivemind.presence.status import StatusFile, read_status
@@ -39,7 +39,7 @@ class AgentProcess:
 
     def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
         self._hive, self._name, self._lock = hive, name, lock
-        self._stop_signal = StopSignal(lifeline, hive.layout.deadline, hive.layout.stopped / name)
+        self._stop_signal = StopRequest(lifeline, hive.layout.deadline, hive.layout.stopped / name)
         self._folder = hive.layout.agent_state(name)
         self._incarnation = 0
         self._agent: Agent | None = None
@@ -72,7 +72,7 @@ class AgentProcess:
             if self._watchman is not None:
                 self._watchman.close()
             if self._incarnation and self._lock.is_current():
-                record_exit(self._hive.journal, self._name, self._incarnation, by="itself")
+                journal_exit(self._hive.journal, self._name, self._incarnation, by="itself")
 
     def _run_agent(self) -> None:
         self._make_folder()
@@ -80,14 +80,14 @@ class AgentProcess:
             last_status = read_status(self._folder, self._name)
             if last_status is not None and last_status.state == "working":  # the last process died in a turn
                 self._interrupted_task = last_status.task
-            self._incarnation = record_start(self._hive.journal, self._name, os.getpid())
+            self._incarnation = journal_start(self._hive.journal, self._name, os.getpid())
         self._between_turns()
         warm_mind(self._hive.agents[self._name].mind)  # without its client, the agent claims no task
         agent = Agent(
             self._hive,
             self._name,
             self._incarnation,
-            stop_signal=self._stop_signal,
+            stop_request=self._stop_signal,
             on_idle=self._between_turns,
             check=self._check_hive,
         )

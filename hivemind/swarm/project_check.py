@@ -46,7 +46,7 @@ _SETUPS = {
 
 
 @frozen
-class ProjectCheck:
+class RootProposal:
     """A proposal for the settings of a root. `source` says which file names the check; None if no file does."""
 
     check: str | None = None
@@ -56,9 +56,9 @@ class ProjectCheck:
     protect: tuple[str, ...] = ()
 
 
-def find_check(folder: Path) -> ProjectCheck:
+def find_check(folder: Path) -> RootProposal:
     """Find the check of the project in a folder, and the files that decide what it does."""
-    proposal = next(_checks(folder), ProjectCheck())
+    proposal = next(_checks(folder), RootProposal())
     for name, setup in _SETUPS.items():
         if (folder / name).is_file():
             proposal = replace(proposal, setup=setup, setup_when=(name,))
@@ -67,26 +67,26 @@ def find_check(folder: Path) -> ProjectCheck:
     return replace(proposal, protect=tuple(dict.fromkeys((*proposal.protect, *ci_patterns, *_INSTRUCTIONS))))
 
 
-def _checks(folder: Path) -> Iterator[ProjectCheck]:
+def _checks(folder: Path) -> Iterator[RootProposal]:
     if (folder / ".ci/run").is_file():
-        yield ProjectCheck(".ci/run" if (folder / ".ci/run").stat().st_mode & 0o100 else "sh .ci/run", ".ci/run")
+        yield RootProposal(".ci/run" if (folder / ".ci/run").stat().st_mode & 0o100 else "sh .ci/run", ".ci/run")
     makefile = next((name for name in _MAKEFILES if (folder / name).is_file()), None)
     for target in ("test", "check") if makefile is not None else ():
         if re.search(rf"^(?:[\w.-]+ +)*{target}(?: [^:=\n]*)?:(?!=)", _text(folder / str(makefile)), re.MULTILINE):
-            yield ProjectCheck(f"make {target}", makefile, protect=_MAKEFILES)
+            yield RootProposal(f"make {target}", makefile, protect=_MAKEFILES)
     script = _table(_json(folder / "package.json"), "scripts").get("test")
     if isinstance(script, str) and _NO_TEST not in script:
         manager = next((setup.split()[0] for name, setup in _SETUPS.items() if (folder / name).is_file()), "npm")
         manager = manager if manager in ("npm", "pnpm", "yarn", "bun") else "npm"
-        yield ProjectCheck(f"{manager} run test", "package.json", protect=("package.json",))
+        yield RootProposal(f"{manager} run test", "package.json", protect=("package.json",))
     yield from _python_checks(folder)
     if (folder / "Cargo.toml").is_file():
-        yield ProjectCheck("cargo test", "Cargo.toml")
+        yield RootProposal("cargo test", "Cargo.toml")
     if (folder / "go.mod").is_file():
-        yield ProjectCheck("go test ./...", "go.mod")
+        yield RootProposal("go test ./...", "go.mod")
 
 
-def _python_checks(folder: Path) -> Iterator[ProjectCheck]:
+def _python_checks(folder: Path) -> Iterator[RootProposal]:
     settings = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg")
     files = tuple(name for name in settings if (folder / name).is_file())
     project = _toml(folder / "pyproject.toml")
@@ -98,9 +98,9 @@ def _python_checks(folder: Path) -> Iterator[ProjectCheck]:
     ):
         source = "pytest.ini" if "pytest.ini" in files else "pyproject.toml"
         program = "uv run --no-sync pytest" if (folder / "uv.lock").is_file() else f"{_IN_VENV} python3 -m pytest"
-        yield ProjectCheck(program, source, protect=files)
+        yield RootProposal(program, source, protect=files)
     if "tox" in tool or "tox.ini" in files:
-        yield ProjectCheck("tox", "tox.ini" if "tox.ini" in files else "pyproject.toml", protect=files)
+        yield RootProposal("tox", "tox.ini" if "tox.ini" in files else "pyproject.toml", protect=files)
 
 
 def _text(path: Path) -> str:

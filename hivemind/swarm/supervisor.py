@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hivemind.agent.stop_signal import remaining_s
+from hivemind.agent.stop_request import remaining_s
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.sockets import wait_for_input
 from hivemind.landing.process import needs_lander
 from hivemind.layout import EXCHANGE, LANDING, METRICS, TELEMETRY
-from hivemind.presence.identity import check_hive_exists, hold_lock, record_death, record_deaths
+from hivemind.presence.identity import check_hive_exists, hold_lock, journal_death, record_deaths
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
@@ -413,7 +413,7 @@ class Supervisor:
         try:
             child = self._children[name]
             reason = reason or (child.death if child.status else "unknown")
-            if record_death(self._hive.journal, self._hive.layout, name, by="supervisor", reason=reason):
+            if journal_death(self._hive.journal, self._hive.layout, name, by="supervisor", reason=reason):
                 _log.warning("%s has died: %s", name, reason)
         except (HivemindError, OSError) as error:
             _log.warning("the death of %s cannot be recorded: %s", name, error)

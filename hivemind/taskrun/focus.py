@@ -78,7 +78,7 @@ class Focus:
         return False
 
     @property
-    def target(self) -> dict[str, str]:
+    def subject(self) -> dict[str, str]:
         return {"kind": self.kind, "id": self.id}
 
 

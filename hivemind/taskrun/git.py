@@ -159,26 +159,26 @@ class Repository:
         Raises UserError if the branch is at another commit."""
         old_commit = old or "0" * len(new)
         self._update(
-            message, f"update refs/heads/{branch} {new} {old_commit}", f"update {_hold_ref(branch, 'tip')} {new}"
+            message, f"update refs/heads/{branch} {new} {old_commit}", f"update {_keep_ref(branch, 'tip')} {new}"
         )
 
     def begin(self, branch: str, base: str, task: str) -> None:
         """Create a task's branch, and protect its base against `git gc`. Raises UserError."""
         self.move(branch, base, None, f"begun for {task}")
-        self._update(f"begun for {task}", f"update {_hold_ref(branch, 'base')} {base}")
+        self._update(f"begun for {task}", f"update {_keep_ref(branch, 'base')} {base}")
 
-    def held_tip(self, branch: str) -> str | None:
+    def kept_tip(self, branch: str) -> str | None:
         """Return the last commit of a task's branch, even if the branch is gone."""
-        return self.commit_of(_hold_ref(branch, "tip"))
+        return self.commit_of(_keep_ref(branch, "tip"))
 
     def announce(self, branch: str, commit: str) -> None:
         """Name a commit that a task's branch is about to have. A killed process may leave it in the task's worktree only."""
-        self._update("announced", f"update {_hold_ref(branch, 'next')} {commit}")
+        self._update("announced", f"update {_keep_ref(branch, 'next')} {commit}")
 
     def let_go(self, branch: str, base: str, *, keeps_tip: bool = False) -> None:
         """Delete a task's protecting refs, and its branch if that is still at `base`. With `keeps_tip` the ref of its last commit
         stays, which nothing else contains."""
-        names = [_hold_ref(branch, name) for name in ("base", "next", *(() if keeps_tip else ("tip",)))]
+        names = [_keep_ref(branch, name) for name in ("base", "next", *(() if keeps_tip else ("tip",)))]
         if self.commit_of(f"refs/heads/{branch}") == base:
             names.append(f"refs/heads/{branch} {base}")
         self._update("over", *(f"delete {name}" for name in names))
@@ -266,7 +266,7 @@ class Repository:
             return stdout.read().decode("utf-8", "surrogateescape").split("\0")
 
 
-def _hold_ref(branch: str, name: str) -> str:
+def _keep_ref(branch: str, name: str) -> str:
     """Return the ref that protects a task's commit, independent of its branch."""
     return f"refs/hivemind/{branch.removeprefix('hive/')}/{name}"
 

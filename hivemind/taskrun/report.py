@@ -28,7 +28,7 @@ _CHANGED_OUTPUT = "[the output file was changed after the command ran]"
 
 
 @frozen
-class StepReport:
+class StepOutcome:
     """The outcome of one step. `status` and `output` are from the step's command; `files` are the files that the step wrote
     (paths in the task)."""
 
@@ -118,7 +118,7 @@ class Account:
 def compose(
     title: str,
     answer: str,
-    findings: Sequence[StepReport],
+    findings: Sequence[StepOutcome],
     review: Review,
     agent: str,
     usage: TaskUsage | None,
@@ -170,7 +170,7 @@ def output_excerpt(output: Path, digest: str | None, excerpt: Callable[[BinaryIO
         return _CHANGED_OUTPUT
 
 
-def _section(finding: StepReport, title: str) -> Iterable[str]:
+def _section(finding: StepOutcome, title: str) -> Iterable[str]:
     if finding.title != title:
         yield f"## {_mark_headings(finding.title)}"
         yield ""
@@ -215,7 +215,7 @@ def _fence(text: str) -> str:
     return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
-def _sources(findings: Sequence[StepReport]) -> list[str]:
+def _sources(findings: Sequence[StepOutcome]) -> list[str]:
     digests: dict[str, str] = {}
     for finding in findings:
         for citation in finding.citations:

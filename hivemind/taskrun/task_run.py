@@ -29,7 +29,7 @@ from hivemind.taskrun.landing_entry import LandingEntry, branches_to_land, queue
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.project import Project, projects_of
 from hivemind.taskrun.replies import is_acceptance, is_refusal
-from hivemind.taskrun.report import Account, StepReport, TaskUsage, compose, output_excerpt
+from hivemind.taskrun.report import Account, StepOutcome, TaskUsage, compose, output_excerpt
 from hivemind.taskrun.review import Review
 from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
@@ -150,7 +150,7 @@ class TaskRun:
                     self._hive.mail.mark_answered(HUMAN, wait.message_id)
             self.unblock("task say")
             addition = self.task.said[-1]
-            if any(wait.offers_end for wait in ended_waits) and self.end_by(addition.text, addition.by):
+            if any(wait.may_end_task for wait in ended_waits) and self.end_by(addition.text, addition.by):
                 return is_new
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard_count = max(
@@ -269,7 +269,7 @@ class TaskRun:
         """Check whether news about that task concern this one: the task itself, its parent, or one of its subtasks."""
         return task_id in (self.task.id, self.task.parent) or task_id in self.task.subtasks
 
-    def trace(self, results: Iterable[ToolResult], step: PlannedStep | None) -> None:
+    def note_actions(self, results: Iterable[ToolResult], step: PlannedStep | None) -> None:
         """Add a line to the task's trace for each call. The call that ended the task is only in its conversation."""
         actions = []
         for result in () if self.is_ended else results:
@@ -419,11 +419,11 @@ class TaskRun:
 
     # Findings
 
-    def findings(self) -> list[StepReport]:
+    def findings(self) -> list[StepOutcome]:
         """Return the outcome of each step, in order, from the graph and the outputs of commands."""
         return [self._finding(step) for step in self.steps()]
 
-    def _findings_when_done(self, *, has_answer: bool) -> list[StepReport]:
+    def _findings_when_done(self, *, has_answer: bool) -> list[StepOutcome]:
         """Return the findings for the result: citations of the task's own files get their paths in tasks/done/. If a task
         without a plan has an answer in the agent's words (`answered`), the output of its last command is omitted."""
         active_folder = self._hive.layout.relative(self.task.path)
@@ -440,10 +440,10 @@ class TaskRun:
                 reports.append(replace(report, citations=tuple(map(as_done, report.citations))))
         return reports
 
-    def _finding(self, step: PlannedStep) -> StepReport:
+    def _finding(self, step: PlannedStep) -> StepOutcome:
         cards = self.trail.cards_of(step.id)
         commands = step.step.command_receipts
-        return StepReport(
+        return StepOutcome(
             title=step.todo.title,
             text="\n\n".join(card.text for card in cards if card.citation is None and card.artifact is None),
             citations=tuple(card.citation for card in cards if card.citation is not None),
@@ -519,7 +519,7 @@ class TaskRun:
             ring_all(self._hive)
         return self._folder
 
-    def _files(self, findings: Sequence[StepReport]) -> list[str]:
+    def _files(self, findings: Sequence[StepOutcome]) -> list[str]:
         """Return the section of result.md on files that are neither attachments nor named by a step."""
         known_names = {
             *(path.name for path in self.task.attachments),

@@ -169,7 +169,7 @@ class StepWait:
     said: int | None = None
 
     @property
-    def offers_end(self) -> bool:
+    def may_end_task(self) -> bool:
         """True if the answer may end the task."""
         return self.what.endswith(ACCEPTANCE)
 
@@ -289,9 +289,9 @@ class StepWaits:
             self._keep(wait)
         return ended_waits
 
-    def offers_end(self, message_id: str | None) -> bool:
+    def may_end_task(self, message_id: str | None) -> bool:
         """Check whether the answer with this Message-ID may end the task."""
-        return any(wait.message_id == message_id and wait.offers_end for wait in self._waits.values())
+        return any(wait.message_id == message_id and wait.may_end_task for wait in self._waits.values())
 
     def record_question(self, step: str, message_id: str) -> None:
         self._keep(replace(self._waits[step], message_id=message_id))

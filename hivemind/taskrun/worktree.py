@@ -194,7 +194,7 @@ class Worktrees:
         fs.crash_point("worktree.recorded")
         branch = worktree.branch
         if branch is not None and repository.commit_of(f"refs/heads/{branch}") is None:
-            tip = None if recorded is None else repository.held_tip(branch)
+            tip = None if recorded is None else repository.kept_tip(branch)
             repository.begin(branch, worktree.base, self._task.id)
             if tip not in (None, worktree.base):  # somebody has deleted the branch
                 repository.move(branch, str(tip), worktree.base, "made again")

@@ -23,9 +23,9 @@ from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.attempts import ATTEMPTS, set_aside
 from hivemind.tasks.claims import Claims
-from hivemind.tasks.folder import ended_folder, folder_of, free_name, hold, is_open, move_task, remove_ends
+from hivemind.tasks.folder import ended_folder, folder_of, free_name, is_open, locked_folder, move_task, remove_ends
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.record import LOG, RECORD, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound, open_log
+from hivemind.tasks.record import LOG, RECORD, Claim, RecordTampered, TaskHandOver, TaskRecord, load_sound, open_log
 from hivemind.tasks.recovery import Recovery
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
@@ -99,7 +99,7 @@ class ClaimedTasks:
         to, role = (None if target is None else check_name(target, "name") for target in (to, role))
         with self._claimed_record(task) as record:
             assert record.claim is not None
-            handed = HandOverTarget(record.claim.agent, to, role, mask(reason), record.claim.claimed)
+            handed = TaskHandOver(record.claim.agent, to, role, mask(reason), record.claim.claimed)
             self._save(task, record, handed=handed)
             crash_point("tasks.hand_over.written")
 
@@ -179,7 +179,7 @@ class ClaimedTasks:
 
     def add_text(self, folder: Path, text: str, by: str, key: str | None = None, *, reopens: bool = False) -> None:
         """Add a text to the record in a task's folder, which moves to the inbox if the text `reopens` the task."""
-        with hold(folder, wait=True):
+        with locked_folder(folder, wait=True):
             record = self._records.load(folder, folder.name)
             if key is not None and any(addition.key == key for addition in record.said):
                 return
@@ -203,7 +203,7 @@ class ClaimedTasks:
     def log_late(self, task_id: str, *records: Mapping[str, Any]) -> None:
         """Append the last records of an agent whose task the lander has or had. A task that was claimed again is left alone."""
         while (folder := folder_of(self._layout, task_id)) is not None:
-            with suppress(FileNotFoundError), hold(folder, wait=True):
+            with suppress(FileNotFoundError), locked_folder(folder, wait=True):
                 record = load_sound(folder)
                 if record is not None and record.claim is not None and record.claim.agent == LANDING:
                     open_log(folder).append(*records, separate_lines=True)
@@ -216,7 +216,7 @@ class ClaimedTasks:
         If another program has changed the task's record or log, the task fails.
         """
         try:
-            with hold(task.path, wait=True):
+            with locked_folder(task.path, wait=True):
                 record = self._check_record(task)
                 if record.claim is None or record.claim.key != task.claim:
                     owner = "nobody" if record.claim is None else record.claim.agent
@@ -279,7 +279,7 @@ class ClaimedTasks:
         Raises UserError if the task is not over.
         """
         place = self._ended_folder(task_id)
-        with hold(place, wait=True):
+        with locked_folder(place, wait=True):
             set_aside(place)
             write(place / "error.md", _end_file(f"# {task_id}\n\n{reason}\n"))
             if place.parent.name == TaskState.FAILED:
@@ -326,7 +326,7 @@ class ClaimedTasks:
 
     def _fail_active(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/, even while an agent works on it. Later writes of that agent are refused."""
-        with hold(path, wait=True):
+        with locked_folder(path, wait=True):
             remove_ends(path)
             write(path / OUTCOME_FILES["failed"], _end_file(reason))
             crash_point("tasks.cancel.written")

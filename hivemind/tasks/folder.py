@@ -265,7 +265,7 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def hold(folder: Path, *, wait: bool) -> Iterator[bool]:
+def locked_folder(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a task's folder, even if it is moved meanwhile. Yield False if another process has the lock and `wait` is False.
 
     A claim is read and acted on under this lock, by one process at a time. It is on the folder itself and ends with its

@@ -59,7 +59,7 @@ class Claim:
 
 
 @frozen
-class HandOverTarget:
+class TaskHandOver:
     """The agent or role to which a task was handed over. `claimed` is the time of the claim that the hand-over ends."""
 
     by: str
@@ -94,7 +94,7 @@ class TaskRecord:
     notes: tuple[str, ...] = ()
     inode: int | None = None
     claim: Claim | None = None
-    handed: HandOverTarget | None = None
+    handed: TaskHandOver | None = None
     parked: ParkedTask | None = None
     said: tuple[AddedText, ...] = ()
     trace: TraceContext | None = None

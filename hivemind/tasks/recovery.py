@@ -19,7 +19,7 @@ from hivemind.logger import logger
 from hivemind.names import check_name
 from hivemind.tasks.drop import NOT_MOVABLE, DropReader, is_movable
 from hivemind.tasks.drop_claims import ClaimedDrop
-from hivemind.tasks.folder import hold, move_task, read_task, remove_ends
+from hivemind.tasks.folder import locked_folder, move_task, read_task, remove_ends
 from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load, load_sound
 from hivemind.tasks.settings import Settings
 from hivemind.tasks.task import Task, TaskProblem, TaskState
@@ -116,7 +116,7 @@ class Recovery:
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
         """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None."""
         is_in_journal = self._records.is_claimed_by(path.name, agent)
-        with hold(path, wait=True):
+        with locked_folder(path, wait=True):
             record = self._records.load(path, path.name) if is_in_journal else load(path)
             if record is None or record.claim is None:
                 raise TaskProblem(f"has no {RECORD} with a claim", location=path, remedy=CLAIM_ANEW)
@@ -181,7 +181,7 @@ class Recovery:
         return back
 
     def _give_back(self, path: Path) -> Path:
-        with hold(path, wait=True):
+        with locked_folder(path, wait=True):
             for name, place in zip(ENDS, (self._layout.failed, self._layout.done), strict=True):
                 end = path / name
                 if end.is_file() and not end.is_symlink() and self._records.is_announced(path.name, end.read_bytes()):

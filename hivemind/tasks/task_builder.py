@@ -26,8 +26,8 @@ from hivemind.tasks.folder import (
     ended_folder,
     folder_of,
     free_name,
-    hold,
     is_open,
+    locked_folder,
     remove,
     task_of,
     text_file,
@@ -62,7 +62,7 @@ class TaskBuilder:
         try:
             if not drop.is_folder:
                 return self._build(drop, incarnation)
-            with hold(Path(drop.path), wait=False) as is_held:
+            with locked_folder(Path(drop.path), wait=False) as is_held:
                 if is_held:
                     return self._build(drop, incarnation)
             self.drops.put_back(drop.path)  # another process is just closing it

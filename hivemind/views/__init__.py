@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.views.answer import Capsule, SignalFound, ViewAnswer, render
+from hivemind.views.answer import Capsule, SignalFound, ViewResult, render
 from hivemind.views.scope import Readable
 from hivemind.views.signal import ProposedCall, Signal, SignalInput, analyse
 from hivemind.views.views import VIEWS, View, capsule, resume, signals, snapshot, watch
@@ -16,7 +16,7 @@ __all__ = [
     "SignalFound",
     "SignalInput",
     "View",
-    "ViewAnswer",
+    "ViewResult",
     "analyse",
     "capsule",
     "render",

@@ -51,7 +51,7 @@ class SignalFound(TypedDict):
     action: NotRequired[_Record]
 
 
-class ViewAnswer(TypedDict, total=False):
+class ViewResult(TypedDict, total=False):
     """The answer of `resume`, `snapshot` or `watch`. A small budget may remove any field (README, *The answer*)."""
 
     view: str
@@ -93,7 +93,7 @@ def check_budget(budget: object) -> None:
         )
 
 
-def fit(full: ViewAnswer, budget: int | None) -> ViewAnswer:
+def fit(full: ViewResult, budget: int | None) -> ViewResult:
     """Add the fields `budget` and `degradation` to the answer `full`, and shorten it in place to `budget` bytes."""
     answer = cast(_Record, full)
     degradation: list[str] = []
@@ -101,7 +101,7 @@ def fit(full: ViewAnswer, budget: int | None) -> ViewAnswer:
     if budget is None or used_bytes <= budget:
         return full
     if budget < _MIN_CAPSULE_BUDGET:
-        bare_answer: ViewAnswer = {"truncated": True}
+        bare_answer: ViewResult = {"truncated": True}
         return bare_answer if _size(bare_answer) <= budget else {}
     for code, shorten in _STAGES:
         while used_bytes > budget and shorten(answer, used_bytes - budget):

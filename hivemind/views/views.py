@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from hivemind.coordination import Call, CoordinationError, Step, StepLease, call, claim_call, look_call
 from hivemind.layout import HUMAN
 from hivemind.reasoning import NodeKind, ReasoningNode
-from hivemind.views.answer import Capsule, CapsuleLocation, SignalFound, ViewAnswer, check_budget, fit
+from hivemind.views.answer import Capsule, CapsuleLocation, SignalFound, ViewResult, check_budget, fit
 from hivemind.views.scope import Readable, Scope, scope_of
 from hivemind.views.signal import STALE_AFTER, Signal, analyse_scope, best_action, is_open, is_pinned
 from hivemind.words import truncate
@@ -43,7 +43,7 @@ def resume(
     context_budget: int | None = None,
     all_lanes: bool = False,
     limit: int | None = None,
-) -> ViewAnswer:
+) -> ViewResult:
     """Return everything that an agent needs to continue its work, within `context_budget` bytes of compact JSON.
 
     `view` is focus_only, smart, explore, audit or full; `limit` is the maximum number of cards. Raises UnknownStep, or
@@ -72,7 +72,7 @@ def snapshot(
     context_budget: int | None = None,
     all_lanes: bool = False,
     limit: int | None = None,
-) -> ViewAnswer:
+) -> ViewResult:
     """Return a short form of `resume`: location, step, signals and up to eight cards, without notes, trace and events."""
     scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
     answer, referred = _head(view, scope, context_budget)
@@ -93,7 +93,7 @@ def watch(
     limit: int | None = None,
     *,
     since_card_seq: int | None = None,
-) -> ViewAnswer:
+) -> ViewResult:
     """Return the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`.
 
     Pass `seq` and `card_seq` of an answer to the next call. Without `since_card_seq` the answer has no cards.
@@ -159,10 +159,10 @@ def _invalid_view(message: str, remedy: str) -> CoordinationError:
     return CoordinationError(message, code="INVALID_VIEW", remedy=remedy, suggestions=view_calls)
 
 
-def _head(view: str, scope: Scope, budget: int | None) -> tuple[ViewAnswer, set[int]]:
+def _head(view: str, scope: Scope, budget: int | None) -> tuple[ViewResult, set[int]]:
     """Return the part that all answers share, and the ids of the cards that the signals refer to."""
     found_signals = analyse_scope(scope)
-    answer: ViewAnswer = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
+    answer: ViewResult = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
     answer["capsule"] = _capsule(scope, found_signals)
     if scope.coordinates.task is not None:
         answer["task"] = {"id": scope.coordinates.task, "title": scope.title, "over": scope.is_over}

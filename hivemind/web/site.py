@@ -11,7 +11,7 @@ from typing import Any
 from hivemind.frozen import frozen
 from hivemind.hive import Hive
 from hivemind.web.index import PageIndex
-from hivemind.web.snapshot import SnapshotWatch
+from hivemind.web.subscriptions import SnapshotWatch
 
 _MAX_DIGITS = 12
 

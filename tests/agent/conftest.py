@@ -13,7 +13,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.errors import HivemindError
 from hivemind.minds import Thought, ToolCall, Turn
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.waits import Parking
 from tests.messages import calls_of
@@ -56,7 +56,7 @@ class Crew:
     def start(self, think: Callable[[Any], Thought] | None = None, name: str = "ada") -> Agent:
         """Start an agent in a hive that is opened again, as a new process would."""
         hive = Hive.open(self.root)
-        agent = Agent(hive, name, record_start(hive.journal, name, os.getpid()))
+        agent = Agent(hive, name, journal_start(hive.journal, name, os.getpid()))
         if think is not None:
             agent.mind = Mind(think)
         agent.scheduler.active_tasks.resume()

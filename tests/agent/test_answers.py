@@ -296,7 +296,7 @@ def test_a_command_mind_of_an_agent_that_is_told_to_finish_ends_its_turn(crew: C
     crew.agent_file(f"mind: {{command: [{sys.executable}, mind.py]}}\n")
     crew.drop("What colour is a heron?\n")
     agent = crew.start()
-    agent.stop_signal.finish()
+    agent.stop_request.finish()
     agent.cycle()
     assert (crew.root / "tasks/done/t").exists()
 

@@ -9,7 +9,7 @@ import pytest
 from hivemind import Hive
 from hivemind.coordination import Reservations, StaleGeneration, StepLease, StepLeaseHeld, StepLeaseNotHeld
 from hivemind.mcp_server.member import Member
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 from hivemind.tools import TOOLS
 from hivemind.tools.registry import use_by_hand
 from hivemind.views import resume
@@ -75,12 +75,12 @@ def test_what_a_dead_agent_held_is_taken_without_force(crew: Crew) -> None:
     crew.agent_file("{}\n", "bob")
     use = hands(crew)
     hive = Hive.open(crew.root)
-    record_start(hive.journal, "bob", 1)  # and no process holds its name
+    journal_start(hive.journal, "bob", 1)  # and no process holds its name
     hive.steps.plan("boat", [{"title": "The keel"}])
     hive.leases.claim("boat.s1", "bob")
     Reservations(hive.journal).reserve("bob", ["knowledge/**"])
     assert use("claim_step", step="boat.s1")["result"]["holder"] == "ada"
-    record_start(hive.journal, "bob", 1)
+    journal_start(hive.journal, "bob", 1)
     Reservations(hive.journal).reserve("bob", ["knowledge/**"])
     assert "error" not in use("write_file", path="knowledge/boats.md", text="oak\n")
     assert [event.payload["by"] for event in crew.events("agent.exited")] == ["ada", "ada"]

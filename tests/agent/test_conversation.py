@@ -95,11 +95,11 @@ DIES = """
 import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import lock_name, journal_start
 from tests.agent.conftest import Mind, doing
 hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
-agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(*map(tuple, json.loads(sys.argv[2]))))
 agent.scheduler.active_tasks.resume()
 agent.cycle()
@@ -132,7 +132,7 @@ import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ToolCall, Thought
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import lock_name, journal_start
 from tests.agent.conftest import Mind, until_idle
 
 def think(turn):
@@ -145,7 +145,7 @@ def think(turn):
 
 hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
-agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
 agent.scheduler.active_tasks.resume()
 until_idle(agent)

@@ -20,7 +20,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
 from hivemind.minds import Thought, ToolCall, Turn
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import journal_start, lock_name
 from hivemind.presence.status import read_status
 from hivemind.swarm.preflight import preflight
 from hivemind.swarm.process import AgentProcess
@@ -245,7 +245,7 @@ def next_life(crew: Crew, think: Callable[[Turn], Thought]) -> Agent:
         dead._bell.close()
     crew._agents.clear()
     hive = Hive.open(crew.root)
-    agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+    agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
     agent.mind = Mind(think)
     agent.scheduler.active_tasks.resume("t")
     crew._agents.append(agent)

@@ -78,11 +78,11 @@ CHILD = """
 import os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import lock_name, journal_start
 from tests.agent.conftest import Mind, doing
 hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
-agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(("delegate", {"tasks": [{"text": "Saw."}, {"text": "Rig.", "depends_on": [1]}]})))
 agent.scheduler.active_tasks.resume()
 agent.cycle()

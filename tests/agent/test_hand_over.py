@@ -79,11 +79,11 @@ from pathlib import Path
 from tests.agent.conftest import Crew, doing
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import lock_name, journal_start
 import os
 hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
-agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
 from tests.agent.conftest import Mind
 agent.mind = Mind(doing(("hand_over", {"to": "bob", "reason": "x"})))
 agent.scheduler.active_tasks.resume()

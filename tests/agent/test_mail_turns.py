@@ -303,12 +303,12 @@ import os, sys
 from pathlib import Path
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 from tests.agent.conftest import Mind
 def think(turn):
     os.kill(os.getpid(), 9)
 hive = Hive.open(Path(sys.argv[1]))
-agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
 agent.scheduler.active_tasks.resume()
 if sys.argv[2] == "task":

@@ -16,13 +16,13 @@ import os, sys
 from pathlib import Path
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import lock_name, journal_start
 from tests.agent.conftest import Mind, doing
 
 hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
 (Path(sys.argv[1]) / "pid").write_text(str(os.getpid()))
-agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(("run_command", {})))
 agent.cycle()
 """

@@ -9,7 +9,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 
 TASK = "# Look\n\n- [ ] ask: How deep is the harbour?\n- [ ] ask: Who paints the gate?\n"
 
@@ -39,7 +39,7 @@ def test_a_step_is_done_only_after_what_was_found_is_on_the_disk(
                 checked += 1
 
     monkeypatch.setattr("os.fdatasync", spy)
-    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+    agent = Agent(hive, "analyst", journal_start(hive.journal, "analyst", os.getpid()))
     while not (hive.layout.done / "look").exists():
         assert agent.cycle()
     agent.close()

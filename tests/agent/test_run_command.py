@@ -37,12 +37,12 @@ def test_a_command_ends_when_the_parent_of_its_agent_is_gone(crew: Crew) -> None
     crew.agent_file(SHELL)
     crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
     agent = crew.start()
-    agent.stop_signal.lifeline, end = os.pipe()
+    agent.stop_request.lifeline, end = os.pipe()
     os.close(end)
     try:
         assert "the agent is stopping" in using_tools(agent)("run_command", command="sleep 60")["error"]
     finally:
-        os.close(agent.stop_signal.lifeline)
+        os.close(agent.stop_request.lifeline)
 
 
 def test_a_result_says_that_a_command_failed_which_printed_nothing(crew: Crew) -> None:

@@ -18,7 +18,7 @@ from hivemind.agent.upkeep import Upkeep
 from hivemind.fs import Lock
 from hivemind.minds import MindUnavailable
 from hivemind.minds.extractive import ExtractiveMind
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 from hivemind.reasoning import TaskGraph
 
 
@@ -172,7 +172,7 @@ def test_nodes_of_graphs_that_a_search_left_are_embedded(hive: Hive, monkeypatch
 
 def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     summary = stale(hive)
-    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+    agent = Agent(hive, "analyst", journal_start(hive.journal, "analyst", os.getpid()))
     try:
         agent.scheduler.active_tasks.resume()
         agent._wait_for_work()
@@ -185,7 +185,7 @@ def test_upkeep_that_never_ends_keeps_no_wait_of_a_task_from_its_end(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (hive.layout.inbox / "t.md").write_text("---\nsteps: [{wait: 0.1s}]\n---\nWait.\n")
-    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+    agent = Agent(hive, "analyst", journal_start(hive.journal, "analyst", os.getpid()))
 
     def piece() -> bool:
         assert agent.scheduler.active_tasks.remaining_s > -1, "the wait is over, and nobody looks"

@@ -611,7 +611,7 @@ import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ToolCall, Thought
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 
 class Mind:
     def think(self, turn, tools):
@@ -621,7 +621,7 @@ class Mind:
         return Thought("", tuple(ToolCall(tool, told) for tool, told in wanted))
 
 hive = Hive.open(sys.argv[1])
-agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", journal_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind()
 agent.scheduler.active_tasks.resume()
 while agent.cycle():

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import DoctorContext, DoctorFinding, FixReport, apply_fixes, examine
+from hivemind.doctor import DoctorContext, DoctorFinding, FixOutcome, apply_fixes, examine
 
 Visit = Callable[[], list[DoctorFinding]]
-Treatment = Callable[[], list[FixReport]]
+Treatment = Callable[[], list[FixOutcome]]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def visit(hive: Hive) -> Visit:
 def treatment(hive: Hive) -> Treatment:
     """Mend all findings as far as possible."""
 
-    def mend() -> list[FixReport]:
+    def mend() -> list[FixOutcome]:
         patient = DoctorContext(hive.layout)
         return [fix for fix in apply_fixes(patient, examine(patient)) if not fix.finding.note]
 

@@ -22,7 +22,7 @@ from hivemind.coordination import Journal
 from hivemind.doctor import DoctorContext, DoctorFinding, examine
 from hivemind.fs import Doorbell, Lock, set_durability
 from hivemind.fs.backup import back_up
-from hivemind.presence.identity import lock_name, record_start
+from hivemind.presence.identity import journal_start, lock_name
 from hivemind.presence.watching import supervisor_lock
 from hivemind.reasoning import TaskGraph
 from hivemind.sandbox import check_sandbox
@@ -77,7 +77,7 @@ def test_the_file_of_a_lock_that_nobody_holds_is_no_finding(hive: Hive, visit) -
 def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
     hive: Hive, visit, litter, treatment
 ) -> None:
-    record_start(hive.journal, "researcher", 1)
+    journal_start(hive.journal, "researcher", 1)
     hive.leases.claim("task/1", "researcher")
     (found,) = litter()
     assert found.message.startswith("researcher (leases of steps: 1): killed")
@@ -90,7 +90,7 @@ def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
 
 
 def test_an_agent_that_lives_is_not_said_farewell(hive: Hive, visit) -> None:
-    record_start(hive.journal, "researcher", os.getpid())
+    journal_start(hive.journal, "researcher", os.getpid())
     name = lock_name(hive.layout, "researcher")
     assert visit() == []
     name.release()

@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from hivemind import Hive
 from hivemind.exchange.schema import LESSONS_BYTES, SCHEMA
 from hivemind.lessons.choice import book_of, edited
-from hivemind.lessons.record import LessonBook, LessonRecord
+from hivemind.lessons.record import LessonBook, TrackedLesson
 from tests.agent.test_worktree import Repo
 from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
@@ -47,7 +47,7 @@ def lessons(hive: LinkedHive) -> list[tuple[str, str, str]]:
 def learn(hive: LinkedHive, text: str = TEXT) -> str:
     parts, book = book_in(hive)
     with edited(parts, book) as records:
-        record = LessonRecord(book.new_id(records), text, ("make",), "task `t`, m3 and m5, 2026-11-27", task="t")
+        record = TrackedLesson(book.new_id(records), text, ("make",), "task `t`, m3 and m5, 2026-11-27", task="t")
         record.change("live", "learned in t")
         records.append(record)
     return record.id

@@ -12,7 +12,7 @@ from hivemind import Hive
 from hivemind.agent.preview import preview_context
 from hivemind.layout import Layout
 from hivemind.lessons.choice import book_of
-from hivemind.lessons.record import LessonRecord, make_lessons_folder
+from hivemind.lessons.record import TrackedLesson, make_lessons_folder
 from tests.agent.conftest import Crew, until_idle
 from tests.agent.conftest import crew as crew_of_agents
 from tests.agent.test_worktree import Repo
@@ -59,14 +59,14 @@ class Project:
         self.server.think = think
         self.crew.drop(text, f"{name}.md")
 
-    def lessons_at(self, root: Path | None) -> list[LessonRecord]:
+    def lessons_at(self, root: Path | None) -> list[TrackedLesson]:
         return book_of(Hive.open(self.crew.root), root).read()
 
     def live_at(self, root: Path | None) -> list[str]:
         return [record.text for record in self.lessons_at(root) if record.state == "live"]
 
     @property
-    def lessons(self) -> list[LessonRecord]:
+    def lessons(self) -> list[TrackedLesson]:
         return self.lessons_at(self.repo.path)
 
     @property

@@ -8,7 +8,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.lessons.choice import book_of, edited
-from hivemind.lessons.record import LessonRecord
+from hivemind.lessons.record import TrackedLesson
 from tests.agent.conftest import crew
 from tests.cli.conftest import Command, process
 from tests.landing.conftest import Harbour, harbour
@@ -22,7 +22,7 @@ def learn(root: Path, text: str = TEXT, path: Path | None = None, state: str = "
     hive = Hive.open(root)
     book = book_of(hive, path)
     with edited(hive, book) as records:
-        record = LessonRecord(
+        record = TrackedLesson(
             book.new_id(records), text, ("make",), "task `t`, m3", task="t", failed="make test", passed="make"
         )
         record.change(state, "learned in t")
@@ -58,7 +58,7 @@ def test_the_page_names_the_hive_of_a_foreign_lesson_and_adopts_it(own_site: Sit
     hive, text = own_site.hive, "The sails are sewn in Hamburg."
     path = hive.layout.lessons / "general.md"
     with edited(hive, book_of(hive, None)) as records:
-        records.append(LessonRecord("general-0a1b2c3d", text, hive="munich"))
+        records.append(TrackedLesson("general-0a1b2c3d", text, hive="munich"))
         records[-1].change("foreign", "hive munich offers it")
     assert "from hive munich" in own_site.get("/lessons").text
     assert not path.exists() or text not in path.read_text()

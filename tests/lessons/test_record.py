@@ -8,7 +8,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import MAX_LIVE, MAX_RETIRED, MAX_UNUSED, LessonBook, LessonRecord, make_lessons_folder
+from hivemind.lessons.record import MAX_LIVE, MAX_RETIRED, MAX_UNUSED, LessonBook, TrackedLesson, make_lessons_folder
 from tests.fs.children import run_child
 
 SENTENCE = "Run the tests with `make check`, never with `pytest`."
@@ -23,11 +23,11 @@ def book(tmp_path: Path) -> LessonBook:
 
 def learn(book: LessonBook, text: str = SENTENCE) -> str:
     with book.edit() as records:
-        records.append(LessonRecord(book.new_id(records), text, ("tests/",), "task `t`, m3"))
+        records.append(TrackedLesson(book.new_id(records), text, ("tests/",), "task `t`, m3"))
         return records[-1].id
 
 
-def only(book: LessonBook) -> LessonRecord:
+def only(book: LessonBook) -> TrackedLesson:
     [record] = book.read()
     return record
 
@@ -120,14 +120,14 @@ def test_of_too_many_lessons_the_least_useful_go_first(book: LessonBook) -> None
 def test_no_more_wait_than_a_person_can_read(book: LessonBook) -> None:
     with book.edit() as records:
         for number in range(MAX_LIVE + 2):
-            records.append(LessonRecord(book.new_id(records), f"Lesson {number}.", state="waiting"))
+            records.append(TrackedLesson(book.new_id(records), f"Lesson {number}.", state="waiting"))
     assert [record.id for record in book.read() if record.state == "retired"] == ["app-1", "app-2"]
 
 
 def test_of_retired_lessons_the_last_ones_stay_and_an_id_is_never_given_twice(book: LessonBook) -> None:
     for number in range(MAX_RETIRED + 4):
         with book.edit() as records:
-            records.append(LessonRecord(book.new_id(records), f"Thing {number} breaks.", is_proposed=number == 0))
+            records.append(TrackedLesson(book.new_id(records), f"Thing {number} breaks.", is_proposed=number == 0))
             records[-1].author = "person" if number == 1 else "work"
             records[-1].change("retired", "a test ends it")
     learn(book)
@@ -151,11 +151,11 @@ def test_a_damaged_record_is_kept_aside_and_the_items_stay(book: LessonBook) -> 
 CHILD = """
 import sys
 from hivemind.layout import Layout
-from hivemind.lessons.record import LessonBook, LessonRecord
+from hivemind.lessons.record import LessonBook, TrackedLesson
 book = LessonBook(Layout.at(sys.argv[1]), "app", trusts_file=True)
 with book.edit() as records:
     if sys.argv[2] == "learn":
-        records.append(LessonRecord(book.new_id(records), "Use make.", (), "task `t`, m3"))
+        records.append(TrackedLesson(book.new_id(records), "Use make.", (), "task `t`, m3"))
     else:
         records[0].change("retired", "wrong")
 """

@@ -13,7 +13,7 @@ import yaml
 from hivemind import Hive
 from hivemind.lessons.choice import book_of, decide
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import LessonRecord
+from hivemind.lessons.record import TrackedLesson
 from hivemind.lessons.sharing import exchange_lessons, remote_of
 from tests.lessons.conftest import Project, run
 
@@ -27,7 +27,7 @@ def take(project: Project, **offers: Any) -> list[Lesson]:
     return exchange_lessons(hive, book_of(hive, project.repo.path), offers)
 
 
-def foreign(project: Project) -> list[LessonRecord]:
+def foreign(project: Project) -> list[TrackedLesson]:
     return [record for record in project.lessons if record.state == "foreign"]
 
 

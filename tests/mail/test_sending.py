@@ -12,7 +12,7 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.fs import Doorbell
 from hivemind.layout import Layout
-from hivemind.mail import Mail, SendReport
+from hivemind.mail import Delivery, Mail
 from hivemind.mail.maildir import Maildir
 from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.sending import SendRecord
@@ -49,7 +49,7 @@ def _files(root: Path, box: str, *subs: str) -> list[Path]:
 
 def test_a_message_stands_once_in_each_mailbox_and_in_sent(tmp_path: Path, mail: Mail) -> None:
     report = mail.send("alice", ["bob", "carol", "bob@hive", "Bob <BOB@HIVE>"], "s", "b", cc=["human", "carol"])
-    assert report == SendReport(report.message_id, ("bob", "carol", "human"))
+    assert report == Delivery(report.message_id, ("bob", "carol", "human"))
     assert report.ok
     files = [_files(tmp_path, box) for box in ("bob", "carol", "human")] + [_files(tmp_path, "alice", ".Sent/cur")]
     assert [len(found) for found in files] == [1, 1, 1, 1]
@@ -102,7 +102,7 @@ def test_sending_again_delivers_only_what_is_missing(tmp_path: Path, mail: Mail)
     first = mail.send("alice", "bob", "s", "b", message_id="step-1")
     assert first.message_id == "step-1@hive"
     again = mail.send("alice", ["bob", "carol"], "s", "b", message_id="<step-1@hive>")
-    assert again == SendReport("step-1@hive", ("bob", "carol"))
+    assert again == Delivery("step-1@hive", ("bob", "carol"))
     assert [len(_files(tmp_path, box)) for box in ("bob", "carol")] == [1, 1]
     assert len(_files(tmp_path, "alice", ".Sent/cur")) == 1
 

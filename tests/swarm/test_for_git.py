@@ -17,7 +17,7 @@ from hivemind.landing.checks import protected_changes
 from hivemind.layout import Layout
 from hivemind.sandbox import has_sandbox
 from hivemind.swarm.for_git import DetectedProgram, files_for_git
-from hivemind.swarm.project_check import ProjectCheck, find_check
+from hivemind.swarm.project_check import RootProposal, find_check
 from tests.landing.test_checks import Person
 
 PACKAGE = '{"scripts": {"test": "node --test"}}'
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_file_is_passed_over(tmp_path: Path) -> None:
     assert find_check(tmp_path).check is None
 
 
-def root_of(person: Person, project: ProjectCheck, *, is_confirmed: bool) -> tuple[RootConfig, str]:
+def root_of(person: Person, project: RootProposal, *, is_confirmed: bool) -> tuple[RootConfig, str]:
     """The root in the hive.yaml that is written, and its text."""
     layout = Layout.at(person.path.with_name("app-hive"))
     programs = [DetectedProgram("codex", {"agent": "codex"})]
@@ -126,17 +126,17 @@ def test_what_is_written_can_be_read(person: Person, kind: str) -> None:
 
 
 def test_an_integration_branch_is_proposed_if_there_is_one(person: Person) -> None:
-    assert "your checkout moves with each landing" in root_of(person, ProjectCheck(), is_confirmed=False)[1]
+    assert "your checkout moves with each landing" in root_of(person, RootProposal(), is_confirmed=False)[1]
     person.git("branch", "develop")
-    root, text = root_of(person, ProjectCheck(), is_confirmed=False)
+    root, text = root_of(person, RootProposal(), is_confirmed=False)
     assert root.branch == "develop"
     assert "your checkout (main) stays as it is" in text
     person.git("checkout", "-q", "develop")
-    assert "your checkout moves" in root_of(person, ProjectCheck(), is_confirmed=False)[1]
+    assert "your checkout moves" in root_of(person, RootProposal(), is_confirmed=False)[1]
     person.git("branch", "-m", "develop", "off")  # a word that YAML would read as another value
-    assert root_of(person, ProjectCheck(), is_confirmed=False)[0].branch == "off"
+    assert root_of(person, RootProposal(), is_confirmed=False)[0].branch == "off"
     person.git("checkout", "-q", "--detach")
-    assert root_of(person, ProjectCheck(), is_confirmed=False)[0].branch is None
+    assert root_of(person, RootProposal(), is_confirmed=False)[0].branch is None
 
 
 @pytest.mark.parametrize("kind", ["a program of the project", "make", "pytest by its settings"])
@@ -181,7 +181,7 @@ def test_a_person_at_the_terminal_confirms_the_check(
 
 
 def test_without_a_terminal_the_check_is_commented_out(person: Person, tmp_path: Path) -> None:
-    root, text = root_of(person, ProjectCheck("make test", "Makefile"), is_confirmed=False)
+    root, text = root_of(person, RootProposal("make test", "Makefile"), is_confirmed=False)
     assert root.check == ()
     assert "# Found in Makefile, and not confirmed" in text
 

@@ -14,7 +14,7 @@ from typing import Any
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ChatMessage, Thought, ToolCall, Turn
-from hivemind.presence.identity import record_start
+from hivemind.presence.identity import journal_start
 from hivemind.reasoning import TaskGraph
 from hivemind.taskrun.conversation_fold import LAST_TURNS
 from hivemind.tasks import TaskState
@@ -118,7 +118,7 @@ def an_agent(root: Path, steps: int, tools: str = "") -> Agent:
     (root / "knowledge" / "engines.md").write_text(ENGINES)
     (root / "tasks" / "inbox" / "long.md").write_text(long_task(steps))
     hive = Hive.open(root)
-    return Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
+    return Agent(hive, "analyst", journal_start(hive.journal, "analyst", os.getpid()))
 
 
 def calls_made(work: Callable[[], object]) -> int:

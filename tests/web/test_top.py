@@ -20,7 +20,8 @@ from hivemind.cli.text import width
 from hivemind.cli.top import up_lines
 from hivemind.outcome import ENDED
 from hivemind.web.index import PageIndex
-from hivemind.web.snapshot import SnapshotWatch, take_snapshot
+from hivemind.web.snapshot import take_snapshot
+from hivemind.web.subscriptions import SnapshotWatch
 from tests.fs.small_disk import fill, small_disk
 from tests.program import Program, run
 from tests.web.conftest import claimed, filled

@@ -91,7 +91,7 @@ class AgentMind:
 
     def try_prompt(
         self, text: str, timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None
-    ) -> ProgramAnswer:
+    ) -> ProgramOutput:
         """Run the program for one prompt, in an empty folder without the hive's tools, for at most `timeout_s`. Each error that
         it says meanwhile is passed to `report`.
 
@@ -105,10 +105,10 @@ class AgentMind:
     def answer(
         self, text: str, files: Path, folder: Path, session: str | None = None, *, is_read_only: bool = False,
         timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None,
-    ) -> ProgramAnswer:  # fmt: skip
+    ) -> ProgramOutput:  # fmt: skip
         """Return the program's answer to a prompt, without the hive's tools. With `is_read_only` its box lets it write nothing
         in `folder`. Raises MindUnavailable if it fails or exceeds the time limit."""
-        answer, last_report = ProgramAnswer(), ""
+        answer, last_report = ProgramOutput(), ""
         until = time.monotonic() + (timeout_s := min(timeout_s, self.config.timeout_s))
         relay_config = {"instructions": "", "tools": []}
         with TemporaryFile() as errors:
@@ -226,7 +226,7 @@ class AgentMind:
         return Hosts.parse([*self.profile.hosts, *self.box.network, *self.loopback_in_box])
 
 
-class ProgramAnswer:
+class ProgramOutput:
     """The answer to one prompt: its texts, what it reported of its usage, the calls that were refused, what the program
     announced, and the reason why it failed."""
 

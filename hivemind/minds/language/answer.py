@@ -103,7 +103,7 @@ def _call_schema(tool: ToolSchema) -> dict[str, Any]:
 
 
 @frozen
-class ModelAnswer:
+class Completion:
     """A model's answer. `cut`: it reached its maximum length. `parts`: JSON that the provider wants back unchanged."""
 
     text: str = ""
@@ -118,7 +118,7 @@ class ModelAnswer:
         return {"text": self.text, **({"calls": calls} if calls else {}), **({"cut": True} if self.cut else {})}
 
 
-def thought_of_answer(answer: ModelAnswer, *, model: str, prompted: bool) -> Thought:
+def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thought:
     """Convert an answer to a thought. Of a cut answer only the text is used: half a call may look like another call."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
@@ -163,7 +163,7 @@ class AnswerRefused(MindError):
     `answer` is the refused answer, if there is one: refusals are charged, too.
     """
 
-    def __init__(self, reason: str, answer: ModelAnswer | None = None) -> None:
+    def __init__(self, reason: str, answer: Completion | None = None) -> None:
         super().__init__(reason)
         self.answer = answer
 

@@ -35,7 +35,7 @@ from pydantic_ai.tools import ToolDefinition
 from hivemind.boundary import Unreadable, boundary
 from hivemind.json_text import fault_of, without_surrogates
 from hivemind.masking import mask_values
-from hivemind.minds.language.answer import AnswerRefused, ModelAnswer, read_call, translate_error
+from hivemind.minds.language.answer import AnswerRefused, Completion, read_call, translate_error
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.connection import http_client, open_model
 from hivemind.minds.mind import ChatMessage, MindError, ToolCall, ToolSchema, Usage
@@ -70,7 +70,7 @@ class Client:
         tools: Sequence[ToolSchema],
         schema: Mapping[str, Any] | None,
         max_output: int,
-    ) -> ModelAnswer:
+    ) -> Completion:
         """Return the answer to a conversation, of at most `max_output` tokens.
 
         Raises MindError and its subclasses. An exception in `on_wait` ends the request and is raised.
@@ -115,17 +115,17 @@ class Client:
         output_object = OutputObjectDefinition(json_schema=dict(schema), name="answer", strict=False)
         return ModelRequestParameters(output_mode="native", output_object=output_object)
 
-    def _read_response(self, response: ModelResponse) -> ModelAnswer:
+    def _read_response(self, response: ModelResponse) -> Completion:
         text, usage = without_surrogates(response.text or ""), _usage(response)
         if response.finish_reason == "content_filter":
             reason = f"the provider refused to answer{': ' + text if text else ''}"
-            raise AnswerRefused(reason, ModelAnswer(text, usage=usage))
+            raise AnswerRefused(reason, Completion(text, usage=usage))
         calls = tuple(
             read_call(without_surrogates(part.tool_name), _loggable_arguments(part.args), part.tool_call_id)
             for part in response.parts
             if isinstance(part, ToolCallPart)
         )
-        return ModelAnswer(text, calls, response.finish_reason == "length", usage, _opaque_parts(response))
+        return Completion(text, calls, response.finish_reason == "length", usage, _opaque_parts(response))
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -19,7 +19,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.json_text import find_json, schema_fault
 from hivemind.minds.language.answer import (
     AnswerRefused,
-    ModelAnswer,
+    Completion,
     OutputLimitTooHigh,
     answer_schema,
     completion_messages,
@@ -59,7 +59,7 @@ class _LazyClient:
 
     def ask(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
-    ) -> ModelAnswer:
+    ) -> Completion:
         """Return the answer to a conversation. Raises as `Client.ask` does."""
         from hivemind.minds.language.client import Client
 
@@ -145,7 +145,7 @@ class LanguageMind:
 
     def _ask(
         self, cause: str, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
-    ) -> ModelAnswer:
+    ) -> Completion:
         counted_parts = [
             *(_counted_fields(message) for message in messages),
             *([list(tools)] if tools else []),
@@ -154,7 +154,7 @@ class LanguageMind:
         parts = tuple(json.dumps(part, ensure_ascii=False) for part in counted_parts)
         digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
-        def send_once() -> ModelAnswer:
+        def send_once() -> Completion:
             sent_schema = schema if self._sends_schema else None
             pictures = sum(len(message.parts) for message in messages)
             request = MeteredRequest(cause, self.name, parts, digest, self._client.max_output, self.prices, pictures)
@@ -174,7 +174,7 @@ class LanguageMind:
             self._sends_schema = False  # the server may not support schemas: the messages describe the form as well
             return self.patience.call(send_once)
 
-    def _send_metered(self, request: MeteredRequest, send: Callable[[], ModelAnswer]) -> ModelAnswer:
+    def _send_metered(self, request: MeteredRequest, send: Callable[[], Completion]) -> Completion:
         with self.meter(request) as exchange:
             try:
                 answer = send()
@@ -214,7 +214,7 @@ def _counted_fields(message: ChatMessage) -> dict[str, Any]:
     return {"role": message.role, "text": message.text, **pictures, **({"calls": calls} if calls else {})}
 
 
-def _check_completion(answer: ModelAnswer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
+def _check_completion(answer: Completion, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
     """Return the text of a completion and the reason why it is unusable, or None."""
     if answer.cut:
         return "", f"it was cut off after {max_output} tokens; be shorter"

@@ -22,7 +22,7 @@ def remaining_s(deadline: Path) -> float:
         return -math.inf
 
 
-class StopSignal:
+class StopRequest:
     """Says when the loop of a process must end. `stop` and `finish` may be called from a signal handler or a thread.
 
     `lifeline` is a descriptor of a pipe to the parent process. When the parent ends, that counts as `stop`. A running command
