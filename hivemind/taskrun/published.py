@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hivemind.boundary import boundary
-from hivemind.documents import Citation
+from hivemind.documents import Citation, Verdict
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import open_inside
@@ -20,8 +20,8 @@ from hivemind.tasks.attempts import ATTEMPTS
 from hivemind.tasks.folder import ended_folder
 
 _QUOTE = re.compile(
-    r"(?P<text>(?:^>.*\n)+)\n— `(?P<path>(?s:.{1,4096}?)):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
-    r" \(sha256 (?P<digest>[0-9a-f]{12})\)$",
+    r"(?P<text>(?:^>.*\n)+)\n?— `(?P<path>(?s:.{1,4096}?)):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?`"
+    r"(?: \(sha256 (?P<digest>[0-9a-f]{12})\))?$",
     re.MULTILINE,
 )
 
@@ -32,13 +32,25 @@ _PLACE = re.compile(
 
 def quotes_in(result: str) -> list[Citation]:
     """Return the quotes of a result.md. Their digests are only the beginnings."""
-    quotes = []
-    for match in _QUOTE.finditer(result):
-        with boundary("quote of a result"):
-            lines = int(match["first"]), int(match["last"] or match["first"])
-        text = re.sub("(?m)^> ?", "", match["text"]).strip("\n")
-        quotes.append(Citation(match["path"], *lines, match["digest"], text))
-    return quotes
+    return [_citation(match) for match in _QUOTE.finditer(result) if match["digest"]]
+
+
+def mark_quotes(answer: str, verify: Callable[[Citation], Verdict]) -> str:
+    """Return a mind's answer in which each quote that is not word for word at its place says so behind the place."""
+
+    def mark(match: re.Match[str]) -> str:
+        verdict = verify(_citation(match))
+        reason = re.split(r"; | \(", verdict.reason)[0]  # the citation has no whole digest: the file seems changed
+        return match[0] if verdict.is_confirmed else f"{match[0]} (not confirmed: {reason})"
+
+    return _QUOTE.sub(mark, answer)
+
+
+def _citation(match: re.Match[str]) -> Citation:
+    with boundary("quote of a result"):
+        lines = int(match["first"]), int(match["last"] or match["first"])
+    text = re.sub("(?m)^> ?", "", match["text"]).strip("\n")
+    return Citation(match["path"], *lines, match["digest"] or "", text)
 
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:

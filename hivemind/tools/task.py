@@ -16,6 +16,7 @@ from hivemind.landing.merging import unresolved
 from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.lessons.choice import count_use
 from hivemind.taskrun.landing_entry import LandingEntry
+from hivemind.taskrun.published import mark_quotes
 from hivemind.taskrun.review import (
     MAX_ROUNDS,
     Review,
@@ -39,12 +40,13 @@ _FIRST_CHECK_S = 2.0
 def finish(context: ToolContext, answer: str) -> dict[str, Any]:
     """Take the next step towards the end of the task. Raises Parking while a reviewer has to answer.
 
-    An answer without quotes needs no check. Rejected quotes are dropped. In the first round, steps that lose all their quotes are
-    reopened and done once more with the current files. If no quote is left in the second round, the task fails with the
-    reviewer's reasons. If no other agent is free, this agent checks the quotes itself, and the result says so.
+    Another agent checks the quotes of the steps; without steps that have quotes nobody is asked. Rejected quotes are dropped. In
+    the first round, steps that lose all their quotes are reopened and done once more with the current files. If no quote is left
+    in the second round, the task fails with the reviewer's reasons. If no other agent is free, this agent checks the quotes
+    itself, and the result says so. Quotes in the text of the answer are checked here, and marked if they are not confirmed.
     """
     work = context.work
-    citations = work.citations()
+    citations, answer = work.citations(), mark_quotes(answer, context.hive.knowledge.verify)
     match work.review.state:
         case "approved" | "self":
             return _end(context, answer)

@@ -141,3 +141,15 @@ def test_a_mind_that_quotes_a_part_of_what_it_has_read_cites_the_lines_of_that_p
     use("finish_step")
     use("finish_task")
     assert "— `knowledge/three.md:2-3` (sha256" in result(crew)
+
+
+def test_a_quote_that_a_mind_writes_into_its_answer_is_marked_unless_it_is_at_its_place(crew: Crew) -> None:
+    use = hands(crew)
+    quote = "> {}\n\n— `knowledge/one.md:1`"
+    answer = f"Ida.\n\n{quote.format(PAGES['one.md'].strip())}\n\n{quote.format('Nobody paints it.')}\n"
+    use("add_card", kind="note", text="Ida paints it.")
+    use("finish_step")
+    use("finish_task", result=answer)
+    text = result(crew)
+    assert text.count("— `knowledge/one.md:1`\n") == 1
+    assert "— `knowledge/one.md:1` (not confirmed: knowledge/one.md does not contain the quote)\n" in text
