@@ -26,7 +26,7 @@ class TranscriptEntry:
     """One entry: an `epoch`, a `turn`, `news`, or a `request` that led to no turn.
 
     `turn` is the number of this turn or of the next turn, `record` the line in the file, `mind` the mind of the epoch. A turn has
-    the `results` of its calls by id, and the time `started_at` when its request was sent.
+    the `results` of its calls by id, and the time `started_at` when its request was sent, or when it was recorded.
     """
 
     kind: str
@@ -126,7 +126,6 @@ class Transcript:
         self._mind: Any = None
         self._requests: dict[str, TranscriptEntry] = {}
         self._calls: dict[str, TranscriptEntry] = {}
-        self._last_time: float | None = None
         for record in records:
             self.take(record)
 
@@ -152,7 +151,6 @@ class Transcript:
                 self._take(dict(record))
         except HivemindError as error:
             self._add("news", {"text": f"[{error}]"})
-        self._last_time = _timestamp(record) or self._last_time
 
     def _take(self, record: dict[str, Any]) -> None:
         for message in record.get("opening", [record] if "role" in record else []):
@@ -177,7 +175,7 @@ class Transcript:
             self._add("news", record)
 
     def _turn(self, record: dict[str, Any]) -> None:
-        started_at, request = self._last_time, self._requests.get(record.get("request", ""))
+        started_at, request = _timestamp(record), self._requests.get(record.get("request", ""))
         if request is not None:
             started_at, record["cause"] = _timestamp(request.record) or started_at, request.record.get("cause", "turn")
             request.record["answered"] = "turn"

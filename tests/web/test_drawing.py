@@ -109,4 +109,4 @@ def test_commands_write_the_drawings_of_the_page(process: Command, graph: object
     for path in drawn:
         assert texts(path.read_text())
     assert "researcher" in process("task", "timeline", "t").out
-    assert [one["turn"] for one in process("task", "timeline", "t", "--json").json] == [2]
+    assert [one["turn"] for one in process("task", "timeline", "t", "--json").json] == [1, 2]

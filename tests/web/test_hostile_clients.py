@@ -32,8 +32,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory, terminal: Path) -> Iterato
     with terminal.open("w") as errors, serving(root, stderr=errors) as site:
         resource.prlimit(site.pid, resource.RLIMIT_NOFILE, (256, 256))
         yield site
-    assert "too many connections: the oldest" in terminal.read_text()
-    assert terminal.read_text().count("\n") == 1
+    assert terminal.read_text().count("\n") <= 1
 
 
 def connected(site: Site, head: str = "") -> socket.socket:
@@ -44,12 +43,13 @@ def connected(site: Site, head: str = "") -> socket.socket:
     return client
 
 
-def test_silent_connections_without_the_secret_hold_up_nobody(crowded: Site) -> None:
+def test_silent_connections_without_the_secret_hold_up_nobody(crowded: Site, terminal: Path) -> None:
     with ExitStack() as held:
         for number in range(400):
             head = "GET /s/x/ HTTP/1.1\r\nHost: localhost\r\nX-Slow: " if number % 2 else "\r\n"
             held.enter_context(connected(crowded, head))
         assert crowded.get("/").status == 200
+        assert "too many connections: the oldest" in terminal.read_text()
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 41943040", "Transfer-Encoding: chunked"])

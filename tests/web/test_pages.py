@@ -18,7 +18,7 @@ from hivemind.coordination.step import Receipt
 from tests.cited import pdf
 from tests.cli.conftest import make_hive
 from tests.waiting import until
-from tests.web.conftest import Site, claimed, events, filled
+from tests.web.conftest import Site, claimed, events, filled, serving
 
 pytest.importorskip("starlette")
 
@@ -385,3 +385,14 @@ def test_a_person_answers_a_coding_agent_that_asks_for_permission(own_site: Site
     own_site.post("reply", id=letter.id, verdict="deny", text="use make test")
     texts = [path.read_text() for path in (own_site.hive.layout.mailbox("analyst") / "new").iterdir()]
     assert [sum(f"\n\n{answer}\n" in text for text in texts) for answer in ("always", "deny use make test")] == [1, 1]
+
+
+def test_the_page_of_a_file_that_became_no_task_shows_why_and_the_file(tmp_path: Path) -> None:
+    hive = Hive.open(make_hive(tmp_path / "hive"))
+    (hive.layout.inbox / "bad.md").write_text("---\npriority: [\n---\nx\n")
+    assert hive.tasks.claim("analyst") is None
+    with serving(hive.layout.root) as site:
+        result, _, rest = site.get("/tasks/bad").text.partition('id="asked-head"')
+    assert "bad.md could not become a task" in result
+    assert "None yet." not in result.partition('id="result-head"')[2]
+    assert "tasks/failed/bad/bad.md" in rest

@@ -46,11 +46,11 @@ def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
         "needs": [need for need in snapshot.needs if need.about == task.id],
         "agent": task.owner,
         "landing": None,
-        "outcome": None,
+        "outcome": read_outcome(task.path),
         "stale_sources": [],
         "steps": [],
         "subtasks": [],
-        "files": [],
+        "files": _files(hive, task.files if isinstance(task, Task) else task.path),
         "timeline": None,
         "graph": None,
         "nodes": 0,
@@ -97,11 +97,9 @@ def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
     return {
         "agent": agent if agent != LANDING else None,
         "landing": landing,
-        "outcome": read_outcome(task.path) or "",
         "stale_sources": [*stale_sources(hive, task)] if task.state is TaskState.DONE else [],
         "steps": hive.journal.view(lambda state: _steps(state, task.id)),
         "subtasks": [(subtask_id, hive.tasks.listing.outcome(subtask_id) or "open") for subtask_id in task.subtasks],
-        "files": _files(hive, task),
         "timeline": draw_timeline(spans) if spans else None,
         "graph": drawing,
         "nodes": 0 if graph is None else len(graph.nodes),
@@ -177,11 +175,9 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _TEXT_CHARS else text[:_TEXT_CHARS] + f"\n… {len(text) - _TEXT_CHARS:,} characters more"
 
 
-def _files(hive: Hive, task: Task) -> list[str]:
-    """Return the task's files as paths relative to the hive, at most 50."""
-    if not task.path.is_dir() or not task.files.is_dir():
-        return []
-    paths = (Path(folder, name) for folder, _, names in walk(task.files) for name in names)
+def _files(hive: Hive, folder: Path) -> list[str]:
+    """Return the files of a folder as paths relative to the hive, at most 50."""
+    paths = (Path(parent, name) for parent, _, names in walk(folder) for name in names) if folder.is_dir() else ()
     return [hive.layout.relative(path) for path in sorted(path for path in paths if not path.is_symlink())[:50]]
 
 
