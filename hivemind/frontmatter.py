@@ -74,6 +74,7 @@ def parse(text: str, location: object, first_line: int = 1) -> ParsedText:
             raise UserError(
                 f"is not valid YAML ({message})",
                 location=f"{location_text}:{mark.line + first_line}" if mark else location_text,
+                remedy="put a value with `: `, `#`, brackets or quotes into quotes, and check the indentation",
             ) from None
 
 

@@ -60,7 +60,8 @@ def init(
       PATH  the folder (default: --hive, or this one); with --for git the repository
       HIVE  with --for git: the hive's folder (default: --hive, or REPOSITORY-hive next to the repository)
       --for KIND  git: for a git repository
-      --mind MIND  with --for git: the mind of its agents (default: the coding agents that are installed)
+      --mind MIND  with --for git: the mind of its agents, as 'agent:claude' or 'command:PROGRAM ARGUMENTS' (default: the
+          coding agents that are installed)
       --workspace NAME  the domain of mail addresses and the hive's name among linked hives; cannot be changed later
           (default: the folder's name)
 

@@ -37,6 +37,9 @@ def check_claims(context: DoctorContext) -> Iterator[DoctorFinding]:
             message = "is in active/ without a claim: no agent works on it"
             fix = partial(_move_to_inbox, context, path, layout.inbox / path.name)
             yield DoctorFinding(path, message, "hivemind doctor --fix moves it to the inbox", fix)
+        elif agent in context.agents.configs and context.agents.configs[agent].outside and context.is_swarm_up():
+            message = f"was left by {agent}, an MCP client, and goes back to the inbox (mcp: return_after in hive.yaml)"
+            yield DoctorFinding(path, message, "see: hivemind status", note=True)
         elif is_known and not context.is_swarm_up():
             yield DoctorFinding(
                 path, f"waits for {agent}, which continues it at its next start", "hivemind up", note=True

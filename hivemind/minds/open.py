@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,11 @@ def own_instructions(name: str | Mapping[str, Any], root: Path) -> tuple[str, ..
 
 
 def _program_arguments(argument: object) -> list[str]:
-    """Return a program and its arguments, or an empty list if `argument` is neither a text nor a list of texts."""
-    words = [argument] if isinstance(argument, str) else argument
+    """Return a program and its arguments, from a list or from a text as a shell divides it; [] for anything else."""
+    try:
+        words = shlex.split(argument) if isinstance(argument, str) else argument
+    except ValueError:  # an open quotation mark
+        return []
     if not isinstance(words, list | tuple) or not all(isinstance(word, str | int | float) for word in words):
         return []
     program = [str(word) for word in words]

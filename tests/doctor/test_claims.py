@@ -89,3 +89,12 @@ def test_stray_files_and_failures_without_a_reason_are_notes(hive: Hive, visit) 
     assert visit() == []
     wheres = {note.location for note in examine(DoctorContext(hive.layout)) if note.note}
     assert wheres == {"tasks/done/stray.md", "tasks/failed/why"}
+
+
+def test_a_task_that_an_mcp_client_left_is_only_a_note_in_a_running_swarm(hive: Hive, visit) -> None:
+    (hive.layout.agents / "claude.yaml").write_text("mind: mcp\n")
+    claimed_by(hive, "claude")
+    with supervisor_lock(hive.layout.locks):
+        assert visit() == []
+        notes = [finding.message for finding in examine(DoctorContext(hive.layout)) if finding.note]
+    assert any("goes back to the inbox (mcp: return_after" in note for note in notes)

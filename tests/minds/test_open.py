@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from hivemind.errors import UserError
 from hivemind.minds import MindError, MindUnavailable, ToolCall, open_mind
+from hivemind.minds.command import CommandMind
 from tests.minds.asking import turn
 
 
@@ -158,3 +160,11 @@ def test_importing_the_minds_imports_no_client_library():
     pytest.importorskip("pydantic_ai")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_text_after_command_is_divided_as_a_shell_divides_it(tmp_path: Path) -> None:
+    mind = open_mind("command:sh -c 'exit 3'", root=tmp_path)
+    assert isinstance(mind, CommandMind)
+    assert mind.program == ["sh", "-c", "exit 3"]
+    with pytest.raises(UserError, match="unknown mind"):
+        open_mind("command:sh 'x", root=tmp_path)
