@@ -494,6 +494,12 @@ def load_hive(layout: Layout) -> HiveConfig:
     return config
 
 
+def last_valid_hive(layout: Layout) -> HiveConfig | None:
+    """Return the settings that hive.yaml had when it was last valid, or None if they are not recorded."""
+    config: HiveConfig | None = _CheckedFiles(layout).last(layout.config)
+    return config
+
+
 def _check_hive(text: str, path: Path) -> HiveConfig:
     settings = parse(text, path)
     config = validate(HiveConfig, settings)
@@ -531,6 +537,12 @@ class _CheckedFiles:
         elif self._records.pop(name, None) is not None:
             self._is_changed = True
         return config
+
+    def last(self, path: Path) -> Any:
+        """Return the recorded settings of a file, whatever the file has now; None without a record."""
+        with suppress(UserError), boundary("record of checked settings"):
+            return _decode(self._records[self._layout.relative(path)][1])
+        return None
 
     def save(self, names: Collection[str] | None = None) -> None:
         """Write the record if a file was checked. `names` are the files that exist, by default all."""

@@ -39,12 +39,21 @@ def open_hive(path: str | None) -> Hive:
 def open_read_only(path: str | None) -> Hive:
     """Open the hive for reading only. Raises UserError if it cannot be opened.
 
-    State that belongs to another workspace or project, as in a backup or a copy, is shown after a warning.
+    State that belongs to another workspace or project, as in a backup or a copy, is shown after a warning. So is a hive whose
+    hive.yaml has become invalid, with its last valid settings: a running swarm works by them, too.
     """
+    from hivemind.config import last_valid_hive
     from hivemind.hive import Hive
 
-    hive = Hive.look(find_layout(path).root)
-    layout, config = hive.layout, hive.config
+    layout = Layout.at(find_layout(path).root, read_only=True)
+    try:
+        hive = Hive.look(layout.root)
+    except UserError as error:
+        if (config := last_valid_hive(layout)) is None:
+            raise
+        warn(f"shown with the last valid settings: {error}")
+        hive = Hive(layout, config)
+    config = hive.config
     if layout.workspace_record.exists():
         from hivemind.coordination import CoordinationError, check_workspace
 

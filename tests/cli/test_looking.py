@@ -251,6 +251,18 @@ def test_the_doctor_examines_a_hive_whose_settings_are_broken(run: Command, hive
     assert run("doctor", "--fix").status == 1
 
 
+def test_a_hive_whose_settings_have_become_invalid_is_still_shown_and_not_written(run: Command, hive: Path) -> None:
+    run("status")
+    Hive.open(hive).read_agents()
+    (hive / "hive.yaml").write_text("version: 1\nwach: auto\n")
+    shown = run("task", "list")
+    assert (shown.status, shown.out) == (0, "No tasks.\n")
+    assert "shown with the last valid settings: " in shown.err
+    assert "hive.yaml:2" in shown.err
+    assert "hive.yaml:2" in run("task", "add", "x").err
+    assert not any((hive / "tasks" / "inbox").glob("x*"))
+
+
 def test_a_folder_that_was_deleted_under_the_shell_is_said_to_be_gone(process: Command, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
