@@ -142,8 +142,9 @@ class Message(Content):
     def origin(self) -> str:
         """Return `human`, `agent` or `external`.
 
-        A message without the runtime's seal is external, since any program may have put it into the folder. So is a
-        message from a linked hive, which alone vouches for its sender.
+        A letter from `human`, or without a sender, is the operator's, even without the runtime's seal: people write
+        letters by hand, and agents' tools cannot write into mailboxes. Any other letter without a seal is external. So is
+        a letter from a linked hive, which alone vouches for its sender.
         """
         if self.sender == HUMAN:
             return "human"
