@@ -17,6 +17,7 @@ _PROHIBITION = pattern(
 _VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
 _YES = ("once", "allow", "allowed", "yes", "ok", "y", "approved")
 _NO = ("deny", "denied", "no", "reject", "rejected")
+_NO_OBJECTION = pattern(r"(?i)\W*no (?:problem|worries|objections?)\b")
 _ALWAYS = ("always", "allow always")
 _FIRST_WORD = pattern(r"(?s)\W*(\w+)[\s`:,.!]*(.*)")
 
@@ -52,6 +53,6 @@ def read_permission(text: str) -> tuple[Literal["allow", "deny"], Literal["once"
     word, reason = ("", "") if match is None else (match[1].casefold(), match[2].strip())
     if word in _YES:
         return "allow", "once", ""
-    if word in _NO:
+    if word in _NO and not _NO_OBJECTION.match(text):
         return "deny", "once", reason
     return ("deny", "once", text.strip()) if is_refusal(text, at_gate=True) else None
