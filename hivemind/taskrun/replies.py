@@ -18,7 +18,7 @@ _VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
 _YES = ("once", "allow", "allowed", "yes", "ok", "y", "approved")
 _NO = ("deny", "denied", "no", "reject", "rejected")
 _NO_OBJECTION = pattern(r"(?i)\W*no (?:problem|worries|objections?)\b")
-_ALWAYS = ("always", "allow always")
+_ALWAYS = ("always", "allow always", "always for this task")
 _FIRST_WORD = pattern(r"(?s)\W*(\w+)[\s`:,.!]*(.*)")
 
 
