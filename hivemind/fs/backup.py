@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Restorable(Protocol):
     """The part of a store that `restore` needs.
 
-    `tables` maps each table whose newer rows are merged to an SQL condition for its rows (empty: all are merged). `locks` are
-    the suffixes of the lock files that exclude other processes, in locking order.
+    `tables` has a key for each table whose newer rows are merged. The value is an SQL condition for the rows, or empty for all
+    rows. `locks` are the suffixes of the lock files that exclude other processes, in locking order.
     """
 
     @property

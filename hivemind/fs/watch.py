@@ -208,11 +208,11 @@ _SHARE = 20  # polling may take 1/20 of the time
 class Watcher:
     """A watcher that calls `on_change(folder)`, in a thread, when a file was created or written in a folder.
 
-    Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify
-    cannot watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten
-    times a second, less often if that takes long, and reported when their mtime differs from the last one, also if it is
-    earlier: the clock may be set back. `on_change` must not raise, because that would end the thread. `reason` says why
-    inotify is not used, or is None.
+    Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify cannot
+    watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten times a
+    second, or less often if that takes long. A polled folder is reported when its mtime has changed, even to an earlier one
+    after the clock was set back. `on_change` must not raise, because that would end the thread. `reason` says why inotify is
+    not used, or is None.
     """
 
     def __init__(
