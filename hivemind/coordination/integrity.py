@@ -51,6 +51,6 @@ def _repair_damage(folder: Path, aside: Aside) -> str:
 
 
 def _cut_torn_line(folder: Path) -> str:
-    """Cut off the incomplete last line by taking the journal's lock."""
+    """Move the incomplete last line to a file beside the journal. Taking the journal's lock does so."""
     with Journal(folder).locked(lambda _: None):
         return "moved to a file next to the journal"

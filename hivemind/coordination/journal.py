@@ -207,8 +207,10 @@ class Journal:
     def transact_and_query(
         self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Record]], _T]
     ) -> _T:
-        """Do the work of `transact`. Return `query(state, records)` of the events' records, computed before any other process can
-        write."""
+        """Append the events that `decide` returns, as `transact` does, and return `query(state, records)`.
+
+        `records` are the appended events. The query runs before any other process can write.
+        """
         with self._locked_state() as state:
             drafts = decide(state)
             query_result = query(state, self._write(state, drafts) if drafts else [])

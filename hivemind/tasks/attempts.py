@@ -53,8 +53,11 @@ def _attempt_number(attempts: Path) -> int:
 
 
 def next_attempt(record: TaskRecord, previous: TaskRecord, raw: bytes, traceparent: str | None) -> TaskRecord:
-    """Return `record` for a task's next attempt, whose text is `raw`. It keeps what was said to the task, except about its
-    earlier branch, and of the runtime's values only the editor's session."""
+    """Return `record`, which belongs to the next attempt of a task, with what it keeps from before. `raw` is the task's new text.
+
+    Kept are the additions to the text, except the lander's about the earlier branch, and the editor's session. A note says how
+    the text differs from `previous`.
+    """
     return replace(
         record,
         notes=changes(previous, raw),

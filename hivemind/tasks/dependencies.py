@@ -17,8 +17,8 @@ from hivemind.tasks.settings import Settings
 
 @frozen
 class DependencyStatus:
-    """A check of a task's dependencies. `ready`: all are done. `waits`: not yet. `fails`: as things are, they never can
-    be."""
+    """The result of checking a task's dependencies. `ready`: all are done. `waits`: some are not done yet. `fails`: some can no
+    longer be done, as things are."""
 
     kind: Literal["ready", "waits", "fails"]
     reason: str = ""

@@ -69,7 +69,7 @@ class DropClaims:
         return None
 
     def take_drop(self, agent: str, queued: QueuedDrop, partitions: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `partitions`."""
+        """Claim the drop `queued`. Return None if it is gone, half-written, or now in a partition outside `partitions`."""
         target = f"{self._claimed_path}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
@@ -130,8 +130,8 @@ class DropClaims:
 def _fits(now: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
     """Check that an agent may still claim a drop, which may have changed since the queue was built.
 
-    The dependencies must be those that the queue checked, and the partition in `partitions`; a drop that will fail may be in any
-    partition.
+    Its dependencies must be unchanged, and its partition must be in `partitions`. A drop whose dependencies cannot be met fails
+    when it is claimed, so its partition does not matter.
     """
     same = now.dependencies == queued.dependencies
     return partitions is None or (same and (queued.dependency_problem is not None or now.partition in partitions))

@@ -185,7 +185,8 @@ def task_of(
 
 
 def landing_state(task: Task | TaskSummary) -> str | None:
-    """Say how a finished task stands with the lander: it `lands`, waits for a reason, or was undone. None for any other task."""
+    """Return `lands`, a reason for waiting, or `undone by TASK`, for a finished task whose work is landed. None for any other
+    task."""
     if task.state is TaskState.DONE:
         revert_id = task.undone_by if isinstance(task, TaskSummary) else revert_of(task.path)
         return None if revert_id is None else f"undone by {revert_id}"
@@ -268,9 +269,8 @@ def remove(path: Path) -> None:
 def locked_folder(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a task's folder, even if it is moved meanwhile. Yield False if another process has the lock and `wait` is False.
 
-    A claim is read and acted on under this lock, by one process at a time. It is on the folder itself and ends with its
-    holder. On file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the
-    folder is gone.
+    Whoever reads a claim in order to act on it holds this lock. The lock is on the folder itself and ends with the process. On
+    file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the folder is gone.
     """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -71,7 +71,7 @@ def _front_matter(text: str, fields: TaskFields) -> tuple[dict[str, Any], str]:
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
-    """Return a list of the argument's elements. An argument of one of the types `kinds` is a single element, None is none."""
+    """Return the argument as a list: [] for None, one element for an argument of one of the types `kinds`, else its elements."""
     return [argument] if isinstance(argument, kinds) else [*(argument or ())]
 
 

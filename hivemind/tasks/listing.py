@@ -81,7 +81,7 @@ class Listing:
         return self._at_rest(lambda: self._look_for(task_id))
 
     def _at_rest(self, look: Callable[[], _Seen]) -> _Seen:
-        """Return what `look` returns, once the task that it looks for is at rest."""
+        """Call `look` until it no longer raises TaskInMotion, and return its result. After two seconds, raise the error."""
         until = time.monotonic() + _MOTION_S
         while True:
             try:
@@ -126,8 +126,8 @@ class Listing:
         return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
-        """Check that a task, once it was claimed, is neither over nor deleted. Costs a few stats. Raises UserError for
-        a bad id."""
+        """Check that a task that was claimed before is neither over nor deleted. Costs a few stats. Raises UserError for a bad
+        id."""
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:

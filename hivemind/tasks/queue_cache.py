@@ -147,7 +147,7 @@ def _entry(row: list[object]) -> QueuedDrop:
 
 
 def _lines(queued_drops: list[QueuedDrop]) -> bytes:
-    """Return a line for each drop, without trailing fields if all of them have their defaults."""
+    """Return a line for each drop. A drop with defaults in all fields after the fifth gets a line of only five fields."""
     rows = (queued[:5] if queued[5:] == _DEFAULTS else queued for queued in queued_drops)
     return "".join([_encode(row) + "\n" for row in rows]).encode()
 

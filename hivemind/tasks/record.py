@@ -189,7 +189,8 @@ class Records:
         self._known_records[folder.name] = now, None, True
 
     def flush_events(self, task_id: str) -> None:
-        """Flush the postponed events of an earlier task with that id: otherwise a power cut could make its claim the newest."""
+        """Flush the postponed events of an earlier task with that id. Otherwise a power cut could lose them but keep the new
+        task's folder."""
         if self._entry(task_id) is not None:
             flush_postponed()
 
@@ -307,7 +308,7 @@ class Records:
         return written_at < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def _entry(self, task_id: str, *, anew: bool = False) -> TaskEntry | None:
-        """Return the journal's entry of a task. Look `anew` where a file may be newer than what a turn by rule last read."""
+        """Return the journal's newest entry of a task. With `anew`, read the journal again even within `postponing`."""
         if anew:
             next_moment()
         return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))

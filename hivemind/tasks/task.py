@@ -93,11 +93,11 @@ class TaskBudget(Strict):
 class Task:
     """A task with its text. `path` is its folder; in the inbox it is the dropped file or folder.
 
-    `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
-    `claim` is the key of the claim, `claimed` its time; writes under an older key are refused. `said` has later additions,
-    `kept` values of the runtime. `parent` is the task that this one is a part of. With `fresh` it begins in worktrees without
-    ignored files. `candidates` are the agents, or their number, that do it at once. `traceparent` names its span, once it is
-    claimed.
+    `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent. `claim`
+    is the key of the claim, `claimed` its time; writes under an older key are refused. `said` has later additions, `kept`
+    values of the runtime. `parent` is the task that this one is a part of. With `fresh`, its worktrees begin without ignored
+    files. `candidates` are the agents that do the work in parallel, or their number. `traceparent` names the task's trace span;
+    it is None before the first claim.
     """
 
     id: str
