@@ -120,10 +120,11 @@ class FolderChange:
         self._listing_s = 0.0
 
     def may_have_changed(self, is_patient: bool = False) -> bool:
-        """Check whether the folder may have changed since `listing`.
+        """Check whether the folder may have changed since the last listing.
 
-        A time stamp younger than two seconds may hide a second change. With `is_patient`, this doubt alone counts only
-        after two seconds, and after fifty times the duration of the last listing.
+        A folder whose time stamp was younger than two seconds at the listing may have changed again under the same stamp. It
+        counts as changed at once; with `is_patient` only after two seconds, and after fifty times the duration of the last
+        listing.
         """
         if self._state() != self._listed_state:
             return True
@@ -225,7 +226,10 @@ class Intake:
         return True
 
     def give_up(self, message: Message, reason: str | None = None) -> None:
-        """Tell the sender, move the message to `.Dead`, and record the reason there, by default that the sender is unknown."""
+        """Tell the sender that nobody answers, move the message to `.Dead`, and write the reason there.
+
+        The default reason is that the sender is unknown.
+        """
         reason = self._mail.bounce(message, reason)
         mail_file = self._backlog.get(message.key) or MailFile(message.base, message.flags, message.path, True)
         self._bury(message.key, mail_file, reason)
