@@ -1,7 +1,8 @@
-"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed;
-the branches of candidates that were not chosen go.
+"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). Files are neither deleted nor
+changed.
 
-Each move is one rename, so the next run continues after a crash, and two runs at once do no harm.
+The git branches of candidates that were not chosen are deleted. Each move is one rename, so the next run continues after a
+crash, and two runs at once do no harm.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class DispatchReport:
 def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> DispatchReport:
     """Drop the scheduled tasks that are due, and send the notices that are due.
 
-    One process at a time drops tasks and sends letters, under a lock. Then one process at a time notifies programs and
-    webhooks, without that lock, and begins again.
+    Each round has two parts. Under one lock, drop tasks, send letters and archive. Then notify programs and webhooks, which may
+    take long, under a lock of their own. Return after a round without such a notice.
     """
     notifier, dropped_ids, archived_tasks = _Notifier(hive, clock), list[str](), None
     while True:
@@ -120,7 +120,11 @@ class _Notifier:
             return any([*pool.map(self._notify_exclusively, [way for way in self._ways if way != _LETTER])])
 
     def _notify_exclusively(self, way: str) -> bool:
-        """Notify in one way, unless another process does. That process checks once more before it ends."""
+        """Send the due notices by the channel `way` and return True. Return False if none is due, or if another process sends
+        them.
+
+        That process begins another round afterwards, and so finds notices that have become due meanwhile.
+        """
         lock = Lock(self._hive.layout.locks / f"due-{way}.lock")
         if not self._due_notices(way) or not lock.acquire(wait=False):
             return False

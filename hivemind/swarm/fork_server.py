@@ -80,7 +80,10 @@ class ForkServer:
         return reports
 
     def close(self, within_s: float = 0.0) -> None:
-        """End the fork server and its children, and wait until they have ended: `END_WITHIN_S`, or `within_s` if that is more."""
+        """End the fork server and its children, and wait until they have ended.
+
+        That takes at most `END_WITHIN_S` seconds, or `within_s` if that is more.
+        """
         self._order({"end": within_s})
         self.socket.close()
         with contextlib.suppress(ChildProcessError):

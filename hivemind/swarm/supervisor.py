@@ -1,7 +1,7 @@
 """The supervisor: starts agents, restarts them when they die or hang, ends them in order.
 
-Agents need none of its data and can run without a supervisor; its death only makes them end. It keeps the hive's one
-file watcher, whose events ring the agents' doorbells.
+An agent can also run without a supervisor; it needs none of the supervisor's data. Agents that the supervisor started end when
+it dies. The supervisor has the hive's only file watcher, whose events ring the agents' doorbells.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def with_wait_reasons(
 
 
 def _only_note(hive: Parts, task: TaskSummary, notes: Mapping[str, str | None]) -> str | None:
-    """Return the note on the agent that may claim a waiting task; None if there are several."""
+    """Return the note on the agent that may claim a waiting task. Return None if several agents may claim it, or none."""
     able = [note for name, note in notes.items() if _fits(hive, name, task)]
     return able[0] if len(able) == 1 else None
 
