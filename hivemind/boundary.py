@@ -94,8 +94,11 @@ def as_dataclass(
 
 
 def _decode(hint: Any, value: Any) -> Any:
-    """Return a value with exactly the types of `hint`, as this program writes them, without importing pydantic, which takes
-    longer than a short command. Raise for any other value: pydantic decides about it."""
+    """Return a value as an instance of the type `hint`, if it has exactly the form in which this program writes it.
+
+    Raise any exception for other values, which the caller then leaves to pydantic. Importing pydantic takes longer than a short
+    command.
+    """
     arguments: tuple[Any, ...] = get_args(hint)
     kind: Any = get_origin(hint) or hint
     if hint is Any or (hint in (str, int, float, bool) and type(value) is hint):

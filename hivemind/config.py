@@ -284,7 +284,10 @@ class AgentConfig(StrictModel):
 
     @property
     def has_boxed_commands(self) -> bool:
-        """True if the agent's commands run in a box: with `auto` those of coding agents, which could leave it by them."""
+        """True if the agent's commands run in a box: always with `bwrap`, and with `auto` if a coding agent in a box runs them.
+
+        Such an agent could otherwise leave its box by a command.
+        """
         return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
 
     @property
@@ -432,8 +435,10 @@ class HiveConfig(StrictModel):
         return tuple(self.repository_roots(layout))
 
     def repository_roots(self, layout: Layout) -> dict[Path, RootConfig]:
-        """Return the settings of each root with `worktree: true`, by its path. In one that contains the hive, changes of
-        lessons wait for a person."""
+        """Return the settings of each root with `worktree: true`, by its path.
+
+        If the root contains the hive, its `protect` includes the lessons, so a branch that changes them waits for a person.
+        """
         roots = {}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
             if root.worktree and layout.lessons.is_relative_to(path):  # an agent's branch could bring lessons
@@ -503,10 +508,10 @@ def _check_hive(text: str, path: Path) -> HiveConfig:
 
 
 class _CheckedFiles:
-    """Files of settings, which are checked once: `.hive/settings.json` has the checked settings of each file and a digest.
+    """The settings files, each validated only once. `.hive/settings.json` has the validated settings of each file and a digest.
 
-    The digest is of the file's text, the settings and this program. Without a record for them, the file is checked. A file with
-    values of `env`, which may be secrets, has no record.
+    The digest is of the file's text, the settings and this program. If it does not match, the file is validated again. The
+    settings of a file with `env` are not stored, because the values may be secrets.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -517,7 +522,7 @@ class _CheckedFiles:
         self._is_changed = False
 
     def read(self, path: Path, check: Callable[[str, Path], _M], context: object = None) -> _M:
-        """Return the settings in a file. `context` are other values on which the outcome of `check` depends."""
+        """Return the settings in a file. The result of `check` may also depend on the values `context`."""
         text, name = _read(path), self._layout.relative(path)
         with suppress(UserError), boundary("record of checked settings"):
             digest, encoded = self._records[name]
@@ -533,7 +538,7 @@ class _CheckedFiles:
         return config
 
     def save(self, names: Collection[str] | None = None) -> None:
-        """Write the record if a file was checked. `names` are the files that exist, by default all."""
+        """Write the record if a file was validated. `names` are the files that still exist; None keeps all."""
         folder = self._layout.state
         if not self._is_changed or self._layout.read_only:
             return
@@ -550,12 +555,12 @@ def _digest(text: str, context: object, encoded: object) -> str:
 
 @cache
 def _rules() -> str:
-    """Return the digest of this program: another one may check otherwise."""
+    """Return the digest of this module's text, because another version may validate settings otherwise."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 def _encode(value: Any) -> Any:
-    """Express settings as JSON values, which tell models, tuples and lists apart."""
+    """Encode settings as JSON. Unlike plain JSON, the result distinguishes models, tuples and lists."""
     if isinstance(value, dict):
         return {key: _encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -116,7 +116,8 @@ class Layout:
         return self.state / "agents" / check_name(agent, "agent name")
 
     def send_records(self, sender: str) -> Path:
-        """Return the file that records a sender's letters that had a given Message-ID or failed for a recipient."""
+        """Return the file that records the sends of one sender, for letters with a given Message-ID and letters that failed
+        somewhere."""
         return self.state / "sends" / check_name(sender, "sender")
 
     def folders(self) -> tuple[Path, ...]:

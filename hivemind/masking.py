@@ -161,8 +161,7 @@ class Masker:
         return text
 
     def _complete_lines_end(self) -> int:
-        """Return the last line end in the buffer that is not inside a multi-line secret, even one that is not complete
-        yet."""
+        """Return the last line end in the buffer that is not inside a multi-line secret, complete or not."""
         end = self._buffer.rfind("\n") + 1
         multiline_values = [value for value in _values()[0] if "\n" in value]
         while (

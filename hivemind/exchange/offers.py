@@ -262,7 +262,7 @@ class Offers:
 
 
 class _RemotePartitions:
-    """The queue's partitions whose tasks another hive may take: by `where:`, or because only another hive has an agent for them."""
+    """The queue's partitions whose tasks another hive may take, by `where:` or because no agent here may claim them."""
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._hive, self._name = hive, name

@@ -1,5 +1,4 @@
-"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). Files are neither deleted nor
-changed.
+"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed.
 
 The git branches of candidates that were not chosen are deleted. Each move is one rename, so the next run continues after a
 crash, and two runs at once do no harm.

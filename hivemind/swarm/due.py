@@ -120,8 +120,7 @@ class _Notifier:
             return any([*pool.map(self._notify_exclusively, [way for way in self._ways if way != _LETTER])])
 
     def _notify_exclusively(self, way: str) -> bool:
-        """Send the due notices by the channel `way` and return True. Return False if none is due, or if another process sends
-        them.
+        """Send the due notices by the channel `way` and return True. Return False if none is due, or another process sends them.
 
         That process begins another round afterwards, and so finds notices that have become due meanwhile.
         """
