@@ -77,7 +77,7 @@ class boundary:  # noqa: N801 - reads as a word; a generator function would cost
 def as_dataclass(
     kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None
 ) -> _T:
-    """Validate a JSON object as a dataclass (a list for a tuple) and return the instance. Raises Unreadable."""
+    """Validate a JSON object as a dataclass and return the instance. A list may stand for a tuple. Raises Unreadable."""
     with suppress(TypeError, ValueError, LookupError, NameError, AttributeError):
         return cast("_T", _decode(kind, fields))
     with boundary(description, location, remedy=remedy):

@@ -260,7 +260,10 @@ class AgentConfig(StrictModel):
 
     @property
     def program(self) -> dict[str, Any]:
-        """The value of `mind:` as a mapping if it is a coding agent that the hive runs, also of `agent:NAME`; else {}."""
+        """The value of `mind:`, as a mapping, if the mind is a coding agent that the hive runs; otherwise {}.
+
+        `agent:NAME` gives `{"agent": "NAME"}`.
+        """
         mind = self.mind
         if isinstance(mind, str):
             kind, _, name = map(str.strip, mind.partition(":"))
@@ -401,8 +404,8 @@ class HiveConfig(StrictModel):
     minds: dict[str, ProgramSettings] = {}
 
     def set_umask(self) -> None:
-        """Set this process's umask from `access`: only these users can access files that the process and its children
-        create later.
+        """Set this process's umask, so that only the users whom `access` allows can use files that the process and its children
+        create.
 
         The umask covers all files: databases, mail, logs, and files that commands write.
         """

@@ -128,7 +128,7 @@ class ReapedCommand:
             self._line.sendall(len(message).to_bytes(8, "big") + message)
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when all its processes have ended."""
+        """Return a descriptor that becomes readable when all the program's processes have ended."""
         return self._line.fileno()
 
     def wait(self, timeout_s: float | None = None) -> int | None:

@@ -132,8 +132,8 @@ def link(hive: Parts, url: str) -> HiveLink:
 def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
     """End a hive's link and free its name.
 
-    Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers
-    to its inbox. Lessons of other hives that no person has adopted go. `force` ends the link even if the exchange is down
+    Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers to
+    its inbox. Lessons of other hives that no person has adopted are removed. `force` ends the link even if the exchange is down
     or tasks are lost. Return the link, and remarks on what ended with it or is uncertain. Raises UserError, LinkDown.
     """
     current_link = load_link(hive.layout)

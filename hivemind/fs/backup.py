@@ -68,10 +68,10 @@ def next_backup(path: Path, folder: Path) -> float | None:
 
 
 def back_up(path: Path, folder: Path) -> Path | None:
-    """Copy a database that is in use into a folder, check the copy, and keep only the last two backups. Return the new one.
+    """Copy a database, which may be in use, to a folder, check the copy, and keep only the last two backups. Return the new one.
 
-    A backup's mtime, and the nanoseconds since 1970 in its name, are the time of the state that it contains. Return None,
-    and leave the backups alone, if the database is missing or damaged. Raises OSError, sqlite3.OperationalError.
+    A backup's mtime, and the nanoseconds since 1970 in its name, are the time of the state that it contains. Return None, and
+    leave the backups alone, if the database is missing or damaged. Raises OSError, sqlite3.OperationalError.
     """
     modified_ns = _modified_ns(path)
     if not modified_ns or describe_damage(path) is not None:

@@ -1,4 +1,4 @@
-"""A store's SQLite file, for many processes with short transactions and without `database is locked`.
+"""A store's SQLite file, for many processes with short transactions, which never fail with `database is locked`.
 
 Writers queue on a lock file next to the database (`<name>.lock`), where the kernel wakes the next one at once; SQLite's own
 busy handler sleeps and may starve a writer. Readers see the last committed state and never wait.

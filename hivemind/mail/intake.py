@@ -216,7 +216,7 @@ class Intake:
         crash_point("mail.intake.moved")
 
     def count_failure(self, message: Message, reason: str) -> bool:
-        """Count a failure of the message's handler. On the third, move the message to `.Dead` and return True."""
+        """Count a failure of the message's handler. After the third failure, move the message to `.Dead` and return True."""
         self._record.add("failed", message.key)
         crash_point("mail.intake.counted")
         failure_count = self._record.failure_counts[message.key]

@@ -166,10 +166,10 @@ class Reader:
         return Head(parsed_letter, id_, _letter_date(parsed_letter, file_stat), mail_file)
 
     def locate(self, box: str, id_: str, folders: Collection[str]) -> tuple[str, MailFile] | None:
-        """Find the folder and file of a message by its Message-ID or base name.
+        """Find the folder and file of a message by its Message-ID or base name. `folders` are searched first, then their months.
 
-        An id that this hive created contains the base name. Other ids are searched in the headers, newest first. After
-        `folders`, their monthly sub-folders are searched: only the month in the base name, if any.
+        An id that this hive created contains the base name, and the base name contains the month. For any other id the headers
+        are read, newest first.
         """
         wanted_id = id_.strip().removeprefix("<").removesuffix(">")
         local, _, host = wanted_id.rpartition("@")

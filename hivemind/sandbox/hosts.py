@@ -61,7 +61,7 @@ def split_authority(text: str) -> tuple[str, int | None]:
 
 
 def as_address(name: str) -> _Address | None:
-    """Return the address that a name is, or None."""
+    """Parse a name that is an IP address. Return None for any other name."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:

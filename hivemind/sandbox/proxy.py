@@ -228,7 +228,7 @@ class Proxy:
             server_writer.close()
 
     async def _connect(self, request: _Request) -> _Streams:
-        """Connect to the host of a request, and send the head of a plain one. Raises _Refusal."""
+        """Connect to the host of a request. Send on the head of a plain request. Raises _Refusal."""
         if not self._hosts.allow(request.host, request.port):
             raise _Refusal(
                 "403 Forbidden", f"{request.authority} is not under network: in the agent's file", is_recorded=True
@@ -278,7 +278,7 @@ def _check_tunnel(answer: bytes) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int | None = None) -> None:
-    """Copy `length` bytes, by default all until the end, which is then passed on."""
+    """Copy `length` bytes. Without `length`, copy everything and then close the writer's sending side."""
     remaining = length
     while remaining != 0 and (data := await reader.read(min(remaining or _CHUNK_BYTES, _CHUNK_BYTES))):
         writer.write(data)

@@ -74,7 +74,7 @@ def archive_named(hive: Parts, task_ids: Iterable[str]) -> list[str]:
 
 
 def _ended_folder(hive: Parts, task_id: str) -> Path:
-    """Return the folder of a task that is over, or of a drop that became none. Raises UserError for any other task."""
+    """Return the folder of a task that is over, or of a drop that could not become a task. Raises UserError for other tasks."""
     folder = ended_folder(hive.layout, check_name(task_id, "task id"))
     if folder is None:
         remedy = f"end it: hivemind task cancel {task_id}"

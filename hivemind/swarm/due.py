@@ -288,7 +288,7 @@ class DueWork:
         self._next_time = 0.0 if at_once else float("inf")  # seconds since the epoch
 
     def start_if_due(self, was_written: bool) -> None:
-        """Start a process at the due time, if the outbox or schedule has a new file, or if `was_written` is True."""
+        """Start a process if work is due by the clock, if the outbox or schedule has a new file, or if `was_written` is True."""
         if (record_time := _modified_ns(self._layout.due_record)) != self._record_time:
             self._record_time, self._next_time = record_time, self._due_at()
         for process in [*self._processes]:

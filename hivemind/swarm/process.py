@@ -48,11 +48,11 @@ class AgentProcess:
         self._watchman = SharedWatch(hive) if lifeline is None else None
 
     def stop(self) -> None:
-        """End after the current action. May be called from a signal handler."""
+        """Make `run` return after the current action. May be called from a signal handler."""
         (self._agent or self._stop_signal).stop()
 
     def finish(self) -> None:
-        """End after the current turn. May be called from a signal handler."""
+        """Make `run` return after the current turn. May be called from a signal handler."""
         self._stop_signal.finish()
 
     def run(self) -> None:

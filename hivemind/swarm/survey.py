@@ -103,7 +103,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 
 
 def _lander_rests(hive: Parts) -> bool:
-    """Check whether the lander, if it runs, has looked at its queue since it started and does nothing."""
+    """Return False if the lander runs and has work, or has not looked at its queue since it started."""
     pid = holder_pid(hive.layout, LANDING)
     status = None if pid is None else read_status(hive.layout.agent_state(LANDING), LANDING)
     return pid is None or (status is not None and status.pid == pid and status.rests)

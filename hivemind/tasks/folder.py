@@ -202,7 +202,7 @@ def revert_ids(task_id: str) -> Iterator[str]:
 
 
 def revert_of(folder: Path) -> str | None:
-    """Return the task that has undone what a task in done/ has landed."""
+    """Return the id of the task that has undone what a task in done/ landed, or None."""
     for revert_id in revert_ids(folder.name):
         places = [folder.parents[1] / state / revert_id for state in (TaskState.DONE, TaskState.FAILED)]
         if not any(map(os.path.lexists, places)):
@@ -300,7 +300,7 @@ def read_outcome(folder: Path) -> str | None:
 def why_failed(folder: str | os.PathLike[str]) -> str | None:
     """Return the first paragraph of a failed task's error.md, or None if the file cannot be read.
 
-    For a drop that could not become a task it is `path: problem; remedy`, as in the error message.
+    If a drop could not become a task, that paragraph is `path: problem; remedy`, as in the error message.
     """
     try:
         with open(Path(folder, "error.md"), "rb") as file:

@@ -317,7 +317,7 @@ class Listing:
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:
-        """Return the drops of the inbox: none if the folder is missing, as in a copy of a hive with an empty inbox."""
+        """Return the drops of the inbox. Return [] if its folder is missing, as in a copy that leaves out empty folders."""
         return list(self._reader.drops(self._read_queue())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:

@@ -76,7 +76,7 @@ class AddedText:
 
 @frozen
 class Ignored:
-    """A name in the inbox, or in active/, that is not a task, and the reason."""
+    """A name in the inbox, or in active/, that is not a task, and the reason why it is ignored."""
 
     name: str
     why: str

@@ -50,7 +50,7 @@ class TracePosition:
 
 
 class OpenTask:
-    """An open task: its log, and what it has used. `line_count` lines were read."""
+    """An open task: its log, of which `line_count` lines were read, and its token usage."""
 
     def __init__(self, factory: SpanFactory, folder: Path, context: TraceContext) -> None:
         self.log, self.line_count = open_log(folder), 0
