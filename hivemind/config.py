@@ -452,8 +452,11 @@ class HiveConfig(StrictModel):
         return roots
 
     def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
-        """Return the roots that a sandbox shows, and whether each is writable. If a root contains the hive, the hive
-        has None and is hidden. Lessons in a root are read-only. Roots in the hive's protected folders are not shown."""
+        """Return the roots that a sandbox shows, each with True if it is writable.
+
+        If a root contains the hive, the hive's folder is included with None, which hides it. Lessons in a root are read-only.
+        Roots in the hive's protected folders are not shown.
+        """
         hidden_folders = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
         writable = self.writable_folders(layout)
         folders: dict[Path, bool | None] = {
@@ -468,10 +471,10 @@ class HiveConfig(StrictModel):
         )
 
     def writable_folders(self, layout: Layout) -> dict[Path, bool]:
-        """Return folders, each with True if it is writable. For a path, the innermost of them decides.
+        """Return folders, each with True if it is writable. The innermost folder that contains a path decides for that path.
 
-        The hive is not writable, except `knowledge/` without its lessons. A root that is listed twice is writable only if
-        both entries say so.
+        The hive is not writable, except `knowledge/` without its lessons. A root that is listed twice is writable only if both
+        entries say so.
         """
         folders = {layout.root: False, layout.knowledge: True, layout.lessons: False}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
@@ -490,8 +493,9 @@ def _read(path: Path) -> str:
 
 
 def load_hive(layout: Layout) -> HiveConfig:
-    """Load hive.yaml, and set by its `durability` whether this process syncs what it writes to the hive, its roots and the
-    database of its memory. Raises UserError with file, line and key.
+    """Load hive.yaml. Raises UserError with file, line and key.
+
+    Its `durability` decides from now on whether this process syncs its writes to the hive, the roots and the memory's database.
     """
     if not os.path.lexists(layout.config):
         raise UserError(f"no {layout.config.name} there", location=layout.root, remedy="make one with: hivemind init")
@@ -630,7 +634,7 @@ class Agents(Collection[str]):
 
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
-    """Load the files in agents/, each on its own: an unreadable file only sets its agent aside. Record what was checked."""
+    """Load the files in agents/, each on its own: an unreadable file only sets its agent aside. Save the validated settings."""
     agents, checked_files = Agents(), _CheckedFiles(layout)
     paths = [
         path

@@ -219,8 +219,7 @@ def _mask_nested(value: Any, *, words: bool) -> Any:
 
 
 def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
-    """Mask a part of a text. `inside` says that the part starts inside a private key, the returned flag that it ends
-    inside one."""
+    """Return a part of a text, masked, and True if the part ends inside a private key. `inside`: it starts inside one."""
     values, plain = _values()
     for value in values:
         if value in text:
@@ -240,7 +239,7 @@ def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
 
 
 def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
-    """Mask private keys. `inside` says that the text starts inside a key, the returned flag that it ends inside one."""
+    """Return a text with its private keys masked, and True if it ends inside a key. `inside`: it starts inside one."""
     if not inside and "-----BEGIN " not in text:
         return text, False
     parts, at = [], 0

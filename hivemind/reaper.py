@@ -279,8 +279,10 @@ def _child_pipe() -> tuple[int, int]:
 
 
 def _start(order: _Order, files: list[int]) -> int:
-    """Start the program in a new session. Return its pid, which is also its group. The program is looked up before the
-    fork, because a child copies every page that it touches."""
+    """Start the program in a new session. Return its pid, which is also the id of its process group.
+
+    The program is looked up before the fork, because a child copies every page that it touches.
+    """
     words, environment, cpu_s, memory_bytes = order
     folder, *streams = files
     path = _find_program(words[0], environment, folder)

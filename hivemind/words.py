@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def short_repr(value: object) -> str:
-    """Format a value for a sentence, in at most 60 characters."""
+    """Format a value for a sentence. A long value is cut after 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # an integer with thousands of digits

@@ -50,7 +50,7 @@ def check_folders(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def check_manual(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Note the manual of an earlier version, which `hivemind init` wrote into knowledge/."""
+    """Yield a note about a manual in knowledge/ that `hivemind init` of an earlier version wrote."""
     folder = context.layout.knowledge / "manual"
     paths = [path for path, _ in files_below(folder) if os.access(path, os.R_OK)]
     digests = {context.layout.relative(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}

@@ -141,7 +141,7 @@ class Letters:
             )
 
     def bounce(self) -> bool:
-        """Report letters that other hives could not deliver to their senders in this hive."""
+        """Tell senders in this hive which of their letters other hives could not deliver."""
         rows = self._next_letters("giver", "ended")
         ends: list[tuple[int, str, str | None]] = []
         for columns in rows:

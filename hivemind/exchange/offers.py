@@ -136,7 +136,7 @@ class Offers:
         self._park_offered(task, place)
 
     def _front_matter(self, task: Task) -> tuple[str, str]:
-        """Return the front matter to send, as JSON, and the hive that may take the task (`any`: each hive)."""
+        """Return the front matter to send, as JSON, and the hive that may take the task (`any`: every hive may)."""
         record = load(task.path)
         assert record is not None
         with boundary("task", task.id):

@@ -63,7 +63,7 @@ def fsync_names(path: str | os.PathLike[str]) -> None:
 
 
 def fsync_folder_later(path: str | os.PathLike[str]) -> None:
-    """Sync a folder of a durable hive at once, or within `postponing` before the next durable write or outside act.
+    """Sync a folder of a durable hive at once or, within `postponing`, before the next durable write or act outside the hive.
 
     Postponed calls for one folder share a single sync.
     """

@@ -156,7 +156,7 @@ def _has_listener(path: Path) -> bool:
 
 
 def _remove(path: Path) -> bool:
-    """Remove a socket, unless a process listens there again."""
+    """Remove a socket and return True. Return False, without removing it, if a process listens there again."""
     if _has_listener(path):
         return False
     path.unlink(missing_ok=True)

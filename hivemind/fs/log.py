@@ -131,10 +131,11 @@ class Log:
     # reading
 
     def read(self) -> list[Record]:
-        """Return the records that are new since the last call, oldest first; all records if `epoch` rose.
+        """Return the records that are new since the last call, oldest first.
 
-        Records that this object appended count as read, unless an unread one comes before them. A missing file is an empty
-        log. Costs one stat if there are no new records. Raises LogDamaged, UnknownVersion, OSError.
+        If reading began anew, `epoch` has risen and all records are returned. Records that this object appended count as read,
+        unless an unread one comes before them. A missing file is an empty log. Costs one stat if there are no new records.
+        Raises LogDamaged, UnknownVersion, OSError.
         """
         return [record for batch in self.batches() for record in batch]
 
@@ -832,7 +833,7 @@ def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
 
 
 def _seq_at(file: int, offset: int) -> int | None:
-    """Return the number of the first record of a line."""
+    """Return the number of the first record of a line, or None if the line has no numbered record."""
     records = records_of(line_at(file, offset))
     seq = records[0].get("seq") if records else None
     return seq if isinstance(seq, int) else None

@@ -60,7 +60,7 @@ def is_postponed(folder: Hashable) -> bool:
 def flush_postponed() -> None:
     """Run the postponed flushes: first of the folders, then of the log, because an event may name a file.
 
-    Called before each durable write and outside act. An error is raised, and its flush and the later ones stay due.
+    Called before each durable write and each act outside the hive. An error is raised; its flush and the later ones stay due.
     """
     _work.moment += 1
     for folder in sorted(_work.flushes, key=lambda folder: folder is None):
@@ -69,7 +69,7 @@ def flush_postponed() -> None:
 
 
 def current_moment() -> int | None:
-    """Return a number that changes when the thread flushes or writes a log. Within one number a log need not be read again.
+    """Return a number that changes when the thread flushes or writes a log. While it is the same, no log need be read again.
 
     Return None outside of `postponing`.
     """

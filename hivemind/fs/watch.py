@@ -110,7 +110,7 @@ class Inotify:
             os.eventfd_read(self._wake)
 
     def wake(self) -> None:
-        """End another thread's `wait`, or the next call of `wait`."""
+        """End the `wait` of another thread. If no thread waits, the next `wait` returns at once."""
         os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:

@@ -203,10 +203,10 @@ class Intake:
         return messages
 
     def mark_taken(self, message: Message) -> None:
-        """Record that the message is a block now, then move its file to cur/ as seen. A second call has no effect.
+        """Record that the message is a memory block now, then move its file to cur/ as seen. A second call has no effect.
 
-        Raises UserError if the record cannot be written: `new_messages` then returns the message again. Raises OSError
-        if the file cannot be moved: the message is recorded nevertheless and not returned again.
+        Raises UserError if the record cannot be written: `new_messages` then returns the message again. Raises OSError if the
+        file cannot be moved: the message is recorded nevertheless and not returned again.
         """
         if message.key not in self._record.taken_keys:
             self._record.add("taken", message.key)

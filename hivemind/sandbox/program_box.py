@@ -39,8 +39,7 @@ class BoxSettings:
 
     @property
     def is_boxed(self) -> bool:
-        """True if a program runs in a box here. With `bwrap` also where bubblewrap does not run, so that the program's start
-        fails."""
+        """True if a program runs in a box here. With `bwrap` it always does: without bubblewrap, the program does not start."""
         return self.sandbox == "bwrap" or (self.sandbox == "auto" and has_sandbox())
 
 
@@ -174,8 +173,7 @@ def _prefixes(path: Path, real_path: Path) -> Iterator[Path]:
 
 
 def _started_programs(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield (interpreter, True) from the first line of a script, and (program, False) for each program that it starts by `exec
-    /path`."""
+    """Yield (interpreter, True) from a script's first line, and (program, False) for each program that the script executes."""
     text = ""
     with suppress(OSError), open(path, "rb") as file:
         text = os.fsdecode(file.read(_SCRIPT_BYTES))

@@ -77,7 +77,7 @@ class _Request:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def head(self, parent: _ParentProxy | None) -> bytes:
-        """Return the head that is sent on: to `parent`, if there is one."""
+        """Return the request's head in the form for the host, or for the proxy `parent`."""
         authorization = () if parent is None else parent.authorization
         if self.method == "CONNECT":
             lines = [f"CONNECT {self.authority} HTTP/1.1", f"Host: {self.authority}", *authorization]

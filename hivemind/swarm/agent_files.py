@@ -61,8 +61,10 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
 
 
 def read_mind(text: str) -> str | dict[str, Any]:
-    """Return what agents/<name>.yaml gets as `mind:` for the text of the option --mind: a word, or the mapping that the text is
-    in YAML. Raises UserError."""
+    """Return the value of `mind:` for the text of the option --mind: the text itself, or a mapping if the text is a YAML mapping.
+
+    Raises UserError.
+    """
     return parse(text, "--mind").values if ": " in text or text.startswith("{") else text
 
 

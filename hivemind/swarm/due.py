@@ -115,7 +115,7 @@ class _Notifier:
         self.sent_notices: list[str] = []
 
     def notify_programs(self) -> bool:
-        """Notify by program and webhook in parallel. Return False if no notice was sent in these ways."""
+        """Notify by program and webhook in parallel. Return False if no notice was sent by either."""
         with ThreadPoolExecutor() as pool:  # the threads only wait for other programs
             return any([*pool.map(self._notify_exclusively, [way for way in self._ways if way != _LETTER])])
 
@@ -134,7 +134,7 @@ class _Notifier:
         return True
 
     def notify_by(self, way: str) -> None:
-        """Send the notices that are due in one way."""
+        """Send the notices that are due by the channel `way`."""
         for notice in self._due_notices(way):
             delivery = self._outbox.telling(notice, way)
             facts = {"summary": notice.task}
@@ -150,7 +150,7 @@ class _Notifier:
             self._outbox.tell(notice, way, delivery)
 
     def _due_notices(self, way: str) -> list[Notice]:
-        """Return the notices that are due in one way, oldest first."""
+        """Return the notices that are due by the channel `way`, oldest first."""
         if way not in self._ways:
             return []
         due = (

@@ -110,7 +110,7 @@ def _lander_rests(hive: Parts) -> bool:
 
 
 def _is_answered(hive: Parts, task_id: str) -> bool:
-    """Check whether a parked task can continue: its wait is over, or it got more text. Its agent may still report `idle`."""
+    """Check whether a parked task can continue, as its wait is over or a text was added. Its agent may still report `idle`."""
     from hivemind.taskrun.waits import has_come
 
     try:

@@ -53,10 +53,9 @@ def _attempt_number(attempts: Path) -> int:
 
 
 def next_attempt(record: TaskRecord, previous: TaskRecord, raw: bytes, traceparent: str | None) -> TaskRecord:
-    """Return `record`, which belongs to the next attempt of a task, with what it keeps from before. `raw` is the task's new text.
+    """Return the record of a task's next attempt: `record` with a new trace and a note on changes of the text `raw`.
 
-    Kept are the additions to the text, except the lander's about the earlier branch, and the editor's session. A note says how
-    the text differs from `previous`.
+    Additions to the text are kept, except the lander's about the earlier branch. Of `kept`, only the editor's session is kept.
     """
     return replace(
         record,

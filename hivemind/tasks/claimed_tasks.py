@@ -34,7 +34,7 @@ _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 
 
 class ClaimedTasks:
-    """The operations on a hive's tasks after their claim. Each that takes a Task raises TaskMoved if the task's claim is over."""
+    """The operations on a hive's tasks after their claim. A method that takes a Task raises TaskMoved if its claim is over."""
 
     def __init__(self, settings: Settings, listing: Listing, claims: Claims, recovery: Recovery) -> None:
         self._layout = settings.layout
@@ -213,7 +213,7 @@ class ClaimedTasks:
 
     @contextmanager
     def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
-        """Hold the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder was moved.
+        """Lock the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder was moved.
 
         If another program has changed the task's record or log, the task fails.
         """

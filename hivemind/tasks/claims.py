@@ -90,5 +90,6 @@ class Claims:
 
     @property
     def recheck_count(self) -> int:
-        """The number of half-written and waiting drops. They may become claimable without a change of the inbox."""
+        """The number of drops that are half-written or wait for a dependency. They may become claimable without a change of the
+        inbox."""
         return self._queue.recheck_count

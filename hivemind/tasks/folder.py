@@ -185,8 +185,10 @@ def task_of(
 
 
 def landing_state(task: Task | TaskSummary) -> str | None:
-    """Return `lands`, a reason for waiting, or `undone by TASK`, for a finished task whose work is landed. None for any other
-    task."""
+    """Return the landing of a finished task in words: `lands`, the reason why it waits, or `undone by TASK`.
+
+    Return None for a task without a landing.
+    """
     if task.state is TaskState.DONE:
         revert_id = task.undone_by if isinstance(task, TaskSummary) else revert_of(task.path)
         return None if revert_id is None else f"undone by {revert_id}"

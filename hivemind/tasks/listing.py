@@ -221,10 +221,10 @@ class Listing:
     # many tasks
 
     def list(self, state: TaskState | str | None = None, *, limit: int | None = None) -> builtins.list[TaskSummary]:
-        """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others by time.
+        """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others oldest first.
 
-        Half-written drops come last. `limit` bounds each state: the first waiting tasks, the latest others. Tasks
-        beyond it are not read.
+        Half-written drops come last. `limit` bounds each state: the first waiting tasks, the newest others. Tasks beyond it are
+        not read.
         """
         places = TaskState if state is None else (TaskState(state),)
         tasks: builtins.list[TaskSummary] = []

@@ -289,8 +289,7 @@ class Records:
 
     @staticmethod
     def _bytes(folder: Path) -> bytes:
-        """Return the bytes of the record, or none if it cannot be read. The function that parses them reports the
-        problem."""
+        """Return the bytes of the record, or b"" if it cannot be read. The function that parses them reports the problem."""
         try:
             return _bytes(folder) or b""
         except OSError:

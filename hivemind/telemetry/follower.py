@@ -117,7 +117,7 @@ class TraceFollower:
         self._logs: dict[str, tuple[AgentLog, int]] = {}
 
     def step(self) -> bool:
-        """Send what has ended since the last step. Return False if it could not be sent; it is then sent again."""
+        """Send the spans that have ended since the last step. Return False on a failure; the next step then sends them again."""
         batch: Spans = []
         is_sent = False
         try:
