@@ -338,10 +338,10 @@ def _checked_name(value: str, description: str) -> str:
 class ProgramSettings(StrictModel):
     """Settings of a coding agent's program: `mind:` in an agent's file, or for all agents `minds:` in hive.yaml.
 
-    `program` is another path of the program, `mode` its own way of approving. `env` names environment variables that it
-    inherits, `mcp` the person's MCP servers, by their names in the program's configuration. With `login` it uses the
-    person's home and login instead of a key. After `quiet_s` without output it is ended.
-    It waits `ask_s` for the operator's answer to a request for permission; after that the task waits.
+    `program` is another path of the program, `mode` its own way of approving. `env` names environment variables that the
+    program inherits, `mcp` the person's MCP servers, by their names in the program's configuration. With `login` the program
+    uses the person's home and login instead of a key. It is ended after `quiet_s` without output. It waits `ask_s` for the
+    operator's answer to a request for permission; after that the task waits.
     """
 
     program: str | None = None

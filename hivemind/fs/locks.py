@@ -214,7 +214,7 @@ class Lock:
     def holder(self) -> dict[str, object] | None:
         """Return the current holder's record, `{}` if it wrote none, or None if the lock is free.
 
-        It does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
+        This does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
         """
         try:
             file = open_regular(self.path, os.O_RDONLY)

@@ -50,8 +50,11 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class DispatchReport:
-    """The dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and
-    the time when the next work is due (None: when the outbox or schedule changes)."""
+    """What a run of `do_due` did.
+
+    It contains the dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and
+    the time when the next work is due (None: when the outbox or schedule changes).
+    """
 
     dropped: tuple[str, ...]
     notified: tuple[str, ...]

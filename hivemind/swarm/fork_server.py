@@ -54,7 +54,7 @@ class ForkServer:
         self.socket = parent_socket
 
     def start(self, names: Sequence[str]) -> None:
-        """Order forks of these agents, one right after the other. For each agent a report brings its pid."""
+        """Order forks of these agents, one right after the other. A report for each agent will contain its pid."""
         for start in range(0, len(names), _BATCH):
             self._order({"start": names[start : start + _BATCH]})
 

@@ -41,7 +41,7 @@ def rename(source: str, target: str) -> None:
 
 
 class DropClaims:
-    """Moves drops out of the inbox for agents, which is the first stage of a claim, and back."""
+    """The first stage of a claim: moves drops out of the inbox for agents. Can also move them back."""
 
     def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
         self._settings = settings
@@ -110,7 +110,7 @@ class DropClaims:
         fsync_names(f"{self._claimed_path}/{agent}")
 
     def put_back(self, path: str | Path) -> Path:
-        """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""
+        """Move a drop or a task back to the inbox and return its path. A number is added to a name that was taken meanwhile."""
         inbox, name = self._layout.inbox, os.path.basename(path)
         stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
         while True:

@@ -271,8 +271,8 @@ def remove(path: Path) -> None:
 def locked_folder(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a task's folder, even if it is moved meanwhile. Yield False if another process has the lock and `wait` is False.
 
-    Whoever reads a claim in order to act on it holds this lock. The lock is on the folder itself and ends with the process. On
-    file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the folder is gone.
+    A process holds this lock while it reads a claim and acts on it. The lock is on the folder itself and ends with the process.
+    On file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the folder is gone.
     """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

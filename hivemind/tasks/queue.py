@@ -65,8 +65,8 @@ def partitions_of(
 ) -> tuple[str, ...]:
     """Return the partitions that an agent may claim from.
 
-    They are the one of tasks with a problem, the one of tasks for everybody (unless `named`), the agent's, its role's, and the
-    one for the agent in that role; then each of them again for every name in `local_hives`.
+    These hold the tasks with a problem, the tasks for everybody (unless `named`), for the agent, for its role, and for the
+    agent in that role. For each of `local_hives`, the same partitions with `@HIVE` follow.
     """
     names: tuple[str, ...] = (PROBLEM_PARTITION, f"{agent}/") if named else (PROBLEM_PARTITION, "/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")

@@ -91,10 +91,10 @@ class TraceFollower:
             return None
 
     def _first_position(self) -> TracePosition:
-        """Save and return the position from which a hive without one is followed.
+        """Save and return the position at which the follower begins in a hive.
 
         It is a minute ago in the journal and in the agents' logs, because agents start before this process, and the beginning
-        of each active task.
+        of each active task's log.
         """
         began_at, seq = time.time() - _FIRST_S, self._hive.journal.seq
         for event in self._hive.journal.events(max(0, seq - _MAX_FIRST_EVENTS)):

@@ -48,7 +48,7 @@ def has_sdk() -> bool:
 
 
 def run_telemetry(hive: Parts, lifeline: int) -> int:
-    """Send traces until SIGTERM or the end of `lifeline`. Return the exit status."""
+    """Send traces until SIGTERM, or until the descriptor `lifeline` closes. Return the exit status."""
 
     def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
         from opentelemetry.sdk.resources import Resource
