@@ -145,8 +145,7 @@ _LOG_BYTES = 5_000_000
 
 
 def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
-    """Run the agent `name` in this process until it is asked to end. Return the exit status: 0, or 2 if another process holds the
-    name.
+    """Run the agent `name` in this process until it is asked to end. Return 0, or 2 if another process holds the name.
 
     The agent ends cleanly after SIGTERM or SIGINT, or when `lifeline` closes (the parent has its other end); after SIGUSR1 it
     first finishes its turn. Without a `lifeline`, also run the hive's watcher if no other process does, and raise UserError for
