@@ -50,8 +50,8 @@ class Unreadable(UserError):
 class boundary:  # noqa: N801 - reads as a word; a generator function would cost five times as much, a tenth of a claim
     """Turn exceptions while an input is read into `Unreadable`, which names the input.
 
-    HivemindErrors pass through, and so do OSErrors that do not depend on the input (disk full, read-only, too many open
-    files, out of memory, file gone). `kind` is the kind of input, `location` identifies it.
+    HivemindErrors pass through. So do OSErrors that do not depend on the input: disk full, read-only, too many open files, out
+    of memory, file gone. `kind` is the kind of input, `location` identifies it.
     """
 
     __slots__ = ("_kind", "_mend", "_where")

@@ -68,8 +68,9 @@ class PushConfig(StrictModel):
 class RootConfig(StrictModel):
     """A folder outside the hive that agents may read, and with `write` also write.
 
-    With `worktree` it is a git repository: each agent works in its own worktree on a branch per task, and finished branches land
-    in `branch` (default: the branch that is checked out when the root is first used) once `check` passes on the merged result.
+    With `worktree` it is a git repository, in which each agent works in its own worktree, on a branch per task. A finished
+    branch lands in `branch` once `check` passes on the merged result. `branch` defaults to the one that is checked out when the
+    root is first used.
     """
 
     path: str

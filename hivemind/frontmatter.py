@@ -54,10 +54,10 @@ def split(text: str) -> tuple[str | None, str, int]:
 
 
 def parse(text: str, location: object, first_line: int = 1) -> ParsedText:
-    """Parse a YAML mapping with the lines of its values. Raises UserError with file and line.
+    """Parse a YAML mapping with the lines of its values. Raises UserError with file and line for anything else.
 
-    `first_line` is the line of the file at which `text` begins (2 for front matter). The parser refuses anything but a
-    mapping, repeated keys, aliases (a few bytes can expand to gigabytes), more than 64 levels, and more than 256 KiB.
+    `first_line` is the line of the file at which `text` begins (2 for front matter). The parser also refuses repeated keys,
+    aliases (a few bytes can expand to gigabytes), more than 64 levels, and more than 256 KiB.
     """
     location_text = str(location)
     if len(text) > MAX_BYTES:

@@ -1,5 +1,4 @@
-"""Find JSON in a model's answer, which may be fenced, surrounded by prose or cut off, and refuse values that no log can
-hold."""
+"""Find JSON in a model's answer, which may be fenced, surrounded by prose or cut off. Refuse values that no log can hold."""
 
 from __future__ import annotations
 

@@ -156,8 +156,10 @@ def archived_folders(layout: Layout) -> list[Path]:
 
 
 def template_folder() -> Path:
-    """Return the folder with the files of a new hive and the manual: in a wheel a part of the package, in a checkout its
-    root, which is itself a hive. Raises UserError if this installation has none."""
+    """Return the folder with the manual and the files of a new hive. Raises UserError if this installation has none.
+
+    In a wheel the folder is part of the package. In a checkout it is the repository's root, which is itself a hive.
+    """
     package = Path(__file__).parent
     for folder in (package / "template", package.parent):
         if (folder / CONFIG_NAME).is_file():

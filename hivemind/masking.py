@@ -291,9 +291,11 @@ _Plain = tuple[str, re.Pattern[str]]
 
 @cache
 def _values() -> tuple[tuple[str, ...], tuple[_Plain, ...]]:
-    """Return the secrets in the environment of this process and of agents' files. First come the secrets that are
-    masked anywhere, longest first, with their JSON forms, then the plain words, which are masked only as separate
-    words."""
+    """Return the secrets in the environment of this process and of agents' files, as (values, plain words).
+
+    The values are masked anywhere; they are sorted longest first and include their JSON forms. The plain words are masked only
+    as separate words.
+    """
     values: set[str] = set()
     plain: set[str] = set()
     for name, value in [*((name, os.environ[name]) for name in secret_names()), *_agent_secrets]:

@@ -1,5 +1,7 @@
-"""The findings of the doctor's checks, their fixes, the folder for files that are set aside, and the checks of the locks,
-doorbells and temporary files that killed processes leave behind."""
+"""The doctor's findings and their fixes, the folder for files that are set aside, and checks that all rooms share.
+
+The checks are of the locks, doorbells and temporary files that killed processes leave behind.
+"""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ class ProgramBox:
     ) -> None:
         """Start the proxy on `socket`, unless the `network` is open.
 
-        In the box the program sees the `folders` (True: writable), the `files` (read-only), what its further `commands` need,
-        and the `login` files, which are given by the path in `home` at which it sees them. `is_read_only` protects the work
+        In the box the program sees the `folders` (True: writable), the `files` (read-only) and what its further `commands`
+        need. It also sees the `login` files, each at the path in `home` that is its key. `is_read_only` protects the work
         folder.
 
         Raises OSError, UserError if bubblewrap does not run.

@@ -41,9 +41,11 @@ _MINUTE_S = 60
 
 @frozen
 class AgentOverview(AgentStatus):
-    """The state of one agent. Without a process `pid` is None, `state` is `down`, `stopped` or `set aside`, and the
-    other fields are from its last status. `task` is the agent's current task, or, if the agent is down, a task that
-    waits for it."""
+    """The state of one agent. `task` is its current task or, if the agent is down, a task that waits for it.
+
+    Without a process `pid` is None and `state` is `down`, `stopped` or `set aside`; the other fields are from the agent's last
+    status.
+    """
 
     role: str | None = None
 

@@ -131,8 +131,10 @@ def has_addition(task: Task) -> bool:
 
 
 def start_problems(hive: Parts) -> dict[str, str]:
-    """Return the reasons why agents do not run, by agent: those that the supervisor noted or, with the swarm down, what
-    is missing for a start."""
+    """Return the reasons why agents do not run, by agent.
+
+    The running supervisor noted them. If the swarm is down, they say what is missing for a start.
+    """
     if supervisor_lock(hive.layout.locks).holder() is not None:
         return agent_problems(hive.layout.locks)
     problems: dict[str, str | None] = {}  # by mind: the agents of a hive have few

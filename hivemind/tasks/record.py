@@ -1,7 +1,7 @@
-"""`task.json`, the record of a task: its text, its maker, its claim and its state, and `messages.jsonl`, its log (README.md).
+"""`task.json`, the record of a task: its text, maker, claim and state. Also `messages.jsonl`, the task's log (README.md).
 
-The text is fixed when the task is claimed and is then read only from here. The digest of each change is written to the
-journal before the change, to detect changes by other programs.
+The text is fixed when the task is claimed and is then read only from here. The digest of each change is written to the journal
+before the change, to detect changes by other programs.
 """
 
 from __future__ import annotations

@@ -158,9 +158,9 @@ BEING_WRITTEN = "it is being written"
 class TaskSummary:
     """A task in a listing. `waiting` is the reason for which a task in the inbox is not claimed, or None.
 
-    `problem` is a problem with its file, `error` the reason of a failure, `owner` the agent that has or had the claim,
-    `since` the time at which it reached its state, `hive` the linked hive that did it, `undone_by` the task that has
-    undone what it landed.
+    * `problem`: a problem with the task's file; `error`: the reason of its failure.
+    * `owner`: the agent that has or had the claim; `since`: the time at which the task reached its state.
+    * `hive`: the linked hive that did the task; `undone_by`: the task that has undone what this one landed.
     """
 
     id: str

@@ -93,8 +93,8 @@ class TraceFollower:
     def _first_position(self) -> TracePosition:
         """Save and return the position at which the follower begins in a hive.
 
-        It is a minute ago in the journal and in the agents' logs, because agents start before this process, and the beginning
-        of each active task's log.
+        In the journal and the agents' logs it is a minute ago, because agents start before this process. In an active task's
+        log it is the beginning.
         """
         began_at, seq = time.time() - _FIRST_S, self._hive.journal.seq
         for event in self._hive.journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
