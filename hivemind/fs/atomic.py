@@ -57,7 +57,7 @@ def _sync_folder(path: str | os.PathLike[str], folder_fd: int | None = None) -> 
 
 
 def fsync_names(path: str | os.PathLike[str]) -> None:
-    """Sync a folder of a durable hive. Postponed flushes stay postponed: these names may be on the disk before any event."""
+    """Sync a folder of a durable hive without running postponed flushes first: its names may reach the disk before any event."""
     if is_durable(path):
         _fsync(os.open(path, _FOLDER))
 

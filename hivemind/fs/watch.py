@@ -356,10 +356,10 @@ def open_watcher(
 ) -> Watcher:
     """Watch flat `folders` and recursive `trees`; `mode` is `auto`, `inotify` or `poll` (`watch:` in hive.yaml).
 
-    The watcher's thread calls `on_change` with the folder if a file was created or written in a flat folder, and with the
-    file if that happened in a tree. `on_change` must be quick and must not raise. Each flat folder is reported once at the
-    start, because files may have come before the watch. `auto` polls on network file systems, `inotify` does not. If no
-    inotify instance is left, every mode polls; `reason` says so. Raises UserError for another mode.
+    When a file was created or written, the watcher's thread calls `on_change`: with the folder for a flat folder, with the file
+    for a tree. `on_change` must be quick and must not raise. Each flat folder is reported once at the start, because files may
+    have come before the watch. `auto` polls on network file systems, `inotify` does not. If no inotify instance is left, every
+    mode polls; `reason` says so. Raises UserError for another mode.
     """
     flat, deep = list(folders), list(trees)
     if mode not in ("auto", "inotify", "poll"):

@@ -195,7 +195,7 @@ class Mail:
         self._sender.deliver_file(message.path, message.key, box)
 
     def bounce(self, message: Message, reason: str | None = None) -> str:
-        """Tell a message's sender, once, why nobody answers, by default because the sender is unknown. Return the reason.
+        """Tell a message's sender, once, why nobody answers. Return the reason, by default that the sender is unknown.
 
         A stranger's bounce is put into the operator's mailbox. Automatic messages are not bounced. Raises OSError.
         """

@@ -134,8 +134,8 @@ def files_for_git(
 
 
 def _root_lines(path: str, repository: Repository, project: RootProposal, is_confirmed: bool) -> Iterator[str]:
-    """Yield the lines of hive.yaml on the repository. What a person has not confirmed, or what needs the network, is commented
-    out."""
+    """Yield the lines about the repository in hive.yaml. Lines that a person has not confirmed, or that need the network, are
+    commented out."""
     yield "roots:"
     yield f"  - path: {_flow_yaml(path)}"
     yield "    worktree: true  # each agent has its own worktree, each task its own branch"
@@ -159,7 +159,7 @@ def _root_lines(path: str, repository: Repository, project: RootProposal, is_con
 
 
 def _branch_lines(repository: Repository) -> Iterator[str]:
-    """Yield the lines on the branch where work lands: an integration branch, or else the one that is checked out."""
+    """Yield the lines of hive.yaml about the branch where work lands: an integration branch, or else the one checked out."""
     head = None
     with contextlib.suppress(GitProblem):  # on no branch
         head = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
