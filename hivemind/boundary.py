@@ -50,8 +50,8 @@ class Unreadable(UserError):
 class boundary:  # noqa: N801 - reads as a word; a generator function would cost five times as much, a tenth of a claim
     """Turn exceptions while an input is read into `Unreadable`, which names the input.
 
-    HivemindErrors pass through, and so do OSErrors that do not depend on the input (disk full, read-only, too many open
-    files, out of memory, file gone). `kind` is the kind of input, `location` identifies it.
+    HivemindErrors pass through. So do OSErrors that do not depend on the input: disk full, read-only, too many open files, out
+    of memory, file gone. `kind` is the kind of input, `location` identifies it.
     """
 
     __slots__ = ("_kind", "_mend", "_where")
@@ -77,7 +77,7 @@ class boundary:  # noqa: N801 - reads as a word; a generator function would cost
 def as_dataclass(
     kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None
 ) -> _T:
-    """Validate a JSON object as a dataclass (a list for a tuple) and return the instance. Raises Unreadable."""
+    """Validate a JSON object as a dataclass and return the instance. A list may stand for a tuple. Raises Unreadable."""
     with suppress(TypeError, ValueError, LookupError, NameError, AttributeError):
         return cast("_T", _decode(kind, fields))
     with boundary(description, location, remedy=remedy):
@@ -94,8 +94,11 @@ def as_dataclass(
 
 
 def _decode(hint: Any, value: Any) -> Any:
-    """Return a value with exactly the types of `hint`, as this program writes them, without importing pydantic, which takes
-    longer than a short command. Raise for any other value: pydantic decides about it."""
+    """Return a value as an instance of the type `hint`, if it has exactly the form in which this program writes it.
+
+    Raise any exception for other values, which the caller then leaves to pydantic. Importing pydantic takes longer than a short
+    command.
+    """
     arguments: tuple[Any, ...] = get_args(hint)
     kind: Any = get_origin(hint) or hint
     if hint is Any or (hint in (str, int, float, bool) and type(value) is hint):

@@ -68,8 +68,9 @@ class PushConfig(StrictModel):
 class RootConfig(StrictModel):
     """A folder outside the hive that agents may read, and with `write` also write.
 
-    With `worktree` it is a git repository: each agent works in its own worktree on a branch per task, and finished branches land
-    in `branch` (default: the branch that is checked out when the root is first used) once `check` passes on the merged result.
+    With `worktree` it is a git repository, in which each agent works in its own worktree, on a branch per task. A finished
+    branch lands in `branch` once `check` passes on the merged result. `branch` defaults to the one that is checked out when the
+    root is first used.
     """
 
     path: str
@@ -260,7 +261,10 @@ class AgentConfig(StrictModel):
 
     @property
     def program(self) -> dict[str, Any]:
-        """The value of `mind:` as a mapping if it is a coding agent that the hive runs, also of `agent:NAME`; else {}."""
+        """The value of `mind:`, as a mapping, if the mind is a coding agent that the hive runs; otherwise {}.
+
+        `agent:NAME` gives `{"agent": "NAME"}`.
+        """
         mind = self.mind
         if isinstance(mind, str):
             kind, _, name = map(str.strip, mind.partition(":"))
@@ -284,7 +288,10 @@ class AgentConfig(StrictModel):
 
     @property
     def has_boxed_commands(self) -> bool:
-        """True if the agent's commands run in a box: with `auto` those of coding agents, which could leave it by them."""
+        """True if the agent's commands run in a box: always with `bwrap`, and with `auto` if a coding agent in a box runs them.
+
+        Such an agent could otherwise leave its box by a command.
+        """
         return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
 
     @property
@@ -332,10 +339,10 @@ def _checked_name(value: str, description: str) -> str:
 class ProgramSettings(StrictModel):
     """Settings of a coding agent's program: `mind:` in an agent's file, or for all agents `minds:` in hive.yaml.
 
-    `program` is another path of the program, `mode` its own way of approving. `env` names environment variables that it
-    inherits, `mcp` the person's MCP servers, by their names in the program's configuration. With `login` it uses the
-    person's home and login instead of a key. After `quiet_s` without output it is ended.
-    It waits `ask_s` for the operator's answer to a request for permission; after that the task waits.
+    `program` is another path of the program, `mode` its own way of approving. `env` names environment variables that the
+    program inherits, `mcp` the person's MCP servers, by their names in the program's configuration. With `login` the program
+    uses the person's home and login instead of a key. It is ended after `quiet_s` without output. It waits `ask_s` for the
+    operator's answer to a request for permission; after that the task waits.
     """
 
     program: str | None = None
@@ -398,8 +405,8 @@ class HiveConfig(StrictModel):
     minds: dict[str, ProgramSettings] = {}
 
     def set_umask(self) -> None:
-        """Set this process's umask from `access`: only these users can access files that the process and its children
-        create later.
+        """Set this process's umask, so that only the users whom `access` allows can use files that the process and its children
+        create.
 
         The umask covers all files: databases, mail, logs, and files that commands write.
         """
@@ -432,8 +439,10 @@ class HiveConfig(StrictModel):
         return tuple(self.repository_roots(layout))
 
     def repository_roots(self, layout: Layout) -> dict[Path, RootConfig]:
-        """Return the settings of each root with `worktree: true`, by its path. In one that contains the hive, changes of
-        lessons wait for a person."""
+        """Return the settings of each root with `worktree: true`, by its path.
+
+        If the root contains the hive, its `protect` includes the lessons, so a branch that changes them waits for a person.
+        """
         roots = {}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
             if root.worktree and layout.lessons.is_relative_to(path):  # an agent's branch could bring lessons
@@ -444,8 +453,11 @@ class HiveConfig(StrictModel):
         return roots
 
     def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
-        """Return the roots that a sandbox shows, and whether each is writable. If a root contains the hive, the hive
-        has None and is hidden. Lessons in a root are read-only. Roots in the hive's protected folders are not shown."""
+        """Return the roots that a sandbox shows, each with True if it is writable.
+
+        If a root contains the hive, the hive's folder is included with None, which hides it. Lessons in a root are read-only.
+        Roots in the hive's protected folders are not shown.
+        """
         hidden_folders = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
         writable = self.writable_folders(layout)
         folders: dict[Path, bool | None] = {
@@ -460,10 +472,10 @@ class HiveConfig(StrictModel):
         )
 
     def writable_folders(self, layout: Layout) -> dict[Path, bool]:
-        """Return folders, each with True if it is writable. For a path, the innermost of them decides.
+        """Return folders, each with True if it is writable. The innermost folder that contains a path decides for that path.
 
-        The hive is not writable, except `knowledge/` without its lessons. A root that is listed twice is writable only if
-        both entries say so.
+        The hive is not writable, except `knowledge/` without its lessons. A root that is listed twice is writable only if both
+        entries say so.
         """
         folders = {layout.root: False, layout.knowledge: True, layout.lessons: False}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
@@ -482,8 +494,9 @@ def _read(path: Path) -> str:
 
 
 def load_hive(layout: Layout) -> HiveConfig:
-    """Load hive.yaml, and set by its `durability` whether this process syncs what it writes to the hive, its roots and the
-    database of its memory. Raises UserError with file, line and key.
+    """Load hive.yaml. Raises UserError with file, line and key.
+
+    Its `durability` decides from now on whether this process syncs its writes to the hive, the roots and the memory's database.
     """
     if not os.path.lexists(layout.config):
         raise UserError(f"no {layout.config.name} there", location=layout.root, remedy="make one with: hivemind init")
@@ -509,10 +522,10 @@ def _check_hive(text: str, path: Path) -> HiveConfig:
 
 
 class _CheckedFiles:
-    """Files of settings, which are checked once: `.hive/settings.json` has the checked settings of each file and a digest.
+    """The settings files, each validated only once. `.hive/settings.json` has the validated settings of each file and a digest.
 
-    The digest is of the file's text, the settings and this program. Without a record for them, the file is checked. A file with
-    values of `env`, which may be secrets, has no record.
+    The digest is of the file's text, the settings and this program. If it does not match, the file is validated again. The
+    settings of a file with `env` are not stored, because the values may be secrets.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -523,7 +536,7 @@ class _CheckedFiles:
         self._is_changed = False
 
     def read(self, path: Path, check: Callable[[str, Path], _M], context: object = None) -> _M:
-        """Return the settings in a file. `context` are other values on which the outcome of `check` depends."""
+        """Return the settings in a file. The result of `check` may also depend on the values `context`."""
         text, name = _read(path), self._layout.relative(path)
         with suppress(UserError), boundary("record of checked settings"):
             digest, encoded = self._records[name]
@@ -545,7 +558,7 @@ class _CheckedFiles:
         return None
 
     def save(self, names: Collection[str] | None = None) -> None:
-        """Write the record if a file was checked. `names` are the files that exist, by default all."""
+        """Write the record if a file was validated. `names` are the files that still exist; None keeps all."""
         folder = self._layout.state
         if not self._is_changed or self._layout.read_only:
             return
@@ -562,12 +575,12 @@ def _digest(text: str, context: object, encoded: object) -> str:
 
 @cache
 def _rules() -> str:
-    """Return the digest of this program: another one may check otherwise."""
+    """Return the digest of this module's text, because another version may validate settings otherwise."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 def _encode(value: Any) -> Any:
-    """Express settings as JSON values, which tell models, tuples and lists apart."""
+    """Encode settings as JSON. Unlike plain JSON, the result distinguishes models, tuples and lists."""
     if isinstance(value, dict):
         return {key: _encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -634,7 +647,7 @@ class Agents(Collection[str]):
 
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
-    """Load the files in agents/, each on its own: an unreadable file only sets its agent aside. Record what was checked."""
+    """Load the files in agents/, each on its own: an unreadable file only sets its agent aside. Save the validated settings."""
     agents, checked_files = Agents(), _CheckedFiles(layout)
     paths = [
         path

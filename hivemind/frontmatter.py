@@ -54,10 +54,10 @@ def split(text: str) -> tuple[str | None, str, int]:
 
 
 def parse(text: str, location: object, first_line: int = 1) -> ParsedText:
-    """Parse a YAML mapping with the lines of its values. Raises UserError with file and line.
+    """Parse a YAML mapping with the lines of its values. Raises UserError with file and line for anything else.
 
-    `first_line` is the line of the file at which `text` begins (2 for front matter). The parser refuses anything but a
-    mapping, repeated keys, aliases (a few bytes can expand to gigabytes), more than 64 levels, and more than 256 KiB.
+    `first_line` is the line of the file at which `text` begins (2 for front matter). The parser also refuses repeated keys,
+    aliases (a few bytes can expand to gigabytes), more than 64 levels, and more than 256 KiB.
     """
     location_text = str(location)
     if len(text) > MAX_BYTES:
@@ -161,7 +161,10 @@ def validate(model: type[_M], document: ParsedText) -> _M:
 
 
 def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[ErrorDetails]) -> UserError:
-    """Return the error for the first wrong value. If it may have several forms, name the nearest form's error, or each form."""
+    """Return the error for the first wrong value.
+
+    For a value that may have several forms, return the error of the form that fits best, or list the forms that fit equally.
+    """
     # without pydantic's names of the forms
     paths = [tuple(part for part in detail["loc"] if "[" not in str(part)) for detail in details]
     path = max((path for path in paths if path[: len(paths[0])] == paths[0]), key=len)
@@ -178,7 +181,10 @@ def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[Err
 
 
 def problem_of(detail: ErrorDetails, keys: Sequence[str] = ()) -> str:
-    """Return what is wrong with a value that pydantic refuses, as the end of a sentence. A mapping has `keys`."""
+    """Return what is wrong with a value that pydantic refuses, as the end of a sentence.
+
+    `keys` are the allowed keys if the value must be a mapping.
+    """
     if keys and detail["type"] == "model_type":
         return f"must be a mapping {{{', '.join(keys)}}}"
     if detail["type"] == "missing":

@@ -61,7 +61,7 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
 
 
 class _Deferred:
-    """An attribute that `dataclass` makes, with the others, when one of them is first looked up."""
+    """An attribute that `dataclass` creates later: the first look-up of one of a class's deferred attributes creates all."""
 
     def __init__(self, declaration: type, kw_only: bool) -> None:
         self._declaration, self._kw_only = declaration, kw_only

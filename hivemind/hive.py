@@ -107,10 +107,9 @@ class Hive:
         workspace: str | None = None,
     ) -> Hive:
         """Create a hive in the folder `path` (created if missing) and open it. Existing files stay unchanged.
-        `replacements` maps paths to texts in place of the template's files; the template's agents are then not created.
-        `workspace` replaces the one in hive.yaml (`hive`).
 
-        Raises UserError if `path` is a hive already.
+        `replacements` maps paths to texts in place of the template's files; the template's agents are then not created.
+        `workspace` is the name in hive.yaml, by default `hive`. Raises UserError if `path` is a hive already.
         """
         from hivemind.swarm.template import make_hive
 

@@ -58,7 +58,10 @@ class Response:
 
 @frozen
 class BadLine:
-    """A line without a message, or an answer without a request. `is_too_long`: its end was not read yet and is skipped."""
+    """A line that is no valid message, or an answer to no known request.
+
+    `is_too_long`: the line's end was not read yet, and is skipped.
+    """
 
     text: str
     reason: str

@@ -1,5 +1,4 @@
-"""Find JSON in a model's answer, which may be fenced, surrounded by prose or cut off, and refuse values that no log can
-hold."""
+"""Find JSON in a model's answer, which may be fenced, surrounded by prose or cut off. Refuse values that no log can hold."""
 
 from __future__ import annotations
 
@@ -64,8 +63,8 @@ def read_json(text: str) -> Any:
 def find_json(text: str) -> Any:
     """Return the JSON value in a text: the whole text, the content of a fence, or the first object or list in prose.
 
-    Truncated JSON is never completed: half an order may be another order. Raises Unreadable, with a reason for the
-    model, if there is no value, or if it is nested too deeply or contains a lone surrogate.
+    Truncated JSON is never completed, because half of a request may mean something else. Raises Unreadable, with a reason for
+    the model, if there is no value, or if it is nested too deeply or contains a lone surrogate.
     """
     with boundary("JSON value", "the answer"):
         document = _find(text)

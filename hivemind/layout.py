@@ -116,7 +116,8 @@ class Layout:
         return self.state / "agents" / check_name(agent, "agent name")
 
     def send_records(self, sender: str) -> Path:
-        """Return the file that records a sender's letters that had a given Message-ID or failed for a recipient."""
+        """Return the file that records the sends of one sender, for letters with a given Message-ID and letters that failed
+        somewhere."""
         return self.state / "sends" / check_name(sender, "sender")
 
     def folders(self) -> tuple[Path, ...]:
@@ -155,8 +156,10 @@ def archived_folders(layout: Layout) -> list[Path]:
 
 
 def template_folder() -> Path:
-    """Return the folder with the files of a new hive and the manual: in a wheel a part of the package, in a checkout its
-    root, which is itself a hive. Raises UserError if this installation has none."""
+    """Return the folder with the manual and the files of a new hive. Raises UserError if this installation has none.
+
+    In a wheel the folder is part of the package. In a checkout it is the repository's root, which is itself a hive.
+    """
     package = Path(__file__).parent
     for folder in (package / "template", package.parent):
         if (folder / CONFIG_NAME).is_file():

@@ -161,8 +161,7 @@ class Masker:
         return text
 
     def _complete_lines_end(self) -> int:
-        """Return the last line end in the buffer that is not inside a multi-line secret, even one that is not complete
-        yet."""
+        """Return the last line end in the buffer that is not inside a multi-line secret, complete or not."""
         end = self._buffer.rfind("\n") + 1
         multiline_values = [value for value in _values()[0] if "\n" in value]
         while (
@@ -220,8 +219,7 @@ def _mask_nested(value: Any, *, words: bool) -> Any:
 
 
 def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
-    """Mask a part of a text. `inside` says that the part starts inside a private key, the returned flag that it ends
-    inside one."""
+    """Return a part of a text, masked, and True if the part ends inside a private key. `inside`: it starts inside one."""
     values, plain = _values()
     for value in values:
         if value in text:
@@ -241,7 +239,7 @@ def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
 
 
 def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
-    """Mask private keys. `inside` says that the text starts inside a key, the returned flag that it ends inside one."""
+    """Return a text with its private keys masked, and True if it ends inside a key. `inside`: it starts inside one."""
     if not inside and "-----BEGIN " not in text:
         return text, False
     parts, at = [], 0
@@ -293,9 +291,11 @@ _Plain = tuple[str, re.Pattern[str]]
 
 @cache
 def _values() -> tuple[tuple[str, ...], tuple[_Plain, ...]]:
-    """Return the secrets in the environment of this process and of agents' files. First come the secrets that are
-    masked anywhere, longest first, with their JSON forms, then the plain words, which are masked only as separate
-    words."""
+    """Return the secrets in the environment of this process and of agents' files, as (values, plain words).
+
+    The values are masked anywhere; they are sorted longest first and include their JSON forms. The plain words are masked only
+    as separate words.
+    """
     values: set[str] = set()
     plain: set[str] = set()
     for name, value in [*((name, os.environ[name]) for name in secret_names()), *_agent_secrets]:

@@ -93,9 +93,11 @@ class ReapedCommand:
         stderr: IO[bytes] | None = None,
         before_start: Callable[[], object] | None = None,
     ) -> None:
-        """Start the program. `environment` defaults to this process's environment, `stdin` to an empty input, `stdout`
-        to a pipe that `output` reads, `stderr` to `stdout`. What fails before `before_start` is called starts nothing.
-        Raises OSError."""
+        """Start the program. Raises OSError.
+
+        `environment` defaults to this process's environment, `stdin` to an empty input, `stdout` to a pipe that `output` reads,
+        `stderr` to `stdout`. `before_start` is called once the reaper host has the order; if that fails, nothing is started.
+        """
         words = [os.fsencode(word) for word in program]
         variables = os.environ if environment is None else environment
         order = (
@@ -126,7 +128,7 @@ class ReapedCommand:
             self._line.sendall(len(message).to_bytes(8, "big") + message)
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when all its processes have ended."""
+        """Return a descriptor that becomes readable when all the program's processes have ended."""
         return self._line.fileno()
 
     def wait(self, timeout_s: float | None = None) -> int | None:

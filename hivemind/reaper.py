@@ -63,8 +63,11 @@ def _library() -> ctypes.CDLL:
 
 
 class _Reaper:
-    """The host's record of a reaper: the socket for orders, and the socket to the caller (`line`) and deadline of its
-    program."""
+    """The host's record of a reaper.
+
+    `orders` is the socket to the reaper. `line` is the socket to the caller of the reaper's program, `deadline` the time at
+    which that program is killed.
+    """
 
     def __init__(self, orders: socket.socket) -> None:
         self.orders = orders
@@ -276,8 +279,10 @@ def _child_pipe() -> tuple[int, int]:
 
 
 def _start(order: _Order, files: list[int]) -> int:
-    """Start the program in a new session. Return its pid, which is also its group. The program is looked up before the
-    fork, because a child copies every page that it touches."""
+    """Start the program in a new session. Return its pid, which is also the id of its process group.
+
+    The program is looked up before the fork, because a child copies every page that it touches.
+    """
     words, environment, cpu_s, memory_bytes = order
     folder, *streams = files
     path = _find_program(words[0], environment, folder)
@@ -348,8 +353,11 @@ def _print_error(stream: int, program: bytes, error: Exception) -> None:
 
 
 def _wait_for(program: int, line: int, host: int, wake: int, *, is_box: bool) -> int | None:
-    """Wait for the program and return its status. Return None a second after the program was asked to end, and at once
-    when the caller or the host is gone."""
+    """Wait for the program and return its exit status.
+
+    Return None a second after the program was asked to end, and at once when the caller or the host is gone. In a sandbox
+    (`is_box`), only the processes below the program are asked.
+    """
     poll = select.poll()
     for descriptor in (wake, line):
         poll.register(descriptor, select.POLLIN)

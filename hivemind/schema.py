@@ -84,7 +84,7 @@ else:
             return cls._model
 
         def _check(cls, values, check):
-            """Return values that are checked, or check them and return an object of the declared class."""
+            """Return `values` unchanged if it is an object of this class. Otherwise validate it and return such an object."""
             if isinstance(values, cls):
                 return values
             model = check(values)

@@ -69,8 +69,8 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
 
 
 class TokenCounter:
-    """Counts the tokens of a text in one encoding, when it is called. Creating it is cheap: the vocabulary is loaded at
-    first use."""
+    """A function object that counts the tokens of a text in one encoding. Creating it is cheap: the vocabulary is loaded at the
+    first call."""
 
     __slots__ = ("encoding",)
 

@@ -1,4 +1,4 @@
-"""Stop words (a text's language is told by them), generic words of questions, and durations and values in words."""
+"""Stop words, which show a text's language, generic words of questions, and durations and values in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNSPACED = pattern(r"([\u3005\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)")
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in the largest unit that fits twice: `12 s`, `5 min`, `3 h`, `9 d`. Less than 0 becomes `0 s`."""
+    """Format a duration in the largest unit that gives at least 2: `12 s`, `5 min`, `3 h`, `9 d`. Less than 0 becomes `0 s`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def short_repr(value: object) -> str:
-    """Format a value for a sentence, in at most 60 characters."""
+    """Format a value for a sentence. A long value is cut after 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # an integer with thousands of digits

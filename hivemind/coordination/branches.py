@@ -1,7 +1,7 @@
 """Notes on the branches of active tasks (`.hive/landing/ROOT/branches/TASK.json`): changed paths, and conflicts with others.
 
-A note is written after a turn that has committed. A conflict with another task counts while the notes of both have the tips
-that conflict.
+A note is written after a turn that has committed. It names the commits that conflict. A conflict is out of date when either
+branch has a newer commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _KIND, _VERSION, _SUFFIX = "branch note", 1, ".json"
 
 @frozen
 class BranchConflict:
-    """Paths in which a branch conflicts with the commit `tip` of another task's branch, or (`task` is empty) of its target."""
+    """The paths in which a branch conflicts with another branch at the commit `tip`.
+
+    `task` is the task of that other branch. It is empty if the other branch is the target.
+    """
 
     task: str
     tip: str
@@ -51,7 +54,7 @@ class BranchNote:
 
 @frozen
 class BranchOverlap:
-    """A conflict that a task learns of: with the task that came before it, or with its target (`task` is empty)."""
+    """A conflict of a task's branch that the task's agent is told of. `task` was claimed earlier; it is empty for the target."""
 
     task: str
     paths: tuple[str, ...]

@@ -31,7 +31,10 @@ def look_call(step_id: str) -> Call:
 
 
 def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
-    """Return the call that claims a step. With a `holder`, the operator claims by force, an agent asks by mail."""
+    """Return the call with which an agent, or the operator, gets the lease of a step.
+
+    If another agent is the `holder`, the operator claims the step by force, and an agent asks the holder by mail.
+    """
     agent, arguments = agent_id or HUMAN, {"step": step_id}
     if holder in (None, agent):
         return call("claim_step", arguments, "leases.claim", step_id, agent)

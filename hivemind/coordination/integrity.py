@@ -44,13 +44,13 @@ def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[Doct
 
 
 def _repair_damage(folder: Path, aside: Aside) -> str:
-    """Remove damaged lines. No agent may run meanwhile: a lost lease event lets a lease's generation be issued twice."""
+    """Remove damaged lines. No agent may run meanwhile, because a lease's generation can be issued twice if its event is lost."""
     copies = list[str]()
     lost = Journal(folder).repair(lambda path: copies.append(aside.copy(Path(path))))
     return f"{'; '.join(copies)}; {lost} events are lost and replaced by journal.lost"
 
 
 def _cut_torn_line(folder: Path) -> str:
-    """Cut off the incomplete last line by taking the journal's lock."""
+    """Move the incomplete last line to a file beside the journal. Taking the journal's lock does so."""
     with Journal(folder).locked(lambda _: None):
         return "moved to a file next to the journal"

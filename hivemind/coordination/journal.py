@@ -167,12 +167,12 @@ _T = TypeVar("_T")
 class Journal:
     """The event log in `folder`. The first append creates the folder, the first use reads the log. Thread-safe.
 
-    In a durable hive an event is on disk before its append returns and before any reader sees its effect. In a relaxed one, an
-    event survives the death of its process at once, and a power failure as soon as the system has written it to disk.
-    A file that reaches `segment_bytes` is renamed, and the next event begins a new file.
+    In a durable hive an event is on disk before its append returns and before any reader sees its effect. In a relaxed hive an
+    event survives the death of its process at once. It survives a power failure only after the system has written it to disk. A
+    file that reaches `segment_bytes` is renamed, and the next event begins a new file.
 
-    With `read_only`, the journal creates, locks and writes no file, and can read a log on a read-only disk. An append
-    then raises UserError.
+    With `read_only`, the journal creates, locks and writes no file, and can read a log on a read-only disk. An append then
+    raises UserError.
     """
 
     def __init__(
@@ -207,8 +207,10 @@ class Journal:
     def transact_and_query(
         self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Record]], _T]
     ) -> _T:
-        """Do the work of `transact`. Return `query(state, records)` of the events' records, computed before any other process can
-        write."""
+        """Append the events that `decide` returns, as `transact` does, and return `query(state, records)`.
+
+        `records` are the appended events. The query runs before any other process can write.
+        """
         with self._locked_state() as state:
             drafts = decide(state)
             query_result = query(state, self._write(state, drafts) if drafts else [])

@@ -87,7 +87,7 @@ def _line(rows: TaskRows, task: str) -> bytes:
 
 
 class EndedTasks:
-    """The tasks that were finished when a snapshot was written: the sorted lines from `start` to `end` of the snapshot.
+    """The tasks that were finished when a snapshot was written, one sorted line each, between two byte offsets of its file.
 
     A task's line is read when the task is needed, so no process keeps a long history in memory.
     """

@@ -123,7 +123,7 @@ class Steps:
     ) -> _Steps:
         """Add several steps: all of them, or none. Each mapping has a `title` and other arguments of `add`.
 
-        `leased_to` receives the lease of the first step, with the longest lifetime that a lease can have.
+        The agent `leased_to` gets the lease of the first step, with the longest lifetime that a lease can have.
         """
         return self._add(task_id, list(steps), agent_id, leased_to)
 
@@ -240,11 +240,11 @@ class Steps:
         checkpoints: str | Iterable[str] = (),
         confirm: str | Iterable[str] = (),
     ) -> Step:
-        """Close the step and end its lease. `checkpoints` are required in addition to the step's own checkpoints; those
-        in `confirm` are first confirmed, on the same line of the log.
+        """Close the step and end its lease. The checkpoints in `confirm` are confirmed on the same line of the log.
 
-        Raises CheckpointsNotConfirmed, and ProofRequired in proof mode `require` without a valid receipt. Other gaps
-        become the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of the two kinds).
+        `checkpoints` are required in addition to the step's own checkpoints. Raises CheckpointsNotConfirmed, and ProofRequired
+        in proof mode `require` without a valid receipt. Other gaps become the step's `warnings`: `PROOF_MISSING` (mode warn),
+        `PROOF_WEAK` (only one of the two kinds).
         """
         receipts, requested = receipts_of(evidence), check_checkpoints(checkpoints)
         newly_confirmed = check_checkpoints(confirm)
@@ -311,10 +311,10 @@ class Steps:
 
     @contextmanager
     def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
-        """Block all changes of leases while the caller writes a card or a note of these steps elsewhere.
+        """Block all changes of leases while the caller writes one line about some steps elsewhere, such as a card or a note.
 
-        `generations` maps step ids to the generations of the caller's leases. An unknown step has no holder. Raises
-        StepLeaseHeld, StaleGeneration. Write only one line within the block.
+        `generations` maps the ids of those steps to the generations of the caller's leases. An unknown step has no holder.
+        Raises StepLeaseHeld, StaleGeneration.
         """
         agent = _check_optional_agent(agent_id)
         with self._journal.locked(lambda state: check_leases(state, generations, agent)):

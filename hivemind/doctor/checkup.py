@@ -137,7 +137,7 @@ class FixOutcome:
 def examine(context: DoctorContext, on_check: Callable[[str], None] = lambda _: None) -> list[DoctorFinding]:
     """Run all checks and return the problems and notes. No file is changed. `on_check` is called with each check's name.
 
-    A hive of another version yields only that finding, because the checks would take its formats for damage.
+    If the hive has another version, return only that problem, because the checks would take its formats for damage.
     """
     layout = context.layout
     try:

@@ -124,8 +124,10 @@ def _record_end(context: DoctorContext, name: str, incarnation: int) -> str:
 
 
 def check_worktrees(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Find worktrees of agents that are gone, and uncommitted work of tasks that their agent no longer has. Worktrees of earlier
-    versions are in the folder of their task, and reported when that has ended."""
+    """Find worktrees of agents that are gone, and uncommitted work of tasks that no longer belong to the worktree's agent.
+
+    Earlier versions named a worktree's folder after its task. Such a worktree is reported once the task has ended.
+    """
     layout, is_open, agents = context.layout, context.tasks.listing.is_open, context.agents
     for folder in layout.worktrees.glob("*"):
         if agents is None or not is_name(folder.name) or not folder.is_dir():

@@ -85,7 +85,7 @@ class DoctorContext:
 
     @property
     def has_journal(self) -> bool:
-        """True if the journal contains segments. Opening an empty journal would create one."""
+        """True if the journal's folder contains a log file."""
         return self.layout.journal.is_dir() and any(self.layout.journal.glob("*.jsonl"))
 
     def live_agents(self) -> set[str]:

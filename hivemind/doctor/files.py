@@ -50,7 +50,7 @@ def check_folders(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def check_manual(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Note the manual of an earlier version, which `hivemind init` wrote into knowledge/."""
+    """Yield a note about a manual in knowledge/ that `hivemind init` of an earlier version wrote."""
     folder = context.layout.knowledge / "manual"
     paths = [path for path, _ in files_below(folder) if os.access(path, os.R_OK)]
     digests = {context.layout.relative(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
@@ -221,8 +221,7 @@ def check_records(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def check_workspace_record(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Check that the hive's state belongs to this project and workspace. In a copied or cloned hive, the state is
-    read-only."""
+    """Check that the hive's state belongs to this project and workspace. Otherwise, as in some copied hives, no agent starts."""
     layout, config = context.layout, context.config
     if config is None or not layout.workspace_record.exists():
         return

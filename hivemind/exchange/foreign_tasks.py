@@ -88,7 +88,10 @@ class ForeignTasks:
         self._give_back("not (generation = any(%s))", [*self._tasks])
 
     def renew(self) -> None:
-        """Renew the leases of this hive's tasks, abandon those it has lost, and reopen any hive's tasks with an expired lease."""
+        """Renew the leases of other hives' tasks that this hive works on, and abandon those that it has lost.
+
+        Then offer again every hive's tasks whose lease has expired, except those with a step that must run once.
+        """
         renewed_rows = self._connection.execute(
             f"update tasks set lease = now() + {LEASE} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608
             " returning generation",
@@ -104,8 +107,11 @@ class ForeignTasks:
         )
 
     def claim_tasks(self, idle: list[IdleAgent]) -> None:
-        """Claim tasks for idle agents, and notify the tasks' givers. A hive in which a person says what lands claims
-        only tasks that name it: the others would wait for that person."""
+        """Claim tasks for idle agents, and notify the hives that gave the tasks.
+
+        A hive in which a person decides what lands claims only tasks that name this hive in `where:`, because any other task
+        would have to wait for that person.
+        """
         inbox, roots = self._hive.layout.inbox, self._hive.config.repository_roots(self._hive.layout)
         waits_for_person = any(root.land == "ask" for root in roots.values())
         places = [self._name] if waits_for_person else [ANY, self._name]

@@ -1,4 +1,7 @@
-"""Lessons of linked hives: each hive offers its own in its row, by remote, and takes the others' (README.md, *The rest*)."""
+"""Lessons of linked hives: each hive offers the lessons of its repositories in its row of the exchange, by git remote.
+
+A hive takes the lessons that other hives offer for the same remotes (README.md, *The rest*).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def transfer_lessons(hive: Parts, connection: Connection, name: str) -> set[str]:
-    """Take the lessons of other hives into the roots with the same remotes, and offer this hive's own. Return the problems.
+    """Take the lessons of other hives into the roots with the same git remotes, and offer this hive's own. Return the problems.
 
     Raises psycopg.Error.
     """

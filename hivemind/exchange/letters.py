@@ -124,7 +124,11 @@ class Letters:
         return None
 
     def _end_letters(self, ends: list[tuple[int, str, str | None]]) -> None:
-        """Write the state and the reason of letters by number. A closed one is deleted, of an ended one the giver hears."""
+        """Set state and reason of letters, each given as (number, state, reason).
+
+        In the state `ended` a letter keeps its content, and the hive that sent it is woken to bounce it. In any other state the
+        content is deleted.
+        """
         if ends:
             numbers, states, reasons = zip(*ends, strict=True)
             self._connection.execute(
@@ -137,7 +141,7 @@ class Letters:
             )
 
     def bounce(self) -> bool:
-        """Report letters that other hives could not deliver to their senders in this hive."""
+        """Tell senders in this hive which of their letters other hives could not deliver."""
         rows = self._next_letters("giver", "ended")
         ends: list[tuple[int, str, str | None]] = []
         for columns in rows:

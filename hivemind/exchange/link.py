@@ -75,7 +75,10 @@ def load_link(layout: Layout) -> HiveLink | None:
 
 @frozen
 class FormerLinks:
-    """The identities of a hive's ended links: a row that has one is the hive's own, left by an end without the database."""
+    """The identities that this hive had in the exchange. A row with one of them belongs to this hive.
+
+    Such a row is left over if the hive was unlinked while the database was down.
+    """
 
     identities: tuple[str, ...] = ()
 
@@ -129,8 +132,8 @@ def link(hive: Parts, url: str) -> HiveLink:
 def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
     """End a hive's link and free its name.
 
-    Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers
-    to its inbox. Lessons of other hives that no person has adopted go. `force` ends the link even if the exchange is down
+    Undelivered letters to the hive return to their senders, tasks of other hives to the exchange, and the hive's own offers to
+    its inbox. Lessons of other hives that no person has adopted are removed. `force` ends the link even if the exchange is down
     or tasks are lost. Return the link, and remarks on what ended with it or is uncertain. Raises UserError, LinkDown.
     """
     current_link = load_link(hive.layout)
@@ -171,9 +174,9 @@ def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
 
 
 def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
-    """Give back the letters and tasks of a hive whose row is locked. Return its own tasks that are lost by force.
+    """Give back the letters and tasks of a hive whose row is locked, so that it can be unlinked.
 
-    Raises UserError if tasks would be lost, without force.
+    Raises UserError if tasks would be lost. With `force`, return the hive's own tasks that are lost.
     """
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"

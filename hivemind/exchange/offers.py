@@ -58,7 +58,7 @@ class Offers:
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
-        self._lanes = _RemoteLanes(hive, name)
+        self._partitions = _RemotePartitions(hive, name)
         self._offered_tasks = {str(task.claim): task for task in hive.tasks.mine(EXCHANGE)}
         self._park_reasons = {key: task.parked.reason for key, task in self._offered_tasks.items() if task.parked}
         self._returned_tasks: set[str] = set()  # tasks put back into the inbox for an agent here
@@ -95,7 +95,7 @@ class Offers:
         """Offer a batch of waiting tasks that other hives may take. Return True if there may be more such tasks."""
         for _ in range(_OFFERS_PER_BATCH):
             task = (
-                self._hive.tasks.claim(EXCHANGE, partitions=self._lanes)
+                self._hive.tasks.claim(EXCHANGE, partitions=self._partitions)
                 if len(self._offered_tasks) < _MAX_OFFERS
                 else None
             )
@@ -136,7 +136,7 @@ class Offers:
         self._park_offered(task, place)
 
     def _front_matter(self, task: Task) -> tuple[str, str]:
-        """Return the front matter to send, as JSON, and the hive that may take the task (`any`: each hive)."""
+        """Return the front matter to send, as JSON, and the hive that may take the task (`any`: every hive may)."""
         record = load(task.path)
         assert record is not None
         with boundary("task", task.id):
@@ -177,7 +177,8 @@ class Offers:
     def _park(self, task: Task, reason: str, *, needs_operator: bool = False) -> bool:
         """Park the task for a reason. Return True if the reason is new.
 
-        A task that needs the operator is parked without end. The end of any other parking is now, which asks nobody to act.
+        A task that needs the operator is parked without an end. Any other task is parked until now, so the operator is not
+        asked to act.
         """
         if self._park_reasons.get(str(task.claim)) == reason:
             return False
@@ -260,14 +261,14 @@ class Offers:
                 ring_all(self._hive)
 
 
-class _RemoteLanes:
-    """The groups of waiting tasks (lanes) that another hive may take, by `where:` or because no agent here may claim them."""
+class _RemotePartitions:
+    """The queue's partitions whose tasks another hive may take, by `where:` or because no agent here may claim them."""
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._hive, self._name = hive, name
 
-    def __contains__(self, lane: object) -> bool:
-        claimant, _, hive = str(lane).partition("@")
+    def __contains__(self, partition: object) -> bool:
+        claimant, _, hive = str(partition).partition("@")
         linked = self._hive.linked_hives.agents
         if hive:
             return hive == ANY or hive in linked

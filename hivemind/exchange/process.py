@@ -79,7 +79,7 @@ class _Process:
         self.has_unshipped_events = True
 
     def stop(self) -> None:
-        """End after the current batch. May be called from a signal handler."""
+        """Make `run` return after the current batch. May be called from a signal handler."""
         self._stopping = True
         os.write(self._wake_writer, b"\0")
 

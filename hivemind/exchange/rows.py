@@ -77,7 +77,7 @@ class HiveRow:
 
 @frozen
 class LessonsRow:
-    """The lessons that a hive shares of one remote. Each is validated when it is taken (lessons/sharing.py)."""
+    """The lessons that a hive shares for one git remote. Each is validated when it is taken (lessons/sharing.py)."""
 
     name: _Name
     lessons: Json[list[Any]]

@@ -98,7 +98,7 @@ def channel(hive: str) -> str:
 
 
 def notification(hive: str, payload: str = "") -> str:
-    """Return the SQL expression that wakes the hive in a column when the transaction commits."""
+    """Return an SQL expression that wakes a hive at the transaction's commit. `hive` is an SQL expression for the hive's name."""
     return f"pg_notify('hivemind_' || left(encode(sha256(convert_to({hive}, 'UTF8')), 'hex'), 16), '{payload}')"
 
 

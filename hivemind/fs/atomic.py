@@ -30,7 +30,7 @@ _durability: dict[str, bool] = {}  # by folder or URL
 
 
 def set_durability(place: str | os.PathLike[str], *, durable: bool) -> None:
-    """Set whether this process syncs what it writes below a folder (an absolute path), or to the database at a URL.
+    """Set whether this process syncs its writes below `place`, a folder's absolute path, or to the database at the URL `place`.
 
     Loading a hive's settings calls it. By default everything is synced.
     """
@@ -57,13 +57,16 @@ def _sync_folder(path: str | os.PathLike[str], folder_fd: int | None = None) -> 
 
 
 def fsync_names(path: str | os.PathLike[str]) -> None:
-    """Sync a folder of a durable hive, before any postponed flush: no event has to be on the disk before these names."""
+    """Sync a folder of a durable hive without running postponed flushes first: its names may reach the disk before any event."""
     if is_durable(path):
         _fsync(os.open(path, _FOLDER))
 
 
 def fsync_folder_later(path: str | os.PathLike[str]) -> None:
-    """Sync a folder of a durable hive at once or, in `postponing`, before the next durable act: once for all its new names."""
+    """Sync a folder of a durable hive at once or, within `postponing`, before the next durable write or act outside the hive.
+
+    Postponed calls for one folder share a single sync.
+    """
     status = os.stat(path)
     if not is_durable(path) or is_postponed(identity := (status.st_dev, status.st_ino)):
         return
@@ -220,7 +223,7 @@ def create(
 
 
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool | None = None) -> None:
-    """Rename a file or folder to a new name. A rename is atomic: syncing the target's folder makes all of it durable.
+    """Rename a file or folder to a new name. The rename is atomic; a sync of the target's folder makes it durable.
 
     Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved the source first).
     """

@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Restorable(Protocol):
     """The part of a store that `restore` needs.
 
-    `tables` maps each table whose newer rows are merged to an SQL condition for its rows (empty: all are merged). `locks` are
-    the suffixes of the lock files that exclude other processes, in locking order.
+    `tables` has a key for each table whose newer rows are merged. The value is an SQL condition for the rows, or empty for all
+    rows. `locks` are the suffixes of the lock files that exclude other processes, in locking order.
     """
 
     @property
@@ -68,10 +68,10 @@ def next_backup(path: Path, folder: Path) -> float | None:
 
 
 def back_up(path: Path, folder: Path) -> Path | None:
-    """Copy a database that is in use into a folder, check the copy, and keep only the last two backups. Return the new one.
+    """Copy a database, which may be in use, to a folder, check the copy, and keep only the last two backups. Return the new one.
 
-    A backup's mtime, and the nanoseconds since 1970 in its name, are the time of the state that it contains. Return None,
-    and leave the backups alone, if the database is missing or damaged. Raises OSError, sqlite3.OperationalError.
+    A backup's mtime, and the nanoseconds since 1970 in its name, are the time of the state that it contains. Return None, and
+    leave the backups alone, if the database is missing or damaged. Raises OSError, sqlite3.OperationalError.
     """
     modified_ns = _modified_ns(path)
     if not modified_ns or describe_damage(path) is not None:

@@ -1,4 +1,4 @@
-"""A store's SQLite file, for many processes with short transactions and without `database is locked`.
+"""A store's SQLite file, for many processes with short transactions, which never fail with `database is locked`.
 
 Writers queue on a lock file next to the database (`<name>.lock`), where the kernel wakes the next one at once; SQLite's own
 busy handler sleeps and may starve a writer. Readers see the last committed state and never wait.
@@ -173,7 +173,10 @@ _MIN_FREE_BYTES = 1 << 16  # that SQLite needs for its files next to a database
 
 
 def describe_loss(path: str | os.PathLike[str]) -> str | None:
-    """Describe how a database that was created here got lost ("gone, though …"). None if it exists or never did."""
+    """Return a phrase for the loss of a database that was created here: "gone, though …" or "empty, though …".
+
+    Return None if the database exists, or was never created.
+    """
     try:
         if os.stat(path).st_size:
             return None
@@ -255,7 +258,8 @@ def settle_log(path: str | os.PathLike[str]) -> None:
 def integrity_errors(sql: sqlite3.Connection, content_name: str) -> Iterator[str]:
     """Yield a sentence for each fault that SQLite finds in the pages, the references and the full-text index `words`.
 
-    `content_name` is the noun for the indexed texts. An insert checks the index, so `sql` must be writable. Reads all pages.
+    `content_name` is the noun for the indexed texts. SQLite checks the index in an INSERT, so `sql` must be writable. Reads all
+    pages.
     """
     for (line,) in sql.execute("PRAGMA integrity_check"):
         if line != "ok":
@@ -275,9 +279,10 @@ def select_by_keys(
     leading_parameters: Sequence[object] = (),
     trailing_parameters: Sequence[object] = (),
 ) -> Iterator[Any]:
-    """Run a statement for many keys, some hundred at a time. IN KEYS in it is replaced by a condition for a batch.
+    """Run a statement for many keys, some hundred at a time, and yield its rows.
 
-    The keys' parameters come between `leading_parameters` and `trailing_parameters`.
+    The statement contains `IN KEYS`, which is replaced by a condition for the current keys. Their parameters come between
+    `leading_parameters` and `trailing_parameters`.
     """
     key_list = list(keys)
     for start in range(0, len(key_list), _MAX_PARAMETERS):
@@ -365,7 +370,7 @@ class Database:
         return self._writer_lock is None or (self._identity() == self._opened_identity and not self._is_immutable)
 
     def _is_in_unwritable_folder(self) -> bool:
-        """Check that the folder is not writable and the file complete, without a write-ahead log."""
+        """Check that the file exists in a read-only folder and has no write-ahead log, so it can be opened as immutable."""
         folder = os.path.dirname(self.path) or "."
         return os.path.exists(self.path) and not os.access(folder, os.W_OK) and not os.path.exists(self.path + "-wal")
 
@@ -409,7 +414,7 @@ class Database:
         return connection
 
     def _uri_query(self, writer_lock: Lock) -> str:
-        """Return the parameters of the file's URI. With `modeof` a new file gets the lock's mode, which follows the umask."""
+        """Return the query part of the file's URI. SQLite's `modeof` gives a new file the mode of the lock file."""
         if self._is_immutable:
             return "?immutable=1"
         if os.path.exists(self.path):

@@ -1,4 +1,4 @@
-"""Doorbells, with which one process wakes another. (The limits of inotify would restrict the size of a swarm.)
+"""Doorbells, with which one process wakes another. They do not use inotify, whose limits would restrict the size of a swarm.
 
 A doorbell is a datagram socket with a short hashed name (a socket's path has at most 107 bytes). A ring is only a hint: the
 woken process looks into its folder, and also does so at a slow heartbeat. A lost ring therefore only costs time.
@@ -135,7 +135,7 @@ def ring(folder: Path, name: str) -> bool:
 
 
 def _new_socket(owner: Doorbell | Ringer) -> socket.socket:
-    """Create a socket that is closed with its owner's memory, if the owner was not closed (opening an agent failed)."""
+    """Create a socket. It is closed when its owner is garbage-collected, even if nobody closed the owner."""
     import socket  # late: a command that only reads rings nobody
 
     new = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)

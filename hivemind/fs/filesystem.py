@@ -23,10 +23,10 @@ def is_timestamp_reliable(changed_ns: int, now_ns: int | None = None) -> bool:
 def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: datetime | float) -> bool:
     """Check that no process has the file open for writing or, if that is unknown, that it is unchanged for `settle_ms`.
 
-    `path` may be an open file descriptor, which stays open. `now` is the wall clock (an aware datetime, or seconds since
-    the epoch). Return False for a missing file. An empty file must always be unchanged for `settle_ms`: its writer may
-    have created it and not opened it yet. For a time stamp in the future (a clock set back, or a server's clock ahead),
-    sleep `settle_ms` and compare.
+    `path` may be an open file descriptor, which stays open. `now` is the wall clock (an aware datetime, or seconds since the
+    epoch). Return False for a missing file. An empty file must always be unchanged for `settle_ms`: its writer may have created
+    it and not opened it yet. For a time stamp in the future (a clock set back, or a server's clock ahead), sleep `settle_ms`
+    and check that the file stayed the same.
     """
     if not isinstance(path, int):
         try:

@@ -1,5 +1,7 @@
-"""The findings of the doctor's checks, their fixes, the folder for files that are set aside, and the checks of the locks,
-doorbells and temporary files that killed processes leave behind."""
+"""The doctor's findings and their fixes, the folder for files that are set aside, and checks that all rooms share.
+
+The checks are of the locks, doorbells and temporary files that killed processes leave behind.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ def _has_listener(path: Path) -> bool:
 
 
 def _remove(path: Path) -> bool:
-    """Remove a socket, unless a process listens there again."""
+    """Remove a socket and return True. Return False, without removing it, if a process listens there again."""
     if _has_listener(path):
         return False
     path.unlink(missing_ok=True)

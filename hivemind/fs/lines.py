@@ -69,9 +69,9 @@ def read_records(
 ) -> Iterator[tuple[list[Record], int]]:
     """Yield the records from `offset` on, many at a time, as (records, end of the last record's line).
 
-    Records must be numbered from `next_seq` on. If `next_seq` is None, lines without a record are skipped. The first record comes
-    `skip_bytes` after `offset`. Stops at a torn end. Raises LogDamaged at an invalid line that is not the end of
-    the log: records follow it, or `is_last_file` is false.
+    Records must be numbered from `next_seq` on. If `next_seq` is None, lines without a record are skipped. The first record
+    comes `skip_bytes` after `offset`. Stops at an invalid line at the end of the log, which a crash may leave. Raises
+    LogDamaged at an invalid line that records follow, and at any invalid line if `is_last_file` is False.
     """
     for start, lines in _whole_lines(file, offset, may_have_holes=may_have_holes):
         records, length, problem = _parse_lines(lines[skip_bytes:], next_seq)
@@ -137,7 +137,7 @@ def _parse_together(lines: bytes) -> list[Record] | None:
 
 
 def records_of(line: bytes) -> list[Record]:
-    """Return the records of one line, or [] if a log would not write that line."""
+    """Return the records of one line: one object, or an array of objects. Return [] for any other line."""
     json_value: object = None
     with suppress(Unreadable), boundary("line of a log"):
         json_value = _decode(line.decode())
@@ -237,9 +237,9 @@ def line_at(file: int, offset: int) -> bytes:
 
 
 def current_status(path: str) -> tuple[int, int, int]:
-    """Return a file's device, inode and size, asking the file system: on a network file system lstat may return older ones.
+    """Return a file's device, inode and size, or zeros for a missing file.
 
-    Return zeros for a missing file.
+    Asks a network file system's server, because lstat may return older values there.
     """
     answer = _Statx()
     if _statx(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW | _FORCE_SYNC, _INODE_AND_SIZE, ctypes.byref(answer)) == 0:
@@ -252,7 +252,7 @@ def current_status(path: str) -> tuple[int, int, int]:
 
 
 class _Statx(ctypes.Structure):
-    """The parts of Linux' `struct statx` that are used, in their places."""
+    """The fields of Linux' `struct statx` that are used, at their offsets."""
 
     _fields_ = (
         ("before", ctypes.c_char * 32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),

@@ -166,10 +166,11 @@ class Lock:
         self._has_record = True
 
     def check_last_holder(self) -> None:
-        """Raise LockBusy on a shared file system if another machine's holder has left its record, or one of this machine runs.
+        """Raise LockBusy on a shared file system if the last holder may still run, although this process has the lock.
 
         Not every shared file system locks across machines, or across two mounts of one machine. A holder that ends normally
-        removes its record. Requires the lock; call it before `write_holder`.
+        removes its record. A record of another machine, or of a running process of this one, therefore counts as a holder.
+        Requires the lock; call this before `write_holder`.
         """
         assert self._file is not None
         last_holder = _read_holder(self._file, self.path)
@@ -213,7 +214,7 @@ class Lock:
     def holder(self) -> dict[str, object] | None:
         """Return the current holder's record, `{}` if it wrote none, or None if the lock is free.
 
-        It does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
+        This does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
         """
         try:
             file = open_regular(self.path, os.O_RDONLY)

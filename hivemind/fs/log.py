@@ -131,10 +131,11 @@ class Log:
     # reading
 
     def read(self) -> list[Record]:
-        """Return the records that are new since the last call, oldest first; all records if `epoch` rose.
+        """Return the records that are new since the last call, oldest first.
 
-        Records that this object appended count as read, unless an unread one comes before them. A missing file is an empty
-        log. Costs one stat if there are no new records. Raises LogDamaged, UnknownVersion, OSError.
+        If reading began anew, `epoch` has risen and all records are returned. Records that this object appended count as read,
+        unless an unread one comes before them. A missing file is an empty log. Costs one stat if there are no new records.
+        Raises LogDamaged, UnknownVersion, OSError.
         """
         return [record for batch in self.batches() for record in batch]
 
@@ -218,7 +219,7 @@ class Log:
 
     @contextmanager
     def _open_segment(self, path: str) -> Iterator[int]:
-        """Open a full file, also if it was archived a moment ago."""
+        """Open a full file, which was renamed to a segment. Find it in the archive if it was moved there a moment ago."""
         file = self._open(path)
         if file is None:
             name = os.path.basename(path)
@@ -279,7 +280,7 @@ class Log:
     def _check_header(self, line: bytes, path: str) -> int:
         """Check the header, the file's first line, and return its length. Raises LogDamaged, UnknownVersion.
 
-        Return 0, which skips the line, if it is torn, or if it is not JSON and the log is not numbered.
+        Return 0 if the line has no header because it is torn, or because it is not JSON in a log that is not numbered.
         """
         records = [] if b"\0" in line else records_of(line)
         if not records:
@@ -811,9 +812,10 @@ def _digest(file: int, end: int) -> str:
 
 
 def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
-    """Find, by bisection, a line shortly before record `after_seq` + 1. Return its first record's number - 1, and its offset.
+    """Find, by bisection, a line shortly before record `after_seq` + 1.
 
-    Return None if the line at `low` already comes after record `after_seq`.
+    Return (number of the line's first record - 1, the line's offset), or None if the line at `low` already comes after record
+    `after_seq`.
     """
     first_seq = _seq_at(file, low)
     if first_seq is None or first_seq > after_seq:
@@ -831,7 +833,7 @@ def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
 
 
 def _seq_at(file: int, offset: int) -> int | None:
-    """Return the number of the first record of a line."""
+    """Return the number of the first record of a line, or None if the line has no numbered record."""
     records = records_of(line_at(file, offset))
     seq = records[0].get("seq") if records else None
     return seq if isinstance(seq, int) else None

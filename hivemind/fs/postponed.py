@@ -1,7 +1,8 @@
-"""Flushes of folders and shared logs, and looks at logs just read, that a thread postpones while it works by rule.
+"""Postpone a thread's flushes of folders and shared logs, and its checks for new records in logs that it has just read.
 
-The thread flushes before it makes anything else durable and before it acts outside. After a power cut an event is therefore
-on disk whenever one of its consequences is. A reader in another process flushes what it reads.
+A thread does so while it works by fixed rules. It flushes before any other durable write and before an act outside the hive.
+After a power cut an event is therefore on disk whenever one of its consequences is. A reader in another process flushes what it
+reads.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ _work = _Work()
 
 @contextmanager
 def postponing(*, is_on: bool = True) -> Iterator[None]:
-    """Postpone this thread's flushes and looks at logs, at most until the block ends. With `is_on=False`, do not postpone
-    them in the block."""
+    """Postpone this thread's flushes and checks for new records, at most until the block ends.
+
+    With `is_on=False`, flush now and postpone nothing in the block.
+    """
     outer, _work.is_on = _work.is_on, is_on
     try:
         if is_on:
@@ -40,8 +43,10 @@ def postponing(*, is_on: bool = True) -> Iterator[None]:
 
 
 def postpone(flush: Callable[[], object], folder: Hashable = None) -> None:
-    """Call `flush` at once or, within `postponing`, in the next `flush_postponed`. It replaces a postponed flush of the
-    same folder."""
+    """Call `flush` at once or, within `postponing`, in the next `flush_postponed`. A folder's newer flush replaces its older one.
+
+    Without `folder`, it is the flush of the log.
+    """
     if _work.is_on:
         _work.flushes[folder] = flush
     else:
@@ -53,9 +58,9 @@ def is_postponed(folder: Hashable) -> bool:
 
 
 def flush_postponed() -> None:
-    """Flush the folders, then the log: an event may name a file. An error is raised, and the flush stays due.
+    """Run the postponed flushes: first of the folders, then of the log, because an event may name a file.
 
-    Called before each durable write and outside act.
+    Called before each durable write and each act outside the hive. An error is raised; its flush and the later ones stay due.
     """
     _work.moment += 1
     for folder in sorted(_work.flushes, key=lambda folder: folder is None):
@@ -64,11 +69,14 @@ def flush_postponed() -> None:
 
 
 def current_moment() -> int | None:
-    """Return a number that changes when the thread flushes, waits or writes a log; None outside of `postponing`."""
+    """Return a number that changes when the thread flushes or writes a log. While it is the same, no log need be read again.
+
+    Return None outside of `postponing`.
+    """
     return _work.moment if _work.is_on else None
 
 
 def next_moment() -> int | None:
-    """Return the number of a new moment, for a log that the thread has just written."""
+    """Change the current moment after the thread has written a log. Return the new number, None outside of `postponing`."""
     _work.moment += 1
     return current_moment()

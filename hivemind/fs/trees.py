@@ -18,8 +18,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_too_deep(path: str | os.PathLike[str], top: str | os.PathLike[str] = "") -> bool:
-    """Return True if walks and copies skip the path, because it is too long below `top`. A program can create folders deeper than
-    the 4,096 bytes of a path that Linux accepts, step by step; few programs can open them."""
+    """Return True if walks and copies skip the path, because its part below `top` is too long.
+
+    Linux accepts paths of 4,096 bytes. A program can create deeper folders step by step, but few programs can open them.
+    """
     return len(os.fsencode(path)) - len(os.fsencode(top)) > _MAX_DEPTH
 
 

@@ -110,7 +110,7 @@ class Inotify:
             os.eventfd_read(self._wake)
 
     def wake(self) -> None:
-        """End another thread's `wait`, or the next call of `wait`."""
+        """End the `wait` of another thread. If no thread waits, the next `wait` returns at once."""
         os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
@@ -208,11 +208,11 @@ _SHARE = 20  # polling may take 1/20 of the time
 class Watcher:
     """A watcher that calls `on_change(folder)`, in a thread, when a file was created or written in a folder.
 
-    Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify
-    cannot watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten
-    times a second, less often if that takes long, and reported when their mtime differs from the last one, also if it is
-    earlier: the clock may be set back. `on_change` must not raise, because that would end the thread. `reason` says why
-    inotify is not used, or is None.
+    Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify cannot
+    watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten times a
+    second, or less often if that takes long. A polled folder is reported when its mtime has changed, even to an earlier one
+    after the clock was set back. `on_change` must not raise, because that would end the thread. `reason` says why inotify is
+    not used, or is None.
     """
 
     def __init__(
@@ -356,10 +356,10 @@ def open_watcher(
 ) -> Watcher:
     """Watch flat `folders` and recursive `trees`; `mode` is `auto`, `inotify` or `poll` (`watch:` in hive.yaml).
 
-    The watcher's thread calls `on_change` with the folder if a file was created or written in a flat folder, and with the
-    file if that happened in a tree. `on_change` must be quick and must not raise. Each flat folder is reported once at the
-    start, because files may have come before the watch. `auto` polls on network file systems, `inotify` does not. If no
-    inotify instance is left, every mode polls; `reason` says so. Raises UserError for another mode.
+    When a file was created or written, the watcher's thread calls `on_change`: with the folder for a flat folder, with the file
+    for a tree. `on_change` must be quick and must not raise. Each flat folder is reported once at the start, because files may
+    have come before the watch. `auto` polls on network file systems, `inotify` does not. If no inotify instance is left, every
+    mode polls; `reason` says so. Raises UserError for another mode.
     """
     flat, deep = list(folders), list(trees)
     if mode not in ("auto", "inotify", "poll"):

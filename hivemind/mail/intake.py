@@ -120,10 +120,11 @@ class FolderChange:
         self._listing_s = 0.0
 
     def may_have_changed(self, is_patient: bool = False) -> bool:
-        """Check whether the folder may have changed since `listing`.
+        """Check whether the folder may have changed since the last listing.
 
-        A time stamp younger than two seconds may hide a second change. With `is_patient`, this doubt alone counts only
-        after two seconds, and after fifty times the duration of the last listing.
+        A folder whose time stamp was younger than two seconds at the listing may have changed again under the same stamp. It
+        counts as changed at once; with `is_patient` only after two seconds, and after fifty times the duration of the last
+        listing.
         """
         if self._state() != self._listed_state:
             return True
@@ -202,10 +203,10 @@ class Intake:
         return messages
 
     def mark_taken(self, message: Message) -> None:
-        """Record that the message is a block now, then move its file to cur/ as seen. A second call has no effect.
+        """Record that the message is a memory block now, then move its file to cur/ as seen. A second call has no effect.
 
-        Raises UserError if the record cannot be written: `new_messages` then returns the message again. Raises OSError
-        if the file cannot be moved: the message is recorded nevertheless and not returned again.
+        Raises UserError if the record cannot be written: `new_messages` then returns the message again. Raises OSError if the
+        file cannot be moved: the message is recorded nevertheless and not returned again.
         """
         if message.key not in self._record.taken_keys:
             self._record.add("taken", message.key)
@@ -215,7 +216,7 @@ class Intake:
         crash_point("mail.intake.moved")
 
     def count_failure(self, message: Message, reason: str) -> bool:
-        """Count a failure of the message's handler. On the third, move the message to `.Dead` and return True."""
+        """Count a failure of the message's handler. After the third failure, move the message to `.Dead` and return True."""
         self._record.add("failed", message.key)
         crash_point("mail.intake.counted")
         failure_count = self._record.failure_counts[message.key]
@@ -225,7 +226,10 @@ class Intake:
         return True
 
     def give_up(self, message: Message, reason: str | None = None) -> None:
-        """Tell the sender, move the message to `.Dead`, and record the reason there, by default that the sender is unknown."""
+        """Tell the sender that nobody answers, move the message to `.Dead`, and write the reason there.
+
+        The default reason is that the sender is unknown.
+        """
         reason = self._mail.bounce(message, reason)
         mail_file = self._backlog.get(message.key) or MailFile(message.base, message.flags, message.path, True)
         self._bury(message.key, mail_file, reason)

@@ -195,7 +195,7 @@ class Mail:
         self._sender.deliver_file(message.path, message.key, box)
 
     def bounce(self, message: Message, reason: str | None = None) -> str:
-        """Tell a message's sender, once, why nobody answers, by default because the sender is unknown. Return the reason.
+        """Tell a message's sender, once, why nobody answers. Return the reason, by default that the sender is unknown.
 
         A stranger's bounce is put into the operator's mailbox. Automatic messages are not bounced. Raises OSError.
         """
@@ -213,10 +213,10 @@ class Mail:
         return reason
 
     def unread_from_strangers(self, box: str, limit: int = 20) -> builtins.list[MessageSummary]:
-        """Return unread messages from unknown senders, and on letters that an agent gave up, oldest first, among the newest
-        `limit` unread messages.
+        """Return the messages for the operator to look at among the newest `limit` unread ones, oldest first.
 
-        A message with the hive's seal is skipped: its sender was known when it was sent.
+        They are messages from unknown senders, and reports that an agent gave up a letter. A message with the hive's seal is
+        skipped: its sender was known when it was sent.
         """
         maildir = self.mailboxes.get(check_name(box, "mailbox"))
         unread = sorted((mail_file for mail_file in maildir.mail_files() if "S" not in mail_file.flags), key=time_key)[
@@ -302,10 +302,10 @@ class Mail:
         return sorted(summaries, key=lambda message: message.date) if months else summaries[::-1]
 
     def read(self, box: str, id_: str, mark: bool = True) -> Message:
-        """Read a message by its Message-ID or the base name of its file, from any folder; `mark` sets `S` in the inbox, unless
-        the hive was opened to look at it.
+        """Read a message by its Message-ID or the base name of its file, from any folder.
 
-        Raises UserError if there is none, or if it cannot be read.
+        With `mark`, a message in the inbox gets the flag `S`, unless `marks_read` is False. Raises UserError if there is no
+        such message, or if it cannot be read.
         """
         box = check_name(box, "mailbox")
         location = self.reader.locate(box, id_, SUBFOLDERS)

@@ -166,10 +166,10 @@ class Reader:
         return Head(parsed_letter, id_, _letter_date(parsed_letter, file_stat), mail_file)
 
     def locate(self, box: str, id_: str, folders: Collection[str]) -> tuple[str, MailFile] | None:
-        """Find the folder and file of a message by its Message-ID or base name.
+        """Find the folder and file of a message by its Message-ID or base name. `folders` are searched first, then their months.
 
-        An id that this hive created contains the base name. Other ids are searched in the headers, newest first. After
-        `folders`, their monthly sub-folders are searched: only the month in the base name, if any.
+        An id that this hive created contains the base name, and the base name contains the month. For any other id the headers
+        are read, newest first.
         """
         wanted_id = id_.strip().removeprefix("<").removesuffix(">")
         local, _, host = wanted_id.rpartition("@")
@@ -196,8 +196,8 @@ class Reader:
     def thread(self, box: str, start: Message) -> list[Message]:
         """Return the messages in the thread of `start` from all folders of the mailbox, oldest first, each once.
 
-        Of the monthly sub-folders, only referenced messages are included, unless `start` is in one: then that month and
-        all later ones are searched.
+        The monthly archives are not searched. Of their messages, only those that a found message refers to are included. If
+        `start` is in an archive, its month and all later ones are searched too.
         """
         locations: dict[str, tuple[Maildir, MailFile]] = {}
         neighbours: dict[str, set[str]] = {}
@@ -247,9 +247,10 @@ class Reader:
 
     @contextmanager
     def _open_letter(self, maildir: Maildir, mail_file: MailFile, limit: int | None) -> Iterator[_FileContent | None]:
-        """Open a letter and yield its content, which is examined in the block only: errors there become Unreadable.
+        """Open a letter for the block and yield its content, or None if the letter was deleted.
 
-        The process is marked meanwhile (`DeadlyInputs`), to find letters that kill their readers.
+        The block examines the content; errors in it become Unreadable. Meanwhile the process is marked (`DeadlyInputs`), to
+        find letters that kill their readers.
         """
         with boundary("letter", mail_file.path):
             content = self._read_content(maildir, mail_file, limit)

@@ -259,7 +259,10 @@ class Sender:
             mailbox.copy(staged_path, base, base, in_new=True)
 
     def _complete(self, sending: Sending, sent_folder: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
-        """Deliver to the recipients `names`: the message in `.Sent` if that is complete, else the draft."""
+        """Deliver to the recipients `names` and return the failures.
+
+        A repeated send delivers the message in `.Sent` again, if it is complete there; otherwise the draft is composed anew.
+        """
         base, sent_file = sending.base, None
         if is_repeat:
             sent_file = sent_folder.find(base) or self.mailboxes.get(sending.sender, _month_folder("sent", base)).find(

@@ -53,8 +53,8 @@ def holder_pid(layout: Layout, name: str) -> int | None:
 def hold_lock(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) -> None:
     """Take a lock for the lifetime of this process, and write the holder's `record` into the lock file.
 
-    Raises LockBusy, with `refusal` and the holder, if another process holds the lock. Also raises LockBusy if a process on
-    another machine may hold the lock and the file system's locks do not reach that machine.
+    Raises LockBusy with the message `refusal`, the holder and the remedy `mend` if another process holds the lock. Also raises
+    LockBusy if a process on another machine may hold the lock and the file system's locks do not reach that machine.
     """
     if not lock.acquire(wait=False):
         holder = lock.holder() or {}

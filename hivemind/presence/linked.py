@@ -35,9 +35,9 @@ class LinkedHives:
         return os.path.lexists(self._link)
 
     def local_names(self, workspace: str) -> tuple[str, ...]:
-        """Return the values of `where:` of those tasks that agents of this hive may claim from the inbox.
+        """Return the values of `where:` with which a task in the inbox may be claimed by this hive's agents.
 
-        The values are the hive's own name, and `any` unless other hives can be reached.
+        They are the hive's own name, and `any` while no other hive can be reached.
         """
         return (workspace,) if self.is_linked and self.outage is None else (workspace, ANY)
 

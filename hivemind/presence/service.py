@@ -38,8 +38,8 @@ def run_service(
 ) -> int:
     """Call `serve` while this process holds the service's name. Return the exit status as `run_named` does.
 
-    `serve` gets the lock, the status file, and descriptors of which one becomes readable when it has to end: after SIGTERM or
-    SIGINT, or at the end of `lifeline`.
+    `serve` gets the lock, the status file, and some descriptors. One of these becomes readable when `serve` has to end: after
+    SIGTERM or SIGINT, or when the descriptor `lifeline` closes.
     """
 
     def work(lock: Lock) -> None:

@@ -75,7 +75,7 @@ def supervisor_lock(locks: Path) -> Lock:
 
 
 def agent_problems(locks: Path) -> dict[str, str]:
-    """Return by agent the problem that the supervisor noted: an invalid agent file, or a process that dies repeatedly."""
+    """Return the problems that the supervisor noted, by agent: an invalid agent file, or a process that dies repeatedly."""
     problems = (supervisor_lock(locks).holder() or {}).get("problems")
     return {str(name): str(problem) for name, problem in problems.items()} if isinstance(problems, dict) else {}
 

@@ -1,7 +1,7 @@
-"""`sandbox: bwrap`: run a command without network that sees only the system's programs, its work folder and the roots.
+"""`sandbox: bwrap`: run a command that has no network and sees only the system's programs, its work folder and the roots.
 
-Bubblewrap creates namespaces with only an empty loopback interface, separate processes that die with the command, an
-empty /tmp, and read-only system folders. The task's records are next to the work folder, and not visible.
+Bubblewrap creates namespaces with only an empty loopback interface, separate processes that die with the command, an empty
+/tmp, and read-only system folders. The task's records are next to the work folder, and not visible.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
 
 @cache
 def has_sandbox() -> bool:
-    """Say whether the sandbox runs here."""
+    """Return True if the sandbox works on this machine."""
     try:
         check_sandbox()
     except UserError:

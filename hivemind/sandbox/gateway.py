@@ -1,9 +1,9 @@
 """The first process in a program's box: it passes connections from the box's own loopback to the proxy outside.
 
-It runs by its path, as `python -I -S gateway.py SOCKET PORT LISTENERS PROGRAM...`, with the standard library alone. PORT is
-where the program finds the proxy, which listens on SOCKET ("": there is none). LISTENERS, `ADDRESS PORT` separated by commas,
-are ports on the machine's loopback that the program may reach. A child of this process serves them; the process itself becomes
-the program.
+It is run by its path, as `python -I -S gateway.py SOCKET PORT LISTENERS PROGRAM...`, and imports only the standard library.
+SOCKET is the proxy's Unix socket ("": there is no proxy). The program finds the proxy at PORT of its loopback. LISTENERS,
+`ADDRESS PORT` separated by commas, are ports on the machine's loopback that the program may reach, too. A child process serves
+all of these ports; the first process becomes the program.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _CHUNK_BYTES = 1 << 16
 
 
 def main(path: str, proxy_port: str, listeners: str, *program: str) -> None:
-    """Listen, then run the program."""
+    """Start the server if there is a proxy, then replace this process by the program."""
     if path:
         _start_server(path, proxy_port, listeners)
     os.execvp(program[0], program)  # noqa: S606 - the program that the person named
 
 
 def _start_server(path: str, proxy_port: str, listeners: str) -> None:
-    """Listen, and serve in a child process."""
+    """Listen on the ports, and pass their connections on in a child process."""
     endpoints = [pair.rsplit(" ", 1) for pair in listeners.split(",") if pair]
     servers = {_listen("127.0.0.1", int(proxy_port)): b""}
     for address, port in endpoints:

@@ -37,7 +37,7 @@ class Hosts:
         return cls(frozenset(pairs))
 
     def allow(self, name: str, port: int) -> bool:
-        """Check a name, or an address, of a request."""
+        """Return True if the program may connect to a name or an address at that port."""
         names = [name, *(f"*.{name.split('.', dots)[-1]}" for dots in range(1, name.count(".") + 1))]
         return any((candidate, port) in self.pairs for candidate in names)
 
@@ -61,7 +61,7 @@ def split_authority(text: str) -> tuple[str, int | None]:
 
 
 def as_address(name: str) -> _Address | None:
-    """Return the address that a name is, or None."""
+    """Parse a name that is an IP address. Return None for any other name."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:
@@ -69,7 +69,7 @@ def as_address(name: str) -> _Address | None:
 
 
 def is_public(address: _Address) -> bool:
-    """Return False for addresses of this machine or a local network, also within an IPv6 address that is translated."""
+    """Return False for an address of this machine or a local network, even if an IPv6 address embeds it (NAT64, 6to4, Teredo)."""
     if isinstance(address, ipaddress.IPv6Address):
         embedded = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
         if address in _NAT64:

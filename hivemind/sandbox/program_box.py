@@ -39,7 +39,7 @@ class BoxSettings:
 
     @property
     def is_boxed(self) -> bool:
-        """True if a program runs in a box here. (`bwrap` where bubblewrap does not run is an error at the start.)"""
+        """True if a program runs in a box here. With `bwrap` it always does: without bubblewrap, the program does not start."""
         return self.sandbox == "bwrap" or (self.sandbox == "auto" and has_sandbox())
 
 
@@ -77,8 +77,9 @@ class ProgramBox:
     ) -> None:
         """Start the proxy on `socket`, unless the `network` is open.
 
-        `folders` are visible, with True for those that are writable, and the `files`, read-only, and what further
-        `commands` need. `login` has files by the path in `home` where they are visible. `is_read_only` holds for the work folder.
+        In the box the program sees the `folders` (True: writable), the `files` (read-only) and what its further `commands`
+        need. It also sees the `login` files, each at the path in `home` that is its key. `is_read_only` protects the work
+        folder.
 
         Raises OSError, UserError if bubblewrap does not run.
         """
@@ -140,8 +141,10 @@ def _proxy_variables(url: str) -> dict[str, str]:
 
 
 def _program_files(names: Iterable[str], search_path: str | None) -> tuple[set[Path], dict[str, Path]]:
-    """Return the folders that programs, their interpreters and what they wrap consist of, and their paths with the files behind
-    them."""
+    """Return the folders and files that programs need, including their interpreters and the programs that their wrappers start.
+
+    The result is (folders, path of each program -> the file behind it).
+    """
     import shutil
 
     folders, links = set[Path](), dict[str, Path]()
@@ -157,8 +160,10 @@ def _program_files(names: Iterable[str], search_path: str | None) -> tuple[set[P
 
 
 def _prefixes(path: Path, real_path: Path) -> Iterator[Path]:
-    """Yield the folders where an interpreter is installed: its virtual environment, and what its real path lies in. Of a
-    home, or ~/.local, only `lib`."""
+    """Yield the folders in which an interpreter is installed: its virtual environment, and the folder above its real `bin`.
+
+    If that is the person's home, a parent of it or ~/.local, yield only its `lib`.
+    """
     if (path.parent.parent / "pyvenv.cfg").is_file():
         yield path.parent.parent
     if real_path.parent.name == "bin":
@@ -168,8 +173,7 @@ def _prefixes(path: Path, real_path: Path) -> Iterator[Path]:
 
 
 def _started_programs(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield the interpreter (True) that a script's first line names, and the programs (False) that a wrapper script becomes by
-    `exec /path`."""
+    """Yield (interpreter, True) from a script's first line, and (program, False) for each program that the script executes."""
     text = ""
     with suppress(OSError), open(path, "rb") as file:
         text = os.fsdecode(file.read(_SCRIPT_BYTES))

@@ -1,8 +1,9 @@
-"""The HTTP proxy that a program in a box reaches the network through: tunnels (CONNECT) and plain requests to listed hosts.
+"""The HTTP proxy through which a program in a box reaches the network: tunnels (CONNECT) and plain requests to listed hosts.
 
 It is a thread of the agent's process and listens on a Unix socket that is bound into the box. A name is resolved here, once,
-and the connection goes to the address that was checked. A plain request is written anew and is the only one of its connection,
-so that nothing else can be hidden in it. If the agent's own network is behind a proxy (HTTPS_PROXY), that one is asked.
+and the connection goes to the address that was checked. The proxy writes a plain request anew and sends only one over a
+connection, so the program cannot hide another request in it. If the agent's own environment names a proxy (HTTPS_PROXY), the
+connection goes through that one.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class _Request:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def head(self, parent: _ParentProxy | None) -> bytes:
-        """Return the head that is sent on: to `parent`, if there is one."""
+        """Return the request's head in the form for the host, or for the proxy `parent`."""
         authorization = () if parent is None else parent.authorization
         if self.method == "CONNECT":
             lines = [f"CONNECT {self.authority} HTTP/1.1", f"Host: {self.authority}", *authorization]
@@ -227,7 +228,7 @@ class Proxy:
             server_writer.close()
 
     async def _connect(self, request: _Request) -> _Streams:
-        """Connect to the host of a request, and send the head of a plain one. Raises _Refusal."""
+        """Connect to the host of a request. Send on the head of a plain request. Raises _Refusal."""
         if not self._hosts.allow(request.host, request.port):
             raise _Refusal(
                 "403 Forbidden", f"{request.authority} is not under network: in the agent's file", is_recorded=True
@@ -277,7 +278,7 @@ def _check_tunnel(answer: bytes) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int | None = None) -> None:
-    """Copy `length` bytes, by default all until the end, which is then passed on."""
+    """Copy `length` bytes. Without `length`, copy everything and then close the writer's sending side."""
     remaining = length
     while remaining != 0 and (data := await reader.read(min(remaining or _CHUNK_BYTES, _CHUNK_BYTES))):
         writer.write(data)

@@ -1,7 +1,6 @@
-"""Members (MCP clients) that left while they had tasks, and the time when these tasks return to the inbox (`mcp:` in
-hive.yaml).
+"""Members (MCP clients) that left while they had tasks, and the time when these tasks return to the inbox (`mcp:` in hive.yaml).
 
-The supervisor returns the tasks, or an agent that runs without a supervisor.
+The supervisor returns the tasks. Without a supervisor, an agent does.
 """
 
 from __future__ import annotations

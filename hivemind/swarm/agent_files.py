@@ -32,8 +32,8 @@ from hivemind.swarm.preflight import preflight
 def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | None = None) -> str:
     """Write agents/<name>.yaml and create the mailbox. Return the normalised name.
 
-    Its key or login may be missing. Raises UserError for an invalid name, role or mind, and for a name in use. No file is then
-    written.
+    The key or login of the agent's mind may be missing. Raises UserError, before any file is written, for an invalid name, role
+    or mind, and for a name in use.
     """
     name = check_agent_name(name)
     path = hive.layout.agent_config(name)
@@ -61,7 +61,10 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
 
 
 def read_mind(text: str) -> str | dict[str, Any]:
-    """Return the value of `mind:` that the option --mind writes as one line of YAML. Raises UserError."""
+    """Return the value of `mind:` for the text of the option --mind: the text itself, or a mapping if the text is a YAML mapping.
+
+    Raises UserError.
+    """
     return parse(text, "--mind").values if ": " in text or text.startswith("{") else text
 
 

@@ -1,7 +1,7 @@
-"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed;
-the branches of candidates that were not chosen go.
+"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed.
 
-Each move is one rename, so the next run continues after a crash, and two runs at once do no harm.
+The git branches of candidates that were not chosen are deleted. Each move is one rename, so the next run continues after a
+crash, and two runs at once do no harm.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def archive_named(hive: Parts, task_ids: Iterable[str]) -> list[str]:
 
 
 def _ended_folder(hive: Parts, task_id: str) -> Path:
-    """Return the folder of a task that is over, or of a drop that became none. Raises UserError for any other task."""
+    """Return the folder of a task that is over, or of a drop that could not become a task. Raises UserError for other tasks."""
     folder = ended_folder(hive.layout, check_name(task_id, "task id"))
     if folder is None:
         remedy = f"end it: hivemind task cancel {task_id}"

@@ -50,8 +50,11 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class DispatchReport:
-    """The dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and
-    the time when the next work is due (None: when the outbox or schedule changes)."""
+    """What a run of `do_due` did.
+
+    It contains the dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and
+    the time when the next work is due (None: when the outbox or schedule changes).
+    """
 
     dropped: tuple[str, ...]
     notified: tuple[str, ...]
@@ -62,8 +65,8 @@ class DispatchReport:
 def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> DispatchReport:
     """Drop the scheduled tasks that are due, and send the notices that are due.
 
-    One process at a time drops tasks and sends letters, under a lock. Then one process at a time notifies programs and
-    webhooks, without that lock, and begins again.
+    Each round has two parts. Under one lock, drop tasks, send letters and archive. Then notify programs and webhooks, which may
+    take long, under a lock of their own. Return after a round without such a notice.
     """
     notifier, dropped_ids, archived_tasks = _Notifier(hive, clock), list[str](), None
     while True:
@@ -115,12 +118,15 @@ class _Notifier:
         self.sent_notices: list[str] = []
 
     def notify_programs(self) -> bool:
-        """Notify by program and webhook in parallel. Return False if no notice was sent in these ways."""
+        """Notify by program and webhook in parallel. Return False if no notice was sent by either."""
         with ThreadPoolExecutor() as pool:  # the threads only wait for other programs
             return any([*pool.map(self._notify_exclusively, [way for way in self._ways if way != _LETTER])])
 
     def _notify_exclusively(self, way: str) -> bool:
-        """Notify in one way, unless another process does. That process checks once more before it ends."""
+        """Send the due notices by the channel `way` and return True. Return False if none is due, or another process sends them.
+
+        That process begins another round afterwards, and so finds notices that have become due meanwhile.
+        """
         lock = Lock(self._hive.layout.locks / f"due-{way}.lock")
         if not self._due_notices(way) or not lock.acquire(wait=False):
             return False
@@ -131,7 +137,7 @@ class _Notifier:
         return True
 
     def notify_by(self, way: str) -> None:
-        """Send the notices that are due in one way."""
+        """Send the notices that are due by the channel `way`."""
         for notice in self._due_notices(way):
             delivery = self._outbox.telling(notice, way)
             facts = {"summary": notice.task}
@@ -147,7 +153,7 @@ class _Notifier:
             self._outbox.tell(notice, way, delivery)
 
     def _due_notices(self, way: str) -> list[Notice]:
-        """Return the notices that are due in one way, oldest first."""
+        """Return the notices that are due by the channel `way`, oldest first."""
         if way not in self._ways:
             return []
         due = (
@@ -285,7 +291,7 @@ class DueWork:
         self._next_time = 0.0 if at_once else float("inf")  # seconds since the epoch
 
     def start_if_due(self, was_written: bool) -> None:
-        """Start a process at the due time, if the outbox or schedule has a new file, or if `was_written` is True."""
+        """Start a process if work is due by the clock, if the outbox or schedule has a new file, or if `was_written` is True."""
         if (record_time := _modified_ns(self._layout.due_record)) != self._record_time:
             self._record_time, self._next_time = record_time, self._due_at()
         for process in [*self._processes]:

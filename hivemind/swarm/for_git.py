@@ -113,8 +113,10 @@ def _detect_access(name: str, profile: Profile) -> DetectedProgram:
 def files_for_git(
     layout: Layout, repository: Path, programs: list[DetectedProgram], project: RootProposal, *, is_confirmed: bool
 ) -> dict[str, str]:
-    """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive. The
-    project's check is commented out unless a person has confirmed it. Raises UserError if it is not a git repository.
+    """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive.
+
+    The project's check is commented out unless a person has confirmed it. Raises UserError if `repository` is no git
+    repository.
     """
     files = {"rom/repository.md": _ROM.format(name=repository.name), "rom/lead/lead.md": _LEAD}
     for index, (name, (role, description)) in enumerate(_AGENTS.items()):
@@ -132,8 +134,8 @@ def files_for_git(
 
 
 def _root_lines(path: str, repository: Repository, project: RootProposal, is_confirmed: bool) -> Iterator[str]:
-    """Yield the lines of hive.yaml on the repository. What a person has not confirmed, or what needs the network, is commented
-    out."""
+    """Yield the lines about the repository in hive.yaml. Lines that a person has not confirmed, or that need the network, are
+    commented out."""
     yield "roots:"
     yield f"  - path: {_flow_yaml(path)}"
     yield "    worktree: true  # each agent has its own worktree, each task its own branch"
@@ -157,7 +159,7 @@ def _root_lines(path: str, repository: Repository, project: RootProposal, is_con
 
 
 def _branch_lines(repository: Repository) -> Iterator[str]:
-    """Yield the lines on the branch where work lands: an integration branch, or else the one that is checked out."""
+    """Yield the lines of hive.yaml about the branch where work lands: an integration branch, or else the one checked out."""
     head = None
     with contextlib.suppress(GitProblem):  # on no branch
         head = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")

@@ -54,7 +54,7 @@ class ForkServer:
         self.socket = parent_socket
 
     def start(self, names: Sequence[str]) -> None:
-        """Order forks of these agents, one right after the other. For each agent a report brings its pid."""
+        """Order forks of these agents, one right after the other. A report for each agent will contain its pid."""
         for start in range(0, len(names), _BATCH):
             self._order({"start": names[start : start + _BATCH]})
 
@@ -80,7 +80,10 @@ class ForkServer:
         return reports
 
     def close(self, within_s: float = 0.0) -> None:
-        """End the fork server and its children, and wait until they have ended: `END_WITHIN_S`, or `within_s` if that is more."""
+        """End the fork server and its children, and wait until they have ended.
+
+        That takes at most `END_WITHIN_S` seconds, or `within_s` if that is more.
+        """
         self._order({"end": within_s})
         self.socket.close()
         with contextlib.suppress(ChildProcessError):

@@ -41,9 +41,11 @@ _MINUTE_S = 60
 
 @frozen
 class AgentOverview(AgentStatus):
-    """The state of one agent. Without a process `pid` is None, `state` is `down`, `stopped` or `set aside`, and the
-    other fields are from its last status. `task` is the agent's current task, or, if the agent is down, a task that
-    waits for it."""
+    """The state of one agent. `task` is its current task or, if the agent is down, a task that waits for it.
+
+    Without a process `pid` is None and `state` is `down`, `stopped` or `set aside`; the other fields are from the agent's last
+    status.
+    """
 
     role: str | None = None
 
@@ -249,7 +251,7 @@ def embedding_progress(hive: Parts, embedder: Embedder | None) -> tuple[int, int
 
 
 def _describe_embedding(hive: Parts, embedder: Embedder) -> str:
-    """Describe the progress of embedding the documents, if it is not complete, and a language whose words are not known."""
+    """Describe how far the embedding of the documents is, unless it is complete, and say if their language is not known."""
     embedded, total, knows_language = embedding_progress(hive, embedder)
     progress = ""
     if embedded < total:

@@ -48,11 +48,11 @@ class AgentProcess:
         self._watchman = SharedWatch(hive) if lifeline is None else None
 
     def stop(self) -> None:
-        """End after the current action. May be called from a signal handler."""
+        """Make `run` return after the current action. May be called from a signal handler."""
         (self._agent or self._stop_signal).stop()
 
     def finish(self) -> None:
-        """End after the current turn. May be called from a signal handler."""
+        """Make `run` return after the current turn. May be called from a signal handler."""
         self._stop_signal.finish()
 
     def run(self) -> None:
@@ -110,7 +110,7 @@ class AgentProcess:
         check_hive_exists(self._lock, self._hive.layout)
 
     def _between_turns(self) -> None:
-        """Keep the hive's watcher and return the tasks of absent members, unless a supervisor does."""
+        """Run the hive's watcher and return the tasks of absent members, unless a supervisor does both."""
         if self._watchman is not None:
             self._watchman.take_over()
             return_tasks(self._hive)
@@ -145,11 +145,10 @@ _LOG_BYTES = 5_000_000
 
 
 def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
-    """Run the agent `name` in this process until it is asked to end. Return the exit status: 0, or 2 if another process
-    holds the name.
+    """Run the agent `name` in this process until it is asked to end. Return 0, or 2 if another process holds the name.
 
-    SIGTERM, SIGINT or the closing of `lifeline` (the parent has its other end) end the agent in order; SIGUSR1 ends it
-    after its turn. Without a `lifeline`, also keep the hive's watcher if no other process does, and raise UserError for
+    The agent ends cleanly after SIGTERM or SIGINT, or when `lifeline` closes (the parent has its other end); after SIGUSR1 it
+    first finishes its turn. Without a `lifeline`, also run the hive's watcher if no other process does, and raise UserError for
     an unknown agent, mind or tool. (With a `lifeline`, the supervisor has checked these.)
     """
     if lifeline is None:

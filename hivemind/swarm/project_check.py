@@ -1,10 +1,10 @@
-"""The check of a project, as its files name it: a proposal, which the person confirms.
+"""The check of a project, proposed from the project's files. A person confirms the proposal.
 
-The first of these that is there is proposed, the more explicit before the more general:
+The first of these checks that the project has is proposed. More explicit checks come before more general ones:
 
 1. `.ci/run`: a program that the project calls its check.
 2. A Makefile with a target `test`, or else `check`: it may do more than the tests of one language.
-3. `scripts.test` in package.json, by the package manager whose lock file is there.
+3. `scripts.test` in package.json, by the package manager whose lock file the project has.
 4. pytest or tox in pyproject.toml, or their own settings files. pytest is first: it needs no environments from the network.
 5. Cargo.toml, and go.mod: each language has one command.
 

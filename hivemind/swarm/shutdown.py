@@ -33,10 +33,10 @@ class ShutdownReport:
 
 
 def end_swarm(layout: Layout, *, timeout_s: float | None = None) -> ShutdownReport:
-    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` (default 15) for its end. Running commands have all
-    of a `timeout_s`, too, but not of the default.
+    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` seconds for its end, or 15 by default.
 
-    Raises LockBusy if the supervisor cannot be signalled from here (another machine or another user).
+    With a `timeout_s`, running commands have that time to end, too. Raises LockBusy if the supervisor cannot be signalled from
+    here (another machine or another user).
     """
     return _end(supervisor_lock(layout.locks), "the swarm", timeout_s, layout.deadline)
 

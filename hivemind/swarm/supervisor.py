@@ -1,7 +1,7 @@
-"""The supervisor: starts agents, restarts them when they die or hang, ends them in order.
+"""The supervisor: starts agents, restarts them when they die or hang, and shuts them down.
 
-Agents need none of its data and can run without a supervisor; its death only makes them end. It keeps the hive's one
-file watcher, whose events ring the agents' doorbells.
+An agent can also run without a supervisor; it needs none of the supervisor's data. Agents that the supervisor started end when
+it dies. The supervisor has the hive's only file watcher, whose events ring the agents' doorbells.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Supervisor:
         return self._due.is_busy or self._due.remaining_s <= 0
 
     def stop(self) -> None:
-        """Make `run` end the swarm in order. May be called from a signal handler."""
+        """Make `run` shut down the swarm. May be called from a signal handler."""
         self._stop = True
 
     def run(self, tick: Callable[[], bool], tick_s: float | None) -> None:
@@ -389,8 +389,8 @@ class Supervisor:
             _log.warning("deaths of agents cannot be recorded: %s", error)
 
     def _end(self) -> None:
-        """Let the fork server end every agent within seconds, or by the deadline of `down`. Then record the deaths of agents
-        that did not end in order."""
+        """Let the fork server end every agent within seconds, or by the deadline of `hivemind down`. Then record the deaths of
+        agents that did not end cleanly."""
         deadline = self._hive.layout.deadline
         self._fork_server.close(remaining_s(deadline))
         deadline.unlink(missing_ok=True)

@@ -103,14 +103,14 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 
 
 def _lander_rests(hive: Parts) -> bool:
-    """Check whether the lander, if it runs, has looked at its queue since it started and does nothing."""
+    """Return False if the lander runs and has work, or has not looked at its queue since it started."""
     pid = holder_pid(hive.layout, LANDING)
     status = None if pid is None else read_status(hive.layout.agent_state(LANDING), LANDING)
     return pid is None or (status is not None and status.pid == pid and status.rests)
 
 
 def _is_answered(hive: Parts, task_id: str) -> bool:
-    """Check whether a parked task can continue: its wait is over, or it got more text. Its agent may still report `idle`."""
+    """Check whether a parked task can continue, as its wait is over or a text was added. Its agent may still report `idle`."""
     from hivemind.taskrun.waits import has_come
 
     try:
@@ -131,8 +131,10 @@ def has_addition(task: Task) -> bool:
 
 
 def start_problems(hive: Parts) -> dict[str, str]:
-    """Return the reasons why agents do not run, by agent: those that the supervisor noted or, with the swarm down, what
-    is missing for a start."""
+    """Return the reasons why agents do not run, by agent.
+
+    The running supervisor noted them. If the swarm is down, they say what is missing for a start.
+    """
     if supervisor_lock(hive.layout.locks).holder() is not None:
         return agent_problems(hive.layout.locks)
     problems: dict[str, str | None] = {}  # by mind: the agents of a hive have few
@@ -200,7 +202,7 @@ def with_wait_reasons(
 
 
 def _only_note(hive: Parts, task: TaskSummary, notes: Mapping[str, str | None]) -> str | None:
-    """Return the note on the agent that may claim a waiting task; None if there are several."""
+    """Return the note on the agent that may claim a waiting task. Return None if several agents may claim it, or none."""
     able = [note for name, note in notes.items() if _fits(hive, name, task)]
     return able[0] if len(able) == 1 else None
 

@@ -39,8 +39,10 @@ _SHARE = 8  # `on_tick` may take about one part in so many of the time
 
 @frozen
 class SwarmResult:
-    """The tasks that ended during a run, or were parked at its end. `interrupted` is True if the run ended before the swarm was
-    idle. Then `active_count` tasks go on with the next run."""
+    """The tasks that ended during a run, or were parked at its end.
+
+    `interrupted` is True if the run ended before the swarm was idle; the next run continues the `active_count` tasks.
+    """
 
     done: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
@@ -50,7 +52,7 @@ class SwarmResult:
 
     @property
     def exit_status(self) -> int:
-        """0 if all tasks are done, 1 if one failed, 3 if some are parked."""
+        """1 if a task failed, else 3 if some are parked, else 0."""
         if self.failed:
             return 1
         return 3 if self.parked else 0
@@ -120,8 +122,8 @@ def run_swarm(
 def _warm_up(hive: Parts, files: AgentFiles) -> None:
     """Do what the agents' parent does before it forks them: read agents/ and the journal, load modules and vocabulary.
 
-    An only agent shares them with nobody, and loads what it uses. No file stays open. A second call only reads the new
-    part of the journal.
+    If the hive has only one agent, nothing is shared, so the agent itself loads what it uses. No file stays open. A second call
+    only reads the new part of the journal.
     """
     start_logging()
     files.read_changes()

@@ -40,11 +40,11 @@ _GITIGNORE = """# what a running hive leaves behind
 
 
 def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
-    """Create a hive at `layout`. Existing files stay unchanged. hive.yaml is written last. `replacements` maps paths to
-    texts in place of the template's files; the template's agents are then not created. `workspace` replaces the one in
-    hive.yaml.
+    """Create a hive at `layout`. Existing files stay unchanged. hive.yaml is written last.
 
-    Raises UserError if hive.yaml exists or the workspace is not a valid name, and OSError.
+    `replacements` maps paths to texts in place of the template's files; the template's agents are then not created. `workspace`
+    is the name in hive.yaml instead of the template's. Raises UserError if hive.yaml exists or the name is invalid, and
+    OSError.
     """
     from filelock import FileLock  # late: only for a new hive
 

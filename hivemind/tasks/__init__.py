@@ -1,4 +1,4 @@
-"""Tasks: files that are dropped into a folder. One agent claims each, and its folder shows how it ended and why."""
+"""Tasks: files that are dropped into a folder. One agent claims each; the task's folder shows how the work ended and why."""
 
 from __future__ import annotations
 

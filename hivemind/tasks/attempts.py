@@ -53,8 +53,10 @@ def _attempt_number(attempts: Path) -> int:
 
 
 def next_attempt(record: TaskRecord, previous: TaskRecord, raw: bytes, traceparent: str | None) -> TaskRecord:
-    """Return `record` for a task's next attempt, whose text is `raw`. It keeps what was said to the task, except about its
-    earlier branch, and of the runtime's values only the editor's session."""
+    """Return the record of a task's next attempt: `record` with a new trace and a note on changes of the text `raw`.
+
+    Additions to the text are kept, except the lander's about the earlier branch. Of `kept`, only the editor's session is kept.
+    """
     return replace(
         record,
         notes=changes(previous, raw),

@@ -34,7 +34,7 @@ _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 
 
 class ClaimedTasks:
-    """The operations on a hive's tasks after their claim. Each that takes a Task raises TaskMoved if the task's claim is over."""
+    """The operations on a hive's tasks after their claim. A method that takes a Task raises TaskMoved if its claim is over."""
 
     def __init__(self, settings: Settings, listing: Listing, claims: Claims, recovery: Recovery) -> None:
         self._layout = settings.layout
@@ -141,7 +141,8 @@ class ClaimedTasks:
     def pass_on(
         self, task: Task, agent: str, change: Callable[[TaskRecord], TaskRecord], event: str, **payload: object
     ) -> None:
-        """Give the claim to a process of the runtime. `change` is made in the same record."""
+        """Give the task's claim to a process of the runtime, such as the lander, and apply `change` in the same write of the
+        record."""
         claim = Claim(os.urandom(8).hex(), agent, 0, self._clock().isoformat(timespec="milliseconds"))
         self.rewrite(task, lambda record: replace(change(record), claim=claim), event, **payload)
         self._records.forget(task.id)
@@ -178,7 +179,7 @@ class ClaimedTasks:
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def add_text(self, folder: Path, text: str, by: str, key: str | None = None, *, reopens: bool = False) -> None:
-        """Add a text to the record in a task's folder, which moves to the inbox if the text `reopens` the task."""
+        """Add a text to the record in a task's folder. With `reopens`, prepare the folder for its move to the inbox."""
         with locked_folder(folder, wait=True):
             record = self._records.load(folder, folder.name)
             if key is not None and any(addition.key == key for addition in record.said):
@@ -201,7 +202,8 @@ class ClaimedTasks:
             self._records.append_to_log(task, *records, sync_now=sync_now)
 
     def log_late(self, task_id: str, *records: Mapping[str, Any]) -> None:
-        """Append the last records of an agent whose task the lander has or had. A task that was claimed again is left alone."""
+        """Append an agent's last records to the log of a task that it has passed to the lander. Do nothing if the claim is not
+        the lander's."""
         while (folder := folder_of(self._layout, task_id)) is not None:
             with suppress(FileNotFoundError), locked_folder(folder, wait=True):
                 record = load_sound(folder)
@@ -211,7 +213,7 @@ class ClaimedTasks:
 
     @contextmanager
     def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
-        """Hold the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder was moved.
+        """Lock the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder was moved.
 
         If another program has changed the task's record or log, the task fails.
         """
@@ -255,7 +257,7 @@ class ClaimedTasks:
     # tasks that are over, and tasks that people end
 
     def retry(self, task_id: str) -> Path:
-        """Move a failed or done task back to the inbox, as a person may do by hand. Raises UserError if it cannot."""
+        """Move a failed or done task back to the inbox and return its new folder. Raises UserError if that is impossible."""
         place = self._ended_folder(task_id)
         try:
             move(place, self._layout.inbox / task_id)
@@ -315,7 +317,7 @@ class ClaimedTasks:
         return self._cancel(task_id, error)  # it was claimed meanwhile
 
     def _cancel_subtasks(self, record: TaskRecord | None, reason: str) -> None:
-        """Cancel the open subtasks on record. Any other subtask ends when it is claimed, or when its agent checks the
+        """Cancel the open subtasks that the record names. Any other subtask ends when it is claimed, or when its agent checks the
         parent."""
         if record is None or record.claim is None:
             return

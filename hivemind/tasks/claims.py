@@ -34,11 +34,11 @@ class Claims:
     def claim(
         self, agent: str, role: str | None = None, incarnation: int = 0, *, partitions: Container[str] | None = None
     ) -> Task | None:
-        """Claim the next task for an agent: highest priority first, then oldest, then by name. Return None if no task
-        waits for the agent.
+        """Claim the next task for an agent. Return None if no task waits for the agent.
 
-        No two agents get the same task. Drops that cannot become tasks are moved to failed/. `role` defaults to the
-        agent's role, `partitions` to `partitions_of` it. Only the process with the lock of the agent's name may call this.
+        The order is highest priority first, then oldest, then by name. No two agents get the same task. Drops that cannot
+        become tasks are moved to failed/. `role` defaults to the agent's role, `partitions` to the agent's (`partitions_of`).
+        Only the process with the lock of the agent's name may call this.
         """
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
@@ -90,5 +90,6 @@ class Claims:
 
     @property
     def recheck_count(self) -> int:
-        """The number of half-written and waiting drops. They may become claimable without a change of the inbox."""
+        """The number of drops that are half-written or wait for a dependency. They may become claimable without a change of the
+        inbox."""
         return self._queue.recheck_count

@@ -17,8 +17,8 @@ from hivemind.tasks.settings import Settings
 
 @frozen
 class DependencyStatus:
-    """A check of a task's dependencies. `ready`: all are done. `waits`: not yet. `fails`: as things are, they never can
-    be."""
+    """The result of checking a task's dependencies. `ready`: all are done. `waits`: some are not done yet. `fails`: some can no
+    longer be done, as things are."""
 
     kind: Literal["ready", "waits", "fails"]
     reason: str = ""
@@ -39,7 +39,10 @@ class Dependencies:
     def __init__(
         self, settings: Settings, reader: DropReader, queued_drops: Collection[QueuedDrop], *, explains: bool = False
     ) -> None:
-        """With `explains`, the record of an active dependency is read for the reason why that is parked."""
+        """Check against the inbox's `queued_drops`. With `explains`, a reason says why an active dependency is parked.
+
+        That costs reading the dependency's record.
+        """
         self._settings = settings
         self._layout = settings.layout
         self._reader = reader
@@ -52,7 +55,7 @@ class Dependencies:
         return {queued.id: queued for queued in self._queued_drops}
 
     def verdict(self, queued: QueuedDrop) -> DependencyStatus:
-        """Check a task's dependencies. Each costs a stat or two."""
+        """Check a task's dependencies. Each dependency costs a stat or two."""
         if not queued.dependencies:
             return READY
         unmet = [name for name in queued.dependencies if self.state_of(name) != "done"]

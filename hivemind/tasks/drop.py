@@ -208,7 +208,7 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
 
 
 class Drop(NamedTuple):
-    """An entry of the inbox. `queued` is None while the drop waits for its writer or for a permission (`waits`).
+    """An entry of the inbox. If it cannot be claimed yet, `queued` is None and `waits` is the reason.
 
     `head` is the beginning of a file, or all of it if there is front matter.
     """

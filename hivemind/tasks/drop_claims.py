@@ -41,7 +41,7 @@ def rename(source: str, target: str) -> None:
 
 
 class DropClaims:
-    """Moves drops out of the inbox for agents, which is the first stage of a claim, and back."""
+    """The first stage of a claim: moves drops out of the inbox for agents. Can also move them back."""
 
     def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
         self._settings = settings
@@ -69,7 +69,7 @@ class DropClaims:
         return None
 
     def take_drop(self, agent: str, queued: QueuedDrop, partitions: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the drop `queued`. Return None if it is gone or half-written, or if a change has taken it out of `partitions`."""
+        """Claim the drop `queued`. Return None if it is gone, half-written, or now in a partition outside `partitions`."""
         target = f"{self._claimed_path}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
@@ -110,7 +110,7 @@ class DropClaims:
         fsync_names(f"{self._claimed_path}/{agent}")
 
     def put_back(self, path: str | Path) -> Path:
-        """Move a drop or a task back to the inbox and return its path. It gets a number if its name was taken meanwhile."""
+        """Move a drop or a task back to the inbox and return its path. A number is added to a name that was taken meanwhile."""
         inbox, name = self._layout.inbox, os.path.basename(path)
         stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
         while True:
@@ -130,8 +130,8 @@ class DropClaims:
 def _fits(now: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
     """Check that an agent may still claim a drop, which may have changed since the queue was built.
 
-    The dependencies must be those that the queue checked, and the partition in `partitions`; a drop that will fail may be in any
-    partition.
+    Its dependencies must be unchanged, and its partition must be in `partitions`. A drop whose dependencies cannot be met fails
+    when it is claimed, so its partition does not matter.
     """
     same = now.dependencies == queued.dependencies
     return partitions is None or (same and (queued.dependency_problem is not None or now.partition in partitions))

@@ -185,7 +185,10 @@ def task_of(
 
 
 def landing_state(task: Task | TaskSummary) -> str | None:
-    """Say how a finished task stands with the lander: it `lands`, waits for a reason, or was undone. None for any other task."""
+    """Return the landing of a finished task in words: `lands`, the reason why it waits, or `undone by TASK`.
+
+    Return None for a task without a landing.
+    """
     if task.state is TaskState.DONE:
         revert_id = task.undone_by if isinstance(task, TaskSummary) else revert_of(task.path)
         return None if revert_id is None else f"undone by {revert_id}"
@@ -201,7 +204,7 @@ def revert_ids(task_id: str) -> Iterator[str]:
 
 
 def revert_of(folder: Path) -> str | None:
-    """Return the task that has undone what a task in done/ has landed."""
+    """Return the id of the task that has undone what a task in done/ landed, or None."""
     for revert_id in revert_ids(folder.name):
         places = [folder.parents[1] / state / revert_id for state in (TaskState.DONE, TaskState.FAILED)]
         if not any(map(os.path.lexists, places)):
@@ -268,9 +271,8 @@ def remove(path: Path) -> None:
 def locked_folder(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a task's folder, even if it is moved meanwhile. Yield False if another process has the lock and `wait` is False.
 
-    A claim is read and acted on under this lock, by one process at a time. It is on the folder itself and ends with its
-    holder. On file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the
-    folder is gone.
+    A process holds this lock while it reads a claim and acts on it. The lock is on the folder itself and ends with the process.
+    On file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the folder is gone.
     """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -300,7 +302,7 @@ def read_outcome(folder: Path) -> str | None:
 def why_failed(folder: str | os.PathLike[str]) -> str | None:
     """Return the first paragraph of a failed task's error.md, or None if the file cannot be read.
 
-    For a drop that could not become a task it is `path: problem; remedy`, as in the error message.
+    If a drop could not become a task, that paragraph is `path: problem; remedy`, as in the error message.
     """
     try:
         with open(Path(folder, "error.md"), "rb") as file:

@@ -215,8 +215,10 @@ class TextReader:
         self._crashes = crashes
 
     def read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
-        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem for an invalid text, and for a
-        task with candidates in a hive without a lander, which has to choose one."""
+        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem for an invalid text.
+
+        Also raises TaskProblem for a task with candidates in a hive without a lander, which would have to choose one of them.
+        """
         if not has_front_matter(raw, name):  # plain text
             return read_text(raw, name)
         try:

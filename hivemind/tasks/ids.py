@@ -26,5 +26,5 @@ def ignored_why(name: str) -> str | None:
 
 
 def id_of(name: str, folder: bool) -> str:
-    """Return the id of a drop whose text has no `id:`. It is made from the drop's name."""
+    """Return the id of a drop whose text has no `id:`. The id is made from the drop's name."""
     return slug(name if folder else os.path.splitext(name)[0])

@@ -56,7 +56,7 @@ class TaskFields(TypedDict, total=False):
 
 
 def _front_matter(text: str, fields: TaskFields) -> tuple[dict[str, Any], str]:
-    """Return the keys of a text's front matter and of `fields`, which take precedence, and the text after the front matter."""
+    """Return (keys, text after the front matter). The keys are those of the front matter and `fields`, which take precedence."""
     if not isinstance(text, str):
         raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
     arguments: dict[str, Any] = {**fields}
@@ -71,7 +71,7 @@ def _front_matter(text: str, fields: TaskFields) -> tuple[dict[str, Any], str]:
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
-    """Return a list of the argument's elements. An argument of one of the types `kinds` is a single element, None is none."""
+    """Return the argument as a list: [] for None, one element for an argument of one of the types `kinds`, else its elements."""
     return [argument] if isinstance(argument, kinds) else [*(argument or ())]
 
 

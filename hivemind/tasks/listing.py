@@ -81,7 +81,7 @@ class Listing:
         return self._at_rest(lambda: self._look_for(task_id))
 
     def _at_rest(self, look: Callable[[], _Seen]) -> _Seen:
-        """Return what `look` returns, once the task that it looks for is at rest."""
+        """Call `look` until it no longer raises TaskInMotion, and return its result. After two seconds, raise the error."""
         until = time.monotonic() + _MOTION_S
         while True:
             try:
@@ -126,8 +126,8 @@ class Listing:
         return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
-        """Check that a task, once it was claimed, is neither over nor deleted. Costs a few stats. Raises UserError for
-        a bad id."""
+        """Check that a task that was claimed before is neither over nor deleted. Costs a few stats. Raises UserError for a bad
+        id."""
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:
@@ -221,10 +221,10 @@ class Listing:
     # many tasks
 
     def list(self, state: TaskState | str | None = None, *, limit: int | None = None) -> builtins.list[TaskSummary]:
-        """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others by time.
+        """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others oldest first.
 
-        Half-written drops come last. `limit` bounds each state: the first waiting tasks, the latest others. Tasks
-        beyond it are not read.
+        Half-written drops come last. `limit` bounds each state: the first waiting tasks, the newest others. Tasks beyond it are
+        not read.
         """
         places = TaskState if state is None else (TaskState(state),)
         tasks: builtins.list[TaskSummary] = []
@@ -317,7 +317,7 @@ class Listing:
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:
-        """Return the drops of the inbox: none if the folder is missing, as in a copy of a hive with an empty inbox."""
+        """Return the drops of the inbox. Return [] if its folder is missing, as in a copy that leaves out empty folders."""
         return list(self._reader.drops(self._read_queue())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:

@@ -105,8 +105,10 @@ class Outbox:
         return Telling(notice.id)
 
     def tell(self, notice: Notice, way: str, telling: Telling) -> None:
-        """Record how far the delivery by the channel `way` has come. The record is in a sub-folder, since a change of the
-        outbox itself means a new notice."""
+        """Record how far the delivery by the channel `way` has come.
+
+        The record is in a sub-folder, because a change of the outbox folder itself means a new notice.
+        """
         path = self._path(notice, way)
         make_folder(path.parent)
         save_dataclass(path, _TELLING, _VERSION, telling)

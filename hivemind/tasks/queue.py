@@ -46,8 +46,10 @@ class QueuedDrop(NamedTuple):
 
     @property
     def partition(self) -> str:
-        """The task's partition in the queue, `assignee/role[@HIVE]`: who may claim it. Any agent may claim a task with a
-        problem, which then fails."""
+        """The part of the queue that contains the task: `assignee/role[@HIVE]`, which says who may claim it.
+
+        A task with a problem is in a partition of its own, from which any agent may claim it; it then fails.
+        """
         if self.problem or self.dependency_problem:
             return PROBLEM_PARTITION
         return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
@@ -61,8 +63,11 @@ class QueuedDrop(NamedTuple):
 def partitions_of(
     agent: str, role: str | None, local_hives: Collection[str] = (), *, named: bool = False
 ) -> tuple[str, ...]:
-    """Return the partitions that an agent may claim from: those of tasks with a problem, for everybody (unless `named`), for the
-    agent, for its role, and for the agent in that role; each also with `@HIVE`."""
+    """Return the partitions that an agent may claim from.
+
+    These hold the tasks with a problem, the tasks for everybody (unless `named`), for the agent, for its role, and for the
+    agent in that role. For each of `local_hives`, the same partitions with `@HIVE` follow.
+    """
     names: tuple[str, ...] = (PROBLEM_PARTITION, f"{agent}/") if named else (PROBLEM_PARTITION, "/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
     return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))

@@ -147,7 +147,7 @@ def _entry(row: list[object]) -> QueuedDrop:
 
 
 def _lines(queued_drops: list[QueuedDrop]) -> bytes:
-    """Return a line for each drop, without trailing fields if all of them have their defaults."""
+    """Return a line for each drop. A drop with defaults in all fields after the fifth gets a line of only five fields."""
     rows = (queued[:5] if queued[5:] == _DEFAULTS else queued for queued in queued_drops)
     return "".join([_encode(row) + "\n" for row in rows]).encode()
 
@@ -171,7 +171,7 @@ class QueueCache:
 
     @property
     def recheck_count(self) -> int:
-        """The number of half-written and waiting drops in the newest queue."""
+        """The number of half-written drops and drops with unmet dependencies in the newest queue."""
         queue = self._current()
         return 0 if queue is None else queue.header.restless
 
@@ -252,7 +252,7 @@ class QueueCache:
         return False
 
     def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
-        """Check that the queue contains each drop of the inbox. If so, tasks have only been claimed since it was built.
+        """Check that the queue contains each drop of the inbox. If so, only claims have changed the inbox since it was built.
 
         A drop of a partition in `passed` counts as missing: a process tried it, and was killed or is not done yet.
         """

@@ -1,7 +1,7 @@
-"""`task.json`, the record of a task: its text, its maker, its claim and its state, and `messages.jsonl`, its log (README.md).
+"""`task.json`, the record of a task: its text, maker, claim and state. Also `messages.jsonl`, the task's log (README.md).
 
-The text is fixed when the task is claimed and is then read only from here. The digest of each change is written to the
-journal before the change, to detect changes by other programs.
+The text is fixed when the task is claimed and is then read only from here. The digest of each change is written to the journal
+before the change, to detect changes by other programs.
 """
 
 from __future__ import annotations
@@ -189,7 +189,8 @@ class Records:
         self._known_records[folder.name] = now, None, True
 
     def flush_events(self, task_id: str) -> None:
-        """Flush the postponed events of an earlier task with that id: otherwise a power cut could make its claim the newest."""
+        """Flush the postponed events of an earlier task with that id. Otherwise a power cut could lose them but keep the new
+        task's folder."""
         if self._entry(task_id) is not None:
             flush_postponed()
 
@@ -288,8 +289,7 @@ class Records:
 
     @staticmethod
     def _bytes(folder: Path) -> bytes:
-        """Return the bytes of the record, or none if it cannot be read. The function that parses them reports the
-        problem."""
+        """Return the bytes of the record, or b"" if it cannot be read. The function that parses them reports the problem."""
         try:
             return _bytes(folder) or b""
         except OSError:
@@ -307,7 +307,7 @@ class Records:
         return written_at < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def _entry(self, task_id: str, *, anew: bool = False) -> TaskEntry | None:
-        """Return the journal's entry of a task. Look `anew` where a file may be newer than what a turn by rule last read."""
+        """Return the journal's newest entry of a task. With `anew`, read the journal again even within `postponing`."""
         if anew:
             next_moment()
         return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))

@@ -81,8 +81,10 @@ class Recovery:
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
     def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
-        """Finish the claims that a crash interrupted, and yield their tasks. Half-written drops, and those with dependencies, go
-        back."""
+        """Finish the claims that a crash interrupted, and yield their tasks.
+
+        Half-written drops and drops with dependencies go back to the inbox.
+        """
         for path in self._half_made_drops(agent):
             drop = ClaimedDrop(agent, path.name, os.fspath(path), os.lstat(path))
             current_drop = self._reader.drop(

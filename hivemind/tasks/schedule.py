@@ -127,9 +127,9 @@ class Schedule:
     def _plan(
         self, path: Path, state: _FileState | None, now: datetime
     ) -> tuple[ParsedTask, _FileState, list[datetime], datetime | None]:
-        """Return a file's task, its state, the times that are due (at most the newest for a new file), and the next time.
+        """Return a file's task, its state, the times that are due, and the next time.
 
-        Raises UserError.
+        Of several missed times only the newest is due if `every:` is new, or with `missed: once`. Raises UserError.
         """
         try:
             with boundary("schedule's file", path):

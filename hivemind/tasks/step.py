@@ -114,12 +114,16 @@ def parse_duration(value: object) -> float:
 
 @frozen
 class TaskStep:
-    """One step as the task's author wrote it.
+    """One step as the task's author wrote it. `timeout` is in seconds. If `proof` is None, the task's `proof` applies.
 
-    `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
-    write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` · wait:
-    exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
-    `timeout` is in seconds. If `proof` is None, the task's `proof` applies.
+    `argument` depends on `kind`:
+
+    * run: a text (for a shell) or a list of words (a program and its arguments).
+    * ask: the question.
+    * write: `{"path", "text"}`; a text of None writes the answers so far.
+    * mail: `{"to": [..], "subject", "body"}`.
+    * wait: exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}`.
+    * None: None.
     """
 
     title: str

@@ -76,7 +76,7 @@ class AddedText:
 
 @frozen
 class Ignored:
-    """A name in the inbox, or in active/, that is not a task, and the reason."""
+    """A name in the inbox, or in active/, that is not a task, and the reason why it is ignored."""
 
     name: str
     why: str
@@ -93,11 +93,11 @@ class TaskBudget(Strict):
 class Task:
     """A task with its text. `path` is its folder; in the inbox it is the dropped file or folder.
 
-    `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
-    `claim` is the key of the claim, `claimed` its time; writes under an older key are refused. `said` has later additions,
-    `kept` values of the runtime. `parent` is the task that this one is a part of. With `fresh` it begins in worktrees without
-    ignored files. `candidates` are the agents, or their number, that do it at once. `traceparent` names its span, once it is
-    claimed.
+    `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent. `claim`
+    is the key of the claim, `claimed` its time; writes under an older key are refused. `said` has later additions, `kept`
+    values of the runtime. `parent` is the task that this one is a part of. With `fresh`, its worktrees begin without ignored
+    files. `candidates` are the agents that do the work in parallel, or their number. `traceparent` names the task's trace span;
+    it is None before the first claim.
     """
 
     id: str
@@ -158,9 +158,9 @@ BEING_WRITTEN = "it is being written"
 class TaskSummary:
     """A task in a listing. `waiting` is the reason for which a task in the inbox is not claimed, or None.
 
-    `problem` is a problem with its file, `error` the reason of a failure, `owner` the agent that has or had the claim,
-    `since` the time at which it reached its state, `hive` the linked hive that did it, `undone_by` the task that has
-    undone what it landed.
+    * `problem`: a problem with the task's file; `error`: the reason of its failure.
+    * `owner`: the agent that has or had the claim; `since`: the time at which the task reached its state.
+    * `hive`: the linked hive that did the task; `undone_by`: the task that has undone what this one landed.
     """
 
     id: str

@@ -197,14 +197,12 @@ class TaskBuilder:
         return replace(old_record, name=os.path.basename(name), text=raw.decode(), claim=claim, trace=trace)
 
     def _start_build(self, drop: ClaimedDrop, record: TaskRecord) -> Path:
-        """Create the folder in which the task is built, with its record, and make it durable before anything is moved
-        into it.
+        """Create the folder in which the task is built, with its record, and make both durable before anything is moved into it.
 
-        Only a rename is atomic. After a power cut, any write that was not synced may be missing. Without its record,
-        the drop would lose its name, and an agent's task its maker (`_take_out_text` removes the old record). With the
-        record, `unbuild` can move everything back, and the drop is claimed again. Each step therefore relies on durable
-        ones: the record, then the moves (`_activate` syncs the folder), then the rename to active/ (`_publish` syncs
-        active/), then the event in the journal.
+        Only a rename is atomic. After a power cut, any write that was not synced may be missing. Without its record, the drop
+        would lose its name, and an agent's task its maker (`_take_out_text` removes the old record). With the record, `unbuild`
+        can move everything back, and the drop is claimed again. So each step begins when the one before is durable: the record,
+        the moves (`_activate` syncs the folder), the rename to active/ (`_publish` syncs active/), the event in the journal.
         """
         agent_folder = Path(drop.path).parent
         build = agent_folder / free_name(BUILD, lambda name: not make_folder(agent_folder / name, durable=False))

@@ -1,1 +1,1 @@
-"""Exports the traces of tasks by OpenTelemetry's GenAI conventions, made of the hive's records (README.md)."""
+"""Exports traces of tasks from the hive's records, by OpenTelemetry's GenAI conventions (README.md)."""

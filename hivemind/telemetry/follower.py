@@ -39,7 +39,10 @@ Spans = list[ReadableSpan]
 
 @dataclass
 class TracePosition:
-    """The records whose spans were sent: the journal's up to `seq`, and so many lines of each open task and each agent's log."""
+    """The records whose spans were sent.
+
+    `seq` is the last event of the journal, `tasks` and `agents` count the lines of each open task's and each agent's log.
+    """
 
     seq: int = 0
     tasks: dict[str, int] = field(default_factory=dict)
@@ -47,7 +50,7 @@ class TracePosition:
 
 
 class OpenTask:
-    """An open task: its log, and what it has used. `line_count` lines were read."""
+    """An open task: its log, of which `line_count` lines were read, and its token usage."""
 
     def __init__(self, factory: SpanFactory, folder: Path, context: TraceContext) -> None:
         self.log, self.line_count = open_log(folder), 0
@@ -88,7 +91,11 @@ class TraceFollower:
             return None
 
     def _first_position(self) -> TracePosition:
-        """Save and return where a hive begins: a minute ago, since agents start before this process, and at active tasks."""
+        """Save and return the position at which the follower begins in a hive.
+
+        In the journal and the agents' logs it is a minute ago, because agents start before this process. In an active task's
+        log it is the beginning.
+        """
         began_at, seq = time.time() - _FIRST_S, self._hive.journal.seq
         for event in self._hive.journal.events(max(0, seq - _MAX_FIRST_EVENTS)):
             if event.payload.get("time", 0) >= began_at:
@@ -110,7 +117,7 @@ class TraceFollower:
         self._logs: dict[str, tuple[AgentLog, int]] = {}
 
     def step(self) -> bool:
-        """Send what has ended since the last step. Return False if it could not be sent; it is then sent again."""
+        """Send the spans that have ended since the last step. Return False on a failure; the next step then sends them again."""
         batch: Spans = []
         is_sent = False
         try:
@@ -138,7 +145,10 @@ class TraceFollower:
         return True
 
     def _new_spans(self) -> Iterator[Spans]:
-        """Yield new spans, record by record. Before that, move the position past the record."""
+        """Yield the spans of each new record of the journal, the open tasks and the agents' logs.
+
+        The position moves past a record before that record's spans are yielded.
+        """
         position, seq = self._position, self._hive.journal.seq
         position.seq = min(position.seq, seq)  # after a restored backup
         for event in self._hive.journal.events(position.seq) if seq > position.seq else ():
@@ -169,7 +179,7 @@ class TraceFollower:
                     yield spans
 
     def _end_task(self, task_id: str, event: Event) -> Iterator[Spans]:
-        """Yield the rest of a task's spans, and its own."""
+        """Yield the spans of a task's remaining lines, then those of the task itself."""
         folder = ended_folder(self._hive.layout, task_id)
         if folder is not None:
             yield from self._read_task(task_id, folder)
@@ -239,7 +249,10 @@ class TraceFollower:
                         yield [*self._turn_spans(name, line)]
 
     def _turn_spans(self, agent: str, line: Mapping[str, Any]) -> Iterator[ReadableSpan]:
-        """Yield the spans of a turn outside tasks: a turn about a letter of a task, or a program's call that sent its span."""
+        """Yield the spans of a turn outside tasks, from a line of the agent's log.
+
+        They are those of a turn about a letter with a span, or of the calls by a program that sent its own spans.
+        """
         end, calls = float(line["time"]), () if "thread" in line else line.get("calls", ())
         times, letter_span = (end - line.get("seconds", 0.0), end), TraceContext.parse(line.get("traceparent"))
         if letter_span is None:

@@ -48,7 +48,7 @@ def has_sdk() -> bool:
 
 
 def run_telemetry(hive: Parts, lifeline: int) -> int:
-    """Send traces until SIGTERM or the end of `lifeline`. Return the exit status."""
+    """Send traces until SIGTERM, or until the descriptor `lifeline` closes. Return the exit status."""
 
     def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -88,7 +88,7 @@ def run_telemetry(hive: Parts, lifeline: int) -> int:
 
 
 class _Sender(logging.Handler):
-    """Sends spans, and says once that the collector does not take them. It reads the reason from the SDK's log."""
+    """Sends spans. Says once that the collector refuses them, with the reason from the SDK's log."""
 
     def __init__(self, config: HiveConfig, status: StatusFile) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

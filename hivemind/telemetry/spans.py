@@ -107,7 +107,7 @@ class ConversationSpans:
             yield self._call_span(call_id, {}, end)
 
     def _noted_requests(self) -> Iterator[ReadableSpan]:
-        """Yield the requests that led to no message, each with its last report."""
+        """Yield a span for each answered request that led to no message."""
         for request_id, line in self._answered.items():
             yield self._request_span(self._requests.pop(request_id), line)
         self._answered = {}
@@ -142,7 +142,10 @@ class ConversationSpans:
 
 
 def message_json(role: str, text: object, calls: Sequence[Attributes] = ()) -> str:
-    """Return a message as the conventions write it, or "" without a text and calls. A mind's has a reason why it ends."""
+    """Return a message as the conventions write it, or "" for one without text and calls.
+
+    A message of the role `assistant` gets a `finish_reason`.
+    """
     parts = [{"type": "text", "content": text}] if text else []
     parts += [
         {"type": "tool_call", "id": call["id"], "name": call["tool"], "arguments": call["arguments"]} for call in calls
