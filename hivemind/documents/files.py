@@ -88,7 +88,7 @@ def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
 
 
 def has_digest(sql: sqlite3.Connection, beginning: str) -> bool:
-    """Check whether a file's digest begins so."""
+    """Return True if any file's digest starts with `beginning`."""
     query = "SELECT 1 FROM files WHERE digest >= ? AND digest < ?"  # "g" follows the hexadecimal digits
     return sql.execute(query, (beginning, beginning + "g")).fetchone() is not None
 

@@ -51,7 +51,7 @@ def _is_ruler(line: str) -> bool:
 def _title(source: LineReader, at: int, styles: list[str]) -> tuple[int, int, str] | None:
     """Return the line after the title that begins at line `at`, its level and its text; None if none begins there.
 
-    `styles` are the characters of rules in order of first use, which decides the level.
+    `styles` lists the characters that draw rules, in order of first use. A character's position decides the title's level.
     """
     line, under, below = (source.lines[place] if place < len(source) else "" for place in (at, at + 1, at + 2))
     title, is_alone = line.strip(), not under.strip()
