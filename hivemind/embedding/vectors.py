@@ -63,7 +63,7 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 
 
 class VectorTable:
-    """The search in the table `vectors` of one database. Without numpy, it has no results."""
+    """A search for the nearest vectors in the table `vectors` of one database. Without numpy, it finds nothing."""
 
     put = staticmethod(put_vectors)
 

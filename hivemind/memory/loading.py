@@ -112,8 +112,8 @@ class BlockContent:
     """The content of a block. If it cannot be loaded, `error` is the reason, and `content` a line that states it.
 
     `digest` is the file's digest if it differs from the block's digest. `is_external` marks a file outside the hive.
-    `source` is the file's text, one object as long as the file is unchanged. `form` is the form of a store's content:
-    full, outline or excerpt.
+    `source` is the file's text, the same object until the file changes. `form` is the form of a store's content: full,
+    outline or excerpt.
     """
 
     content: str

@@ -164,8 +164,8 @@ class WorkingMemoryManager:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all blocks atomically, unless the file has them already.
 
-        Raises UserError if the file cannot be written, UnknownVersion if it has another version. An error leaves the
-        file unchanged.
+        Raises UserError if the file cannot be written, UnknownVersion if the existing file has another version. An
+        error leaves the file unchanged.
         """
         path, raw = os.fspath(path), self._to_bytes()
         if self._saved_file == (path, raw) and os.path.exists(path):

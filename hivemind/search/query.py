@@ -234,7 +234,7 @@ def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:
 
 
 def names_in(query: str) -> set[str]:
-    """Return, in lower case, the query's capitalised words, except a sentence's first word."""
+    """Return, in lower case, the query's capitalised words, except the first word of the query or of a quotation."""
     return {name.casefold() for name in _NAME.findall(query) if name[0].isupper()}
 
 
