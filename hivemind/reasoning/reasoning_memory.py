@@ -65,8 +65,8 @@ _SUMMARY_LENGTH = 800  # characters of a summary by rule; more if the budget is 
 class EpisodeHint:
     """Facts about an episode from its agent: the node that it belongs below, and whether it was fruitless.
 
-    The mind's prompt names the parent. The rules use parent and flag: fruitless episodes are flushed first, once their
-    step is closed.
+    The prompt to the mind names the parent. Without a mind, the rules use both: they flush fruitless episodes first,
+    once the episodes' step is closed.
     """
 
     parent_id: int | None = None
@@ -284,7 +284,7 @@ class ReasoningMemory:
         return below.node_id if below is not None and below.active is True else choose_parent(graph, self.lane)
 
     def _hinted_parent(self, turns: Sequence[int]) -> int | None:
-        """Return the parent of an episode with a hint, else None."""
+        """Return the id of the parent if the episode's hint names one, else None."""
         return None if self._hint(turns).parent_id is None else self._parent_id(self.graph, turns)
 
     def _hint(self, turns: Sequence[int]) -> EpisodeHint:
