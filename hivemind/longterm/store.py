@@ -142,7 +142,8 @@ class MemoryStore(DatabaseOwner):
         """Store a value under a key, replacing the value of an existing entry; return the entry.
 
         An existing entry keeps its id, its `created_at` and, in the history, its old version. With `expected_version`,
-        raises VersionConflict unless the entry has this version (0: no entry). With `embed=False`, it is never embedded.
+        raises VersionConflict unless the entry has this version (0: no entry). With `embed=False`, the entry is never
+        embedded.
         """
         return self._put(namespace, [(key, value)], expected_version, embed)[0]
 
@@ -177,7 +178,7 @@ class MemoryStore(DatabaseOwner):
         return [entries[seq] for seq in seqs]
 
     def _embed_failed(self, has_failed_ones: bool, entry_vectors: Sequence[EntryVectors]) -> None:
-        """Embed some of the entries for which the embedder failed earlier, if the last call worked."""
+        """Embed some of the entries for which the embedder failed earlier, if any of `entry_vectors` shows that it works."""
         if has_failed_ones and any(vectors.vector is not None for vectors in entry_vectors):
             self.embed_pending(_EMBEDDED_PER_WRITE)
 
@@ -185,7 +186,7 @@ class MemoryStore(DatabaseOwner):
         return draft_of(value, self._count_tokens, self.embeddings.dimension)
 
     def _embed_drafts(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
-        """Return the vectors of each draft, if the embedder works. Do not call this inside a transaction: it may be slow."""
+        """Return the vectors of each draft, or the problem. Do not call this inside a transaction: it may be slow."""
         if not embed:
             return [EntryVectors(self.embeddings.model, should_embed=False) for _ in drafts]
         return self.embeddings.embed_drafts(self.database, drafts)
@@ -539,7 +540,7 @@ def open_store(
 
 
 def _path_of(path_or_url: object) -> str:
-    """Return a path or PostgreSQL URL. Raises LongtermError for other values, not quoting a URL: it may have a password."""
+    """Return a path or PostgreSQL URL. Raises LongtermError for other values; it quotes no URL, as this may hold a password."""
     if not isinstance(path_or_url, str | os.PathLike):
         raise LongtermError(
             f"a {type(path_or_url).__name__} is not a store's path", remedy="pass a path, or sqlite:///path"
