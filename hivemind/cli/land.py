@@ -44,8 +44,8 @@ def land(
 
     Without arguments, lists what waits and why, what is being checked, what was returned to its agent, held roots, and what
     has landed last. With ids, approves these tasks, and waits until each has landed, was returned or waits for another
-    reason. If the swarm is not up, this command lands them itself. Exit status: 0 if all landed, 3 if any waits, 1 if any was returned
-    or cancelled, 2 if any cannot land (then none was changed).
+    reason. If the swarm is not up, this command lands them itself. Exit status: 0 if all landed, 3 if any waits, 1 if any
+    was returned or cancelled, 2 if any cannot land (then none was changed).
     `land revert TASK` undoes a landed task by a commit that lands in the same way.
 
     arguments:

@@ -171,7 +171,7 @@ class Docmem(DatabaseOwner):
             return edit.add(*edit.free_slot("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
-        """Add a note directly after the node, or as the first child of a root. The node may be readonly."""
+        """Add a note directly after the node; a note on a root becomes its first child. The node may be readonly."""
         draft = NodeDraft(check_context("note", "by", author), text)
         with self.transaction() as edit:
             if tree.get(edit.sql, node_id).parent_id is not None:
@@ -297,10 +297,10 @@ class Docmem(DatabaseOwner):
     def summarize(
         self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.MAX_SUMMARY_TOKENS
     ) -> Node:
-        """Rewrite a summary or, for any other node, summarise the first run of its consecutive leaf children.
+        """Rewrite the node if it is a summary; otherwise summarise its first run of consecutive leaf children.
 
-        `writer` writes the text (default: extracted sentences). `writer` is called outside any transaction, and again if
-        the summarised nodes change meanwhile. The history keeps a summary's old text.
+        Return the summary; its history keeps the old text. `writer` writes the text (default: extracted sentences). It is
+        called outside any transaction, and again if the summarised nodes change meanwhile.
         """
         check_integer(max_tokens, "max_tokens", 1)
         for _ in range(10):

@@ -128,7 +128,7 @@ class Edit:
     def expect(self, node_id: str, expected_hash: str | None) -> Node:
         """Return the node. Raises NodeNotFoundError if it does not exist.
 
-        With `expected_hash`, raises OptimisticLockError if the node's hash differs or the node does not exist.
+        With `expected_hash`, raises OptimisticLockError if the node's hash differs, NodeGoneError if it does not exist.
         """
         if expected_hash is None:
             return tree.get(self.sql, node_id)
@@ -146,7 +146,7 @@ class Edit:
         return node
 
     def free_slot(self, position: Position, target_id: str, mover_id: str | None = None) -> tuple[str, float]:
-        """Return the parent id and a free order for a node at `position`. Raises DocmemError for a sibling of a root."""
+        """Return the parent id and a free order for a node at `position`. Raises DocmemError for a place beside a root."""
         target = tree.get(self.sql, target_id)
         parent_id = target_id if position == "child" else target.parent_id
         if parent_id is None:

@@ -49,8 +49,8 @@ def parents_of(outline: Outline) -> list[int]:
 def match_pieces(old: Sequence[PieceKey], new: Sequence[PieceKey]) -> list[int | None]:
     """Match each new piece with at most one old piece; return the old position for each new piece, None without a match.
 
-    Equal pieces match first, then those of equal kind and text, then those of equal kind after two matched pieces. Runs in
-    linear time.
+    Equal pieces match first, then pieces of equal kind and text. Then `_align` matches pieces of equal kind between the
+    same matched neighbours. Runs in linear time.
     """
     matches: list[int | None] = [None] * len(new)
     is_matched = [False] * len(old)

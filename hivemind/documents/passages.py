@@ -95,11 +95,12 @@ def line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lin
 def group_passages(
     text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]
 ) -> tuple[list[int], list[int]]:
-    """Group consecutive pieces into passages of about 200 tokens, and those of a passage into paragraphs.
+    """Group consecutive pieces into passages of about 200 tokens, and the pieces of a passage into paragraphs.
 
-    Return each piece's passage number, and its role: `LEADS` if it begins a passage, `LEADS_PARAGRAPH` if it begins a
-    further paragraph, else 0. A heading or front matter is a passage of its own. A piece after a term or a colon joins the
-    previous one if it fits. A new passage begins at each position in `breaks`.
+    Return the pieces' passage numbers and the pieces' roles. A piece's role is `LEADS` if it begins a passage,
+    `LEADS_PARAGRAPH` if it begins a further paragraph, else 0; a heading's role is 0. A heading or front matter is a
+    passage of its own. A piece after a term or a colon joins the previous one if it fits. A new passage begins at each
+    position in `breaks`.
     """
     numbers, roles = list[int](), list[int]()
     number = size = paragraph_size = 0

@@ -379,9 +379,9 @@ class MemoryStore(DatabaseOwner):
     ) -> list[MemorySearchResult]:
         """Return the best entries of a namespace, best first; with `prefix`, also those of the namespaces below it.
 
-        Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Mode "vector" returns entries
-        whose similarity is at least `threshold` (default: the store's threshold), mode "hybrid" too if a threshold is
-        passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the embedder fails,
+        Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Entries whose similarity is
+        below `threshold` are left out in mode "vector" (default: the store's threshold), in mode "hybrid" only if a threshold
+        is passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the embedder fails,
         the search uses words only, and `why` says so; mode "vector" raises EmbedderUnavailable. A search never writes.
         """
         path = check_prefix(namespace) if check_flag(prefix, "prefix") else check_namespace(namespace)

@@ -143,8 +143,8 @@ def _finished_ids(graph: ReasoningGraph, candidates: Collection[int]) -> set[int
 def rule_notes(units: Sequence[Sequence[ReasoningNode]], max_length: int) -> list[Notes]:
     """Return a summary of at most about `max_length` characters, with one line per unit, in their order.
 
-    The lines of an older summary are kept. If there are too many lines, some are picked evenly over all the lines that
-    they represent, each followed by the number left out. Old work thus loses detail but is not lost.
+    The lines of an older summary are kept. If there are too many lines, only some are kept, spread evenly, each followed
+    by the number of lines left out after it. Old work thus loses detail but is not lost.
     """
     lines = [line for unit in units for line in _unit_lines(unit)]
     picked_lines = _pick_lines(lines, max(1, max_length // _LINE_LENGTH))

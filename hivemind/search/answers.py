@@ -223,8 +223,8 @@ def merge_hits(
 ) -> list[T]:
     """Merge the rankings of several stores, each best first, into one.
 
-    The confidence of its next hit decides between stores; hits of one store keep their order. An origin's (a file's or an
-    entry's) third hit comes after the first two hits of all origins. Duplicates are dropped.
+    The store whose next hit has the highest confidence comes next; hits of one store keep their order. An origin is a file
+    or an entry; its third hit comes after the first two hits of all origins. Duplicates are dropped.
     """
     queues = [list(ranking) for ranking in rankings if ranking]
     merged: list[T] = []

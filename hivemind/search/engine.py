@@ -30,7 +30,7 @@ CandidateFilter = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
 
 
 class CandidateSource(Protocol):
-    """What one search reads from a store, within one transaction and one scope.
+    """The part of a store that one search may read, within one transaction and one scope.
 
     `total` is the number of items. `groups` are the groups whose vectors are compared (None: all groups).
     """

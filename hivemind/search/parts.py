@@ -106,7 +106,7 @@ class PartSimilarity(NamedTuple):
 
     `cosine` is the cosine of the nearest sentence (or stretch of 24 tokens), `position` its relative position in the
     text (0 to 1). `word_similarity` is the mean similarity of each query word to its nearest part, None if the parts are
-    sentences. `weakest_word` is the least of these similarities, in the 36 tokens where it is highest.
+    sentences. `weakest_word` is the least of these similarities if only the 36 tokens are compared in which it is greatest.
     """
 
     cosine: float

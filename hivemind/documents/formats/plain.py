@@ -1,4 +1,7 @@
-"""Split plain text into paragraphs, below titles that are underlined, ruled, numbered, in capitals, or marked by = or tags."""
+"""Split plain text into titles and paragraphs.
+
+A title is underlined, below a rule, numbered, in capitals, or marked by `=` or by Vim's tags (`*tag*`).
+"""
 
 from __future__ import annotations
 
