@@ -43,7 +43,7 @@ class Stamp:
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns())
 
     def is_unchanged(self, status: os.stat_result) -> bool:
-        """Return True if a file is surely unchanged: its stat is equal, and it was not read within 2 s of a change."""
+        """Return True if the file is surely unchanged: its stat is equal, and it was read over 2 s after its last change."""
         current = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         is_young = abs(self.seen_ns - max(status.st_mtime_ns, status.st_ctime_ns)) <= _YOUNG_NS
         return current == (self.size, self.mtime_ns, self.ctime_ns, self.inode) and not is_young

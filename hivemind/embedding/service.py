@@ -90,7 +90,7 @@ def listen(folder: str, kind: str) -> socket.socket:
 def connect(folder: str, kind: str, silent_s: float) -> Connection:
     """Connect to the serving process. Raises OSError if no process listens.
 
-    Each send or receive on the connection may take `silent_s` seconds.
+    Each send or receive on the connection times out after `silent_s` seconds.
     """
     import socket
 

@@ -216,7 +216,7 @@ def _nearest_rows(
     """Return the beginning of a statement that reads from `nearest` (key, distance): the vectors nearest to `query`.
 
     `wanted` is a condition on `namespaces`, `condition` one on `entries e`. The planner cannot estimate the size of a
-    namespace, so the statement chooses itself, by size: a search in the order of the index, or a scan of key ranges.
+    namespace, so the statement itself chooses by the size: a search in the order of the index, or a scan of key ranges.
     """
     dimension, indexed_vector = len(query) // 4, f"v.vector::vector({_INDEXED_DIMENSION})"
     candidates = min(400, max(200, limit))
@@ -304,7 +304,7 @@ class MemoryServer(Postgres):
             return [(entry_of(row[:-1]), round(row[-1], 6)) for row in rows]
 
     def metadata_condition(self, filter_json: str) -> Condition:
-        """Return an SQL condition for a metadata filter (JSON), with the result of `filters.metadata_fits`."""
+        """Return an SQL condition for a metadata filter (JSON); it gives the same result as `filters.metadata_fits`."""
         parts, parameters = [], list[Any]()
         for name, operator, operand in parse_filter(filter_json):
             part, operands = _test(operator, operand)

@@ -151,7 +151,7 @@ class MemoryDatabase(Transactions[Any], Protocol):
 
 @frozen
 class EntryVectors:
-    """The packed vectors of a content and its parts, or the problem why there are none.
+    """The packed vectors of a content and its parts, or the `problem`: the reason why there are none.
 
     If `should_embed` is False, the content is never embedded.
     """
@@ -225,7 +225,7 @@ KeyedDraft = tuple[str, EntryDraft, EntryVectors]
 def write_entries(
     sql: Sql, space: int, drafts: Sequence[KeyedDraft], *, vector_store: VectorStore, now: int
 ) -> list[int]:
-    """Store drafts under different keys, the new ones together; return the entries' `seq` in order."""
+    """Store drafts under different keys; return the entries' `seq` in order. New entries are inserted together."""
     keys = [key for key, _, _ in drafts]
     statement = "SELECT key FROM entries WHERE space = ? AND key IN KEYS"
     existing_keys = {key for (key,) in select_by_keys(sql, statement, keys, [space])}

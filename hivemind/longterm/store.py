@@ -186,7 +186,7 @@ class MemoryStore(DatabaseOwner):
         return draft_of(value, self._count_tokens, self.embeddings.dimension)
 
     def _embed_drafts(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
-        """Return the vectors of each draft, or the problem. Do not call this inside a transaction: it may be slow."""
+        """Return each draft's vectors or the reason for their absence. Slow: do not call this inside a transaction."""
         if not embed:
             return [EntryVectors(self.embeddings.model, should_embed=False) for _ in drafts]
         return self.embeddings.embed_drafts(self.database, drafts)

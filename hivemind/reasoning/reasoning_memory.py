@@ -367,8 +367,7 @@ class _Recall:
         self._episodes, self._store, self._token_counter = memory.episodes, memory.store, memory.token_counter
 
     def fitting_context(self) -> RenderedContext | None:
-        """Return the context if it fits the budget, else the context without the notes of flushed nodes if that fits, else
-        None."""
+        """Return the context, if necessary without the notes of flushed nodes; None if it still exceeds the budget."""
         for omit_flushed in (False, True):
             context = self._render(omit_flushed=omit_flushed)
             if self._size(context.messages) <= self._budget:

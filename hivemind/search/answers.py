@@ -74,7 +74,7 @@ class Confidence:
 
 @frozen
 class Evidence:
-    """How a hit compares with the other hits; its confidence depends on this.
+    """The comparison of a hit with the other hits, on which its confidence depends.
 
     `lead` is the hit's word similarity minus the mean of the three best other hits. `word_place` and `meaning_place`
     are the hit's ranks (from 1) by words alone and by cosine alone.
@@ -254,7 +254,7 @@ def _are_duplicates(words: Sequence[str], other_words: Sequence[str]) -> bool:
 
 
 def _overlap(words: Sequence[str], other_words: Sequence[str]) -> bool:
-    """Check whether two texts have half of their runs of words in common."""
+    """Return True if two texts share about half of their sequences of consecutive words."""
     runs, other_runs = (
         set(zip(*(text[at:] for at in range(_RUN_WORDS)), strict=False)) for text in (words, other_words)
     )

@@ -106,7 +106,7 @@ class PartSimilarity(NamedTuple):
 
     `cosine` is the cosine of the nearest sentence (or stretch of 24 tokens), `position` its relative position in the
     text (0 to 1). `word_similarity` is the mean similarity of each query word to its nearest part, None if the parts are
-    sentences. `weakest_word` is the least of these similarities if only the 36 tokens are compared in which it is greatest.
+    sentences. Each stretch of 36 tokens has a least similar query word; `weakest_word` is the greatest of their similarities.
     """
 
     cosine: float
@@ -192,7 +192,7 @@ def _unpack_signs(numpy: Any, packed_parts: Sequence[bytes], width: int) -> tupl
 def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
     """Return the dot product of each part with each word of the query.
 
-    The pieces are so small that OpenBLAS starts no threads: on a busy machine, threads would wait for each other.
+    It is computed in pieces so small that OpenBLAS starts no threads: on a busy machine, threads would wait for each other.
     """
     products = numpy.empty((len(parts), len(query_words)), "f4")
     rows = max(1, _MAX_PRODUCTS // query_words.size)

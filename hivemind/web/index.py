@@ -424,7 +424,7 @@ def _counted_as(event: Event) -> tuple[str, str, str] | None:
 def _read_usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
     """Return the usage that a log records, by ten-minute slot, agent and model.
 
-    A request to a model counts once: by its reservation, or by its answer once the log has it.
+    For each request to a model, its reservation counts until the log has its answer; then only the answer counts.
     """
     slots: dict[Any, TokenUse] = defaultdict(TokenUse)
     models: dict[str, str] = {}
