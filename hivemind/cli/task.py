@@ -244,7 +244,7 @@ def _agent_of(task: TaskSummary) -> str | None:
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Return the reason why the task failed or why nobody works on it, and a remark if its deadline is over; or None."""
+    """Return why the task failed or nobody works on it, and a remark if its deadline is over; None without either."""
     from hivemind.tasks import landing_state
 
     parked = f"parked: {task.parked.reason}" if task.parked else None

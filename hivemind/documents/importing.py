@@ -182,7 +182,7 @@ def _wrap(
     container_of: dict[str, str],
     new_ids: Collection[str],
 ) -> None:
-    """Make the wrapper the parent of its first piece, its pieces that follow directly, and new pieces between these."""
+    """Insert the wrapper above its first piece. Its own and new pieces that follow without a gap also become its children."""
     container_of[wrapper] = container = container_of[present[0]]
     siblings, own_ids = layout[container], set(present)
     first = siblings.index(present[0])

@@ -54,7 +54,7 @@ class MemoryEmbedder(StoreEmbedder):
         return UNNAMED_MODEL if self.embedder is None else self.embedder.name
 
     def embed_drafts(self, database: MemoryDatabase, drafts: Sequence[EntryDraft]) -> list[EntryVectors]:
-        """Return each draft's vectors, from the cache, the database or the embedder, or the embedder's problem.
+        """Return each draft's vectors, taken from the cache, the database or the embedder, or why the embedder failed.
 
         A draft that has a vector from the caller is not embedded. Do not call `embed_drafts` inside a transaction.
         """

@@ -75,7 +75,7 @@ class FileCache:
         return len(self._texts)
 
     def get(self, path: str, stamp: FileStamp) -> LoadedText | None:
-        """Return the cached text of a path, or None. None too if its stamp differs or it is older than `ttl` seconds."""
+        """Return the cached text of a path, or None if there is none, its stamp differs, or it is older than `ttl` seconds."""
         with self._lock:
             text = self._texts.get(path)
             if text is None or text.stamp != stamp or time.monotonic() - text.read_at > self.ttl:

@@ -117,7 +117,7 @@ class WorkingMemoryManager:
         return self._blocks.pop(memory_id, None) is not None
 
     def update_confidence(self, memory_id: str, confidence: float) -> bool:
-        """Set a block's confidence; return False if no block has the id. Raises UserError unless it is 0 to 1."""
+        """Set a block's confidence; return False if no block has the id. Raises UserError if `confidence` is not 0 to 1."""
         if not 0.0 <= confidence <= 1.0:
             raise UserError(f"a confidence must be between 0 and 1, not {confidence!r}")
         block = self._blocks.get(memory_id)

@@ -100,7 +100,7 @@ def _compare_branches(
 
 
 def apply_merge(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
-    """Put an operation's parts into a graph; a null part is removed from it. Raises GraphError for an inconsistent result."""
+    """Put an operation's parts into a graph; a part that is None is removed. Raises GraphError for an inconsistent result."""
     records: dict[str, list[dict[str, Any]]] = {"node": [], "edge": [], "link": []}
     for name, part in {**_parts(graph), **operation["parts"]}.items():
         if part is not None:

@@ -243,7 +243,7 @@ class ReasoningMemory:
             self._known_turns.update(turns)
 
     def _record_episode(self, turns: list[int]) -> list[ReasoningNode]:
-        """Record one episode by the mind's patch. Without a mind, record it by rule; without a usable answer, unabridged."""
+        """Record one episode by the mind's patch, or whole if the mind's answers are unusable. Without a mind, use rules."""
         episode = self.episodes.episode(turns)
         if self.mind is None:
             return self._record_by_rule(episode, turns)

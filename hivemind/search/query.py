@@ -62,7 +62,7 @@ class Dates:
 
 @frozen
 class ExpectedKind:
-    """The answer that a question expects: with a time, with a name, from certain dates, or with certain identifiers."""
+    """The content that a question expects in its answer: a time, a name, certain dates, or certain identifiers."""
 
     time: bool
     name: bool
