@@ -34,7 +34,7 @@ def print_line(text: str = "") -> None:
 
 
 def write_output(text: str, path: str | None) -> None:
-    """Write a text to a file, replacing it, or to standard output with control characters masked.
+    """Write a text to the file `path`, replacing the file. Without a path, print it with control characters masked.
 
     Raises UserError if the file cannot be written.
     """

@@ -97,10 +97,9 @@ def group_passages(
 ) -> tuple[list[int], list[int]]:
     """Group consecutive pieces into passages of about 200 tokens, and the pieces of a passage into paragraphs.
 
-    Return the pieces' passage numbers and the pieces' roles. A piece's role is `LEADS` if it begins a passage,
-    `LEADS_PARAGRAPH` if it begins a further paragraph, else 0; a heading's role is 0. A heading or front matter is a
-    passage of its own. A piece after a term or a colon joins the previous one if it fits. A new passage begins at each
-    position in `breaks`.
+    Return each piece's passage number, and each piece's role: `LEADS` begins a passage, `LEADS_PARAGRAPH` a further
+    paragraph, 0 neither (always for headings). A heading or front matter is a passage of its own. A new passage begins
+    at each position in `breaks`. A piece after a term or a colon joins the previous piece if it fits.
     """
     numbers, roles = list[int](), list[int]()
     number = size = paragraph_size = 0

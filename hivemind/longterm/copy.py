@@ -38,7 +38,7 @@ def copy_memories(
     source namespace to its namespace in the target. Expired entries are not copied. Embeddings that an earlier version of
     the program computed are not copied either: the target embeds these entries. `progress` receives (done, total).
     The source is read as of the call; other writers of the target wait until the end. Raises LongtermError if the
-    target already has entries in one of the namespaces, or an entry with the id of a copied entry.
+    target already has entries in a namespace that is copied, or an entry with the id of a copied entry.
     """
     if not source.database.was_made:
         raise LongtermError("there are no memories", location=source.database.path, remedy="check the path")

@@ -445,7 +445,7 @@ class _Recall:
         return bool(useless)
 
     def _fold(self, graph: ReasoningGraph, excess_tokens: int, *, mixed: bool) -> bool:
-        """Fold until about `excess_tokens` and a part of the budget are saved. Return False if no tokens were saved."""
+        """Fold until about `excess_tokens` and a reserve (a share of the budget) are saved. Return False if none were."""
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
         hidden_turns = self._render().hidden_turns
         excess_tokens += self._budget // _SPARE_DIVISOR
