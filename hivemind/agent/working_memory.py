@@ -140,7 +140,7 @@ class WorkingMemory:
             if all(block.metadata.get("answers", {}).get(question, 0) < 1 for block in blocks)
         ]
         gaps = [
-            describe_gap(*self._hive.documents.meaning()) if questions else "",
+            describe_gap(*self._hive.documents.embedded_counts()) if questions else "",
             _LEFT_OUT if is_left_out else "",
             *map(self._hive.documents.language_gap, weak_questions),
         ]

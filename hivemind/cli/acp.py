@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def acp(layout: Layout) -> None:
     """Let an editor that speaks the Agent Client Protocol use the hive as a coding agent.
 
-    The editor starts this command (Zed, JetBrains, Neovim; knowledge/manual/17-coding-agents.md says how). A prompt is a
-    task of the hive, and the swarm works on it. Without a running swarm the task waits, and the editor shows how to start
-    one. If the editor ends, its tasks go on; a later session can load them.
+    The editor starts this command (Zed, JetBrains, Neovim; knowledge/manual/17-coding-agents.md says how). Each prompt
+    becomes a task of the hive, and the swarm works on it. Without a running swarm the task waits, and the editor shows how
+    to start one. If the editor ends, its tasks go on; a later session can load them.
 
     examples:
       hivemind --hive ~/my-hive acp

@@ -100,10 +100,11 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
 def try_out(
     hive: Hive, name: str, prompt: str, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 120.0
 ) -> CommandOutput:
-    """Run one prompt with an agent's coding agent. Show the answer, its cost, and what the program is.
+    """Run one prompt with an agent's coding agent. Show the answer, its cost, and the program with its version.
 
-    The coding agent runs in an empty folder, with the settings of the agent's file and without the hive's tools. Errors that
-    it tries to get over are shown at once. It is allowed no call that it asks for. Without an answer the exit status is 1.
+    The coding agent runs in an empty folder, with the settings of the agent's file and without the hive's tools. Every
+    permission that it asks for is refused. Errors are shown at once, even if it tries again. Without an answer the exit
+    status is 1.
 
     arguments:
       AGENT  an agent with mind: {agent: ...}
@@ -206,7 +207,7 @@ def context(
     """Show the opening with which an agent would begin a conversation now.
 
     With --why: every candidate block with its score, the factors of the score, its tokens, and the reason why it is
-    included or not; and how likely its use is, with the weights that say so.
+    included or not. Also shows how likely each block is to be used, and the learned weights behind that estimate.
 
     arguments:
       AGENT  the agent

@@ -75,7 +75,7 @@ def create(
 
 
 def _open_graph(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[..., object]]:
-    """Return the graph, and a function that records a branch change in the journal, which makes the change valid."""
+    """Return the graph, and a function that records a change of branches in the journal. Without it no change is valid."""
     from hivemind.coordination import Commits, check_agent
 
     task_id = hive.tasks.get(task).id

@@ -219,7 +219,7 @@ def commands_of(module: ModuleType) -> list[Command]:
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Measures the terminal as argparse does, but without shutil: argparse makes a formatter for each argument."""
+    """A formatter that measures the terminal as argparse does, but without importing shutil, which slows down the start."""
 
     def __init__(self, prog: str) -> None:
         columns = os.environ.get("COLUMNS", "")

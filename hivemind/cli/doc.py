@@ -410,7 +410,7 @@ def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
     unread_files = sync_documents(hive)
     if wait:
         _embed_all(hive)
-    embedded_count, total = hive.documents.meaning()
+    embedded_count, total = hive.documents.embedded_counts()
     word_search = f"{total:,} passages, found by their words: {search_now(hive)}"
     line = word_search if hive.embedder is None else describe_progress(embedded_count, total)
     record = {"passages": total, "by_meaning": embedded_count, "unread": unread_files}
@@ -421,7 +421,7 @@ def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
 
 
 def _embed_all(hive: Hive) -> None:
-    embedded_count, total = hive.documents.meaning()
+    embedded_count, total = hive.documents.embedded_counts()
     with progress() as report:
         while batch_size := hive.documents.embed_pending(_EMBED_BATCH):
             embedded_count += batch_size

@@ -36,7 +36,7 @@ def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
 
 
 def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
-    """Yield a mark for each difference from an open, active node of the shared lane with one parent and no links."""
+    """Yield a mark for each fact that differs from the usual: open, active, in the shared lane, one parent, no links."""
     if node.status != "open":
         yield node.status
     if node.active is not True:

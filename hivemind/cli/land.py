@@ -40,12 +40,12 @@ def land(
     dry_run: _Mode = False,
     reason: str | None = None,
 ) -> CommandOutput:
-    """List what is to land, or let tasks land that wait for a person.
+    """List tasks whose work is to land, or approve tasks that wait for a person's approval to land.
 
-    Without arguments it lists what waits and why, what is checked, what was returned to its agent, held roots, and what has
-    landed last. With ids it lets these tasks land, and waits until they have landed, are returned or wait. The exit status is
-    2 if one of them cannot land, and then none is changed; else 1 if any was returned or cancelled, else 3 if any waits,
-    else 0. If the swarm is not up, it does the landing itself.
+    Without arguments, lists what waits and why, what is being checked, what was returned to its agent, held roots, and what
+    has landed last. With ids, approves these tasks, and waits until each has landed, was returned or waits for another
+    reason. If the swarm is not up, this command lands them itself. Exit status: 0 if all landed, 3 if any waits, 1 if any
+    was returned or cancelled, 2 if any cannot land (then none was changed).
     `land revert TASK` undoes a landed task by a commit that lands in the same way.
 
     arguments:
@@ -53,7 +53,7 @@ def land(
       --hold  land nothing in these roots until --resume
       --resume  go on with landing in these roots
       --again  run the checks of these tasks again, from a clean worktree
-      --dry-run  show what the landing of these tasks would change, and with what it conflicts; changes nothing
+      --dry-run  show what these tasks would change and what they conflict with; changes nothing
       --reason TEXT  why it is held
 
     examples:
@@ -123,7 +123,7 @@ def _report_lines(report: LandingOverview) -> Iterator[str]:
 
 
 def _hold_output(hive: Hive, names: Sequence[str], reason: str | None) -> CommandOutput:
-    """Hold or resume the landing in roots, named by their paths or by the last part of these."""
+    """Hold the landing in roots, or resume it if `reason` is None. `names` are the roots' paths or last path parts."""
     from hivemind.landing.target import hold_roots
 
     roots = hold_roots(hive, names, reason)
@@ -149,8 +149,9 @@ def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
-    """Wait until the tasks have landed, are returned or wait. Lands them in this process if no other one does. A return after the
-    event `seq` counts also if the task has been finished again."""
+    """Wait until each task has landed, was returned or waits for something; return the outcomes. If no process `landing`
+    runs, land the tasks in this process. A task that was returned after the event `seq` counts as returned, even if its
+    agent has finished it again."""
     from hivemind.landing.process import run_landing
     from hivemind.presence.identity import holder_pid
 
@@ -183,8 +184,10 @@ def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequenc
 
 
 def _outcome(hive: Hive, task_id: str, returns: Mapping[str, str]) -> tuple[_State, str]:
-    """Return what has become of a task, with the reason. A revert in the inbox is in the queue. `returns` are the reasons of
-    returns since the command began."""
+    """Return the state of a task's landing, and the reason for it.
+
+    `returns` maps each task that was returned since the command began to the reason.
+    """
     from hivemind.taskrun.landing_entry import LandingEntry
 
     task = hive.tasks.get(task_id)

@@ -85,7 +85,7 @@ def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: b
 
 @command("lease renew", open_hive)
 def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, ttl: int | None = None) -> CommandOutput:
-    """Extend a lease, counted from now; without --ttl the lease never becomes shorter.
+    """Extend a lease: from now on it lasts N more events. Without --ttl, a lease with more events left stays unchanged.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it

@@ -29,11 +29,11 @@ _NOTES = {
 def lessons(layout: Layout, words: list[str] | None = None, *, all_: bool = False) -> CommandOutput:
     """List the lessons, or show, adopt or forget some.
 
-    Without a word it lists the lessons of every root: the live ones, which agents are shown, the waiting ones, which a
-    person has to adopt, and foreign ones, which linked hives offer. `show ID` shows one with its evidence and its history.
-    `adopt ID` makes one yours and live. `forget ID` takes it out of its file; it is not learned again. `propose ROOT` makes
-    a commit of a root's lessons to its AGENTS.md, and takes out proposed ones that are retired now. It lands like the work of
-    a task; output and exit status are those of `land`.
+    Without a word, lists the lessons of every root: live ones, which agents see; waiting ones, which a person has to adopt;
+    and foreign ones, which linked hives offer. `show ID` shows a lesson with its evidence and its history. `adopt ID` makes
+    a lesson yours and live. `forget ID` takes a lesson out of its file; it is not learned again. `propose ROOT` makes a
+    commit that writes a root's lessons into its AGENTS.md, and removes lessons that were retired since the last proposal.
+    The commit lands like the work of a task; output and exit status are those of `land`.
     The files are knowledge/lessons/ROOT.md.
 
     arguments:

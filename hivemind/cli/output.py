@@ -34,7 +34,7 @@ def print_line(text: str = "") -> None:
 
 
 def write_output(text: str, path: str | None) -> None:
-    """Write a text to a file, replacing it, or to standard output with control characters masked.
+    """Write a text to the file `path`, replacing the file. Without a path, print it with control characters masked.
 
     Raises UserError if the file cannot be written.
     """
@@ -107,7 +107,7 @@ def header_line(name: str, value: object) -> str:
 
 
 def headed_text(headers: Iterable[tuple[str, object]], text: str | None) -> Iterator[str]:
-    """Yield the lines of each header that has a value, then an empty line and the text, unless it is None."""
+    """Yield a line for each header that has a value, then, if the text is not None, an empty line and the text."""
     for name, value in headers:
         first_line, *lines = str(value or "").splitlines() or [""]
         if value:

@@ -325,11 +325,11 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] | 
     """End the swarm in order.
 
     Asks the supervisor to end and waits for it. Agents finish or drop their current action, release their leases
-    and end within 5 seconds; the next `hivemind up` continues their tasks from disk. A running command has 3 of these
-    seconds, then SIGTERM.
+    and end within 5 seconds; the next `hivemind up` continues their tasks from disk. A running command gets SIGTERM after
+    3 seconds, or with --timeout S after S - 2 seconds.
 
     arguments:
-      --timeout S  how long to wait, in seconds (default: 15); so long, less two, running commands have, too
+      --timeout S  how long to wait, in seconds (default: 15)
 
     examples:
       hivemind down

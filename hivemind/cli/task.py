@@ -244,7 +244,7 @@ def _agent_of(task: TaskSummary) -> str | None:
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Return why the task failed or why nobody works on it, and that its deadline is over; None without a reason."""
+    """Return why the task failed or nobody works on it, and a remark if its deadline is over; None without either."""
     from hivemind.tasks import landing_state
 
     parked = f"parked: {task.parked.reason}" if task.parked else None
@@ -392,8 +392,9 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
 def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
     """Add a text to a task that an agent has claimed, or reopen a finished task with it.
 
-    If the text says that the result is wrong, its quotes, or those whose places the text names, are not quoted again, for
-    any task, until their files change: tasks/wrong-quotes.yaml lists them. Name the places if several questions have quotes.
+    If the text says that the result is wrong, the result's quotes are listed in tasks/wrong-quotes.yaml. They are not
+    quoted again, in any task, until their files change. If the text names places of quotes, this applies to these quotes
+    only. Name the places if the result has quotes for several questions.
 
     arguments:
       TASK  the task's id

@@ -46,8 +46,8 @@ _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 @frozen
 class ScreenRow:
-    """A row of the list: the kind and the name of what Enter opens, and the cells below `_HEADINGS`. Rows that need attention
-    begin with `!`."""
+    """A row of the list. `target` is the kind and the name of the page that Enter opens, `cells` are the texts below
+    `_HEADINGS`. Rows that need attention begin with `!`."""
 
     target: tuple[str, str]
     cells: tuple[str, ...]

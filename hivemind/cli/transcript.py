@@ -137,7 +137,7 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
 def timeline(
     hive: Hive, id_: str, *, format_: Literal["text", "svg"] = "text", output: str | None = None
 ) -> CommandOutput | None:
-    """Show when which agent did what in a task, turn by turn.
+    """Show what each agent did in a task and when, turn by turn.
 
     arguments:
       TASK  the task's id

@@ -1,6 +1,6 @@
 """Document memory: documents as trees of text nodes in one SQLite database, kept in sync with the knowledge folder.
 
-Each name is imported at its first use, so that a status counts passages without loading the search.
+Each name is imported at its first use, so `hivemind status` can count passages without loading the search.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ class Citation:
 
 @frozen
 class Verdict:
-    """The result of looking for a quote in its file: true if the file contains the quote at the cited lines.
+    """The result of looking for a quote in its file. It is truthy if the file contains the quote at the cited lines.
 
-    `lines` are the quote's current lines, None if the file lacks it. `is_file_changed`: the digest is not the cited one.
+    `lines` are the quote's current lines, None if the file lacks it. `is_file_changed` is True if the digest differs.
     """
 
     is_confirmed: bool

@@ -77,7 +77,7 @@ def _tag(label: str) -> str:
 
 
 def document_status(outline: Outline) -> str:
-    """Return the status by which a document says that it is not in force (draft, rejected, superseded …), otherwise "".
+    """Return the declared status of a document that is not in force (draft, rejected, superseded …), otherwise "".
 
     The status is read from the front matter, or from a line or heading "Status" near the beginning.
     """

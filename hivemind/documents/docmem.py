@@ -117,7 +117,7 @@ class Docmem(DatabaseOwner):
     def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
         """Return the node and its descendants in reading order (depth first, by order value).
 
-        `interior`: "keep" returns all nodes, "skip" only leaves, "replace" the summarised nodes in place of their summaries.
+        `interior`: "keep" returns all nodes, "skip" only the leaves, "replace" all nodes except summaries.
         """
         with self.database.read() as sql:
             return without_interior(sql, tree.subtree(sql, node_id), interior)
@@ -171,7 +171,7 @@ class Docmem(DatabaseOwner):
             return edit.add(*edit.free_slot("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
-        """Add a note directly after the node, or as the first child of a root. The node may be readonly."""
+        """Add a note directly after the node; a note on a root becomes its first child. The node may be readonly."""
         draft = NodeDraft(check_context("note", "by", author), text)
         with self.transaction() as edit:
             if tree.get(edit.sql, node_id).parent_id is not None:
@@ -297,10 +297,10 @@ class Docmem(DatabaseOwner):
     def summarize(
         self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.MAX_SUMMARY_TOKENS
     ) -> Node:
-        """Rewrite a summary or, for any other node, summarise the first run of its consecutive leaf children.
+        """Rewrite the node if it is a summary; otherwise summarise its first run of consecutive leaf children.
 
-        `writer` writes the text (default: extracted sentences). `writer` is called outside any transaction, and again if
-        the summarised nodes change meanwhile. The history keeps a summary's old text.
+        Return the summary; its history keeps the old text. `writer` writes the text (default: extracted sentences). It is
+        called outside any transaction, and again if the summarised nodes change meanwhile.
         """
         check_integer(max_tokens, "max_tokens", 1)
         for _ in range(10):
@@ -362,10 +362,10 @@ class Docmem(DatabaseOwner):
     def _expanding(
         self, node_id: str, max_tokens: int, by: By, query: str | None
     ) -> Iterator[tuple[sqlite3.Connection, Callable[[str, float], float] | None]]:
-        """Yield a transaction's connection and a function from a node's id and importance to its priority, or None for
-        reading order."""
+        """Yield a read transaction's connection, and a function that computes a node's priority from its id and
+        importance. The function is None if `by` is "order"."""
         check_integer(max_tokens, "max_tokens")
-        relevance_query = None if query is None else self.asked(query, below=node_id)
+        relevance_query = None if query is None else self.prepare_query(query, below=node_id)
         with self.database.read() as sql:
             if by == "order":
                 yield sql, None
@@ -390,15 +390,15 @@ class Docmem(DatabaseOwner):
         if node_id is not None:
             with self.database.read() as sql:
                 tree.get(sql, node_id)
-        prepared_query = self.asked(text, below=node_id)
+        prepared_query = self.prepare_query(text, below=node_id)
         with self.database.read() as sql:
             return find_hits(self._engine, sql, prepared_query, node_id, max_hits)
 
-    def asked(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
-        """Return a query with its vectors, after embedding passages that match the query by words and have no vector yet.
+    def prepare_query(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
+        """Return the query with its vectors. First embed those of the best matches by words that have no vector yet.
 
-        `keys` limits the passages to files at or below these paths, `below` to the subtree of this node. Do not call
-        `asked` inside a transaction: an embedder may be slow.
+        `keys` limits these matches to files at or below the paths, `below` to the subtree of this node. Do not call
+        `prepare_query` inside a transaction: an embedder may be slow.
         """
         query = self.meanings.build_query(check_text(text, "a query"))
         with self.database.read() as sql:
@@ -427,15 +427,15 @@ class Docmem(DatabaseOwner):
     def passages(
         self, text: str, limit: int, keys: Sequence[str], context: str = "", without: Collection[str] = ()
     ) -> list[Passage]:
-        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`, without the
-        files `without`.
+        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`. Files in
+        `without` are not searched.
 
-        Words of `context` count half. The best passages by words are embedded first, which may take long. Other passages
-        without a vector are ranked by words only, and their `why` says so.
+        Words of `context` count half. Before the search, the best matches by words are embedded, which may take long.
+        Passages that still lack a vector are ranked by words only; their `why` says so.
         """
         if limit <= 0 or not keys:
             return []
-        prepared_query = replace(self.asked(text, keys=keys), context=context)
+        prepared_query = replace(self.prepare_query(text, keys=keys), context=context)
         with self.database.read() as sql:
             return find_passages(self._engine, sql, prepared_query, limit, keys, without)
 
@@ -445,13 +445,13 @@ class Docmem(DatabaseOwner):
             return 0
         return self.meanings.embed_backlog(self.database, BACKLOG, limit, **options)
 
-    def meaning(self) -> tuple[int, int]:
+    def embedded_counts(self) -> tuple[int, int]:
         """Return the number of embedded passages and of all passages; a node without a file counts as a passage."""
         with self.database.read() as sql:
             return count_embedded(sql, self.meanings.embedder)
 
     def language_gap(self, question: str) -> str:
-        """Return a sentence if a question is in another language than most documents, else ""."""
+        """Return a warning (a sentence) if the question's language is not that of most documents, else ""."""
         with self.database.read() as sql:
             languages = file_languages(sql)
         documents_language = next((name for name, count in languages.items() if 2 * count > languages.total()), "")

@@ -46,7 +46,7 @@ Position = Literal["child", "before", "after"]
 
 
 def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None) -> float:
-    """Return an order that no sibling has, for a last child of the target or a sibling directly before or after it.
+    """Return a free order (a sort key among siblings) at `position`: last below the target, or directly before or after it.
 
     `mover_id` is the node that will move to this order; its present order counts as free.
     """
@@ -128,7 +128,7 @@ class Edit:
     def expect(self, node_id: str, expected_hash: str | None) -> Node:
         """Return the node. Raises NodeNotFoundError if it does not exist.
 
-        With `expected_hash`, raises OptimisticLockError if the node's hash differs or the node does not exist.
+        With `expected_hash`, raises OptimisticLockError if the node's hash differs, NodeGoneError if it does not exist.
         """
         if expected_hash is None:
             return tree.get(self.sql, node_id)
@@ -146,7 +146,7 @@ class Edit:
         return node
 
     def free_slot(self, position: Position, target_id: str, mover_id: str | None = None) -> tuple[str, float]:
-        """Return the parent id and a free order for a node at `position`. Raises DocmemError for a sibling of a root."""
+        """Return the parent id and a free order for a node at `position`. Raises DocmemError for a place beside a root."""
         target = tree.get(self.sql, target_id)
         parent_id = target_id if position == "child" else target.parent_id
         if parent_id is None:
@@ -233,7 +233,7 @@ class Edit:
         return new_node
 
     def label(self, node_id: str, labels: Iterable[str]) -> None:
-        """Replace the node's tags by `labels` and the tags in the node's text."""
+        """Set the node's tags to `labels` plus the tags in the node's text; drop all other tags."""
         self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node_id,))
         self._tag(node_id, tags_in(tree.get(self.sql, node_id).text).union(labels))
 

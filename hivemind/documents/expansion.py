@@ -64,7 +64,7 @@ class _Expansion:
             level = below
 
     def add_group(self, group: Sequence[_Candidate]) -> None:
-        """Select the siblings that fit, in order. If a selected summary can replace the siblings, select all or none."""
+        """Select the siblings that fit, in order. If `resolution` is "mixed" and their summary is selected, all or none."""
         parent, can_replace = group[0].parent_id, self.interior == "replace"
         is_optional = parent in self.selected_tokens and (can_replace or self.resolution == "mixed")
         if is_optional and is_summary(self.sql, parent):

@@ -43,7 +43,7 @@ class Stamp:
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns())
 
     def is_unchanged(self, status: os.stat_result) -> bool:
-        """Return True if a file is surely unchanged: its stat is equal, and it was not read within 2 s of a change."""
+        """Return True if the file is surely unchanged: its stat is equal, and it was read over 2 s after its last change."""
         current = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         is_young = abs(self.seen_ns - max(status.st_mtime_ns, status.st_ctime_ns)) <= _YOUNG_NS
         return current == (self.size, self.mtime_ns, self.ctime_ns, self.inode) and not is_young
@@ -88,7 +88,7 @@ def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
 
 
 def has_digest(sql: sqlite3.Connection, beginning: str) -> bool:
-    """Check whether a file's digest begins so."""
+    """Return True if any file's digest starts with `beginning`."""
     query = "SELECT 1 FROM files WHERE digest >= ? AND digest < ?"  # "g" follows the hexadecimal digits
     return sql.execute(query, (beginning, beginning + "g")).fetchone() is not None
 

@@ -49,8 +49,8 @@ def parents_of(outline: Outline) -> list[int]:
 def match_pieces(old: Sequence[PieceKey], new: Sequence[PieceKey]) -> list[int | None]:
     """Match each new piece with at most one old piece; return the old position for each new piece, None without a match.
 
-    Equal pieces match first, then those of equal kind and text, then those of equal kind after two matched pieces. Runs in
-    linear time.
+    Equal pieces match first, then pieces of equal kind and text. Then `_align` matches pieces of equal kind between the
+    same matched neighbours. Runs in linear time.
     """
     matches: list[int | None] = [None] * len(new)
     is_matched = [False] * len(old)
@@ -79,7 +79,10 @@ def match_pieces(old: Sequence[PieceKey], new: Sequence[PieceKey]) -> list[int |
 def _align(
     old: Sequence[PieceKey], new: Sequence[PieceKey], free: Sequence[int], gap: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Match old pieces with new pieces of the same kind, first by common words, then by section; yield (new, old) positions."""
+    """Match unmatched old pieces (`free`) with new ones of the same kind (`gap`): first by common words, then by section.
+
+    Yield (new, old) positions.
+    """
     rest_old, rest_new = list(free), list(gap)
     if len(free) * len(gap) <= _MAX_PAIRS:
         alike = [
@@ -102,7 +105,7 @@ def _align(
 
 
 def _place(piece: PieceKey) -> Hashable:
-    """Return the kind and the section of a piece; all headings of a gap have one place."""
+    """Return the kind and the section of a piece, for a heading only the kind."""
     kind, _, section = piece
     return kind, section if kind != "heading" else ""
 
@@ -179,7 +182,7 @@ def _wrap(
     container_of: dict[str, str],
     new_ids: Collection[str],
 ) -> None:
-    """Put the wrapper above the first of its pieces, those that follow it, and new pieces between them."""
+    """Insert the wrapper above its first piece. Its own and new pieces that follow without a gap also become its children."""
     container_of[wrapper] = container = container_of[present[0]]
     siblings, own_ids = layout[container], set(present)
     first = siblings.index(present[0])
@@ -300,7 +303,7 @@ def _write_places(
 
 
 def _embedded_texts(sql: sqlite3.Connection, file_id: int) -> dict[int, str]:
-    """Return the texts of a file that have vectors, by the numbers of the nodes that they begin with."""
+    """Return those paragraphs of a file that have vectors, by the number (`seq`) of each paragraph's first node."""
     leads = (
         "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id JOIN vectors v ON v.key = n.seq"
         " WHERE p.file_id = ? AND p.leads"

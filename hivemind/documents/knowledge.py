@@ -257,8 +257,10 @@ class KnowledgeSync:
 
 
 def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
-    """Return True if `hivemind init` has written the file `key`, which nobody has changed. It does not count as knowledge,
-    except in the program's own repository, which is the hive that answers from the manual."""
+    """Return True if `hivemind init` wrote the file `key` and nobody has changed it; it then does not count as knowledge.
+
+    Return False for all files of the program's own folder: the manual is read from it.
+    """
     names = [layout.relative(layout.knowledge / name) for name in ("README.md", "manual")]
     is_template_name = key == names[0] or key.startswith(names[1] + "/")
     if not is_template_name or layout.root == template_folder():
@@ -267,8 +269,8 @@ def is_as_shipped(layout: Layout, key: str, digest: str) -> bool:
 
 
 def files_below(top: str | os.PathLike[str], *, links: bool = False) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield (path, stat) of each regular file at or below `top`, sorted; skip hidden and temporary files and, unless
-    `links`, links, which are never followed."""
+    """Yield (path, stat) of each regular file at or below `top`, sorted. Skip hidden and temporary files. With `links`,
+    also yield symbolic links themselves; links are never followed."""
     try:
         status = os.stat(top, follow_symlinks=False)
     except FileNotFoundError:
@@ -299,7 +301,7 @@ _log = logging.getLogger(__name__)
 
 
 class Knowledge:
-    """The searchable files of a hive: knowledge/**, and other files in the hive or in `roots` that `sync` was called with."""
+    """The searchable files of a hive: knowledge/**, and the files of the hive or of `roots` that were passed to `sync`."""
 
     def __init__(self, docmem: Docmem, layout: Layout, *, roots: Iterable[Path] = ()) -> None:
         self.docmem = docmem
@@ -375,7 +377,7 @@ class Knowledge:
         context: str = "",
         without: Collection[str] = (),
     ) -> tuple[list[Passage], bool]:
-        """Search as `search` does; return the passages, and whether one of the best was left out as wrong."""
+        """Search as `search` does. Return the passages, and True if one of the best was left out as a wrong quote."""
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
@@ -387,7 +389,7 @@ class Knowledge:
         return [passage for passage in passages if passage not in wrong_passages][:limit], is_left_out
 
     def _wrong_quotes(self) -> list[WrongQuote]:
-        """Return the quotes that were called wrong whose files are still known, at any place and unchanged."""
+        """Return the quotes that a person has called wrong and whose files are unchanged; files may have moved."""
         try:
             wrong_quotes = read_wrong_quotes(self.layout)
         except UserError as error:  # a person's slip must not stop all answers

@@ -51,14 +51,14 @@ def read_manual(embedder: Embedder | None = None) -> Iterator[Knowledge]:
 
 
 def texts_to_embed(docmem: Docmem, embedder: Embedder) -> dict[int, tuple[str, str]]:
-    """Return the digest and the text of everything that lacks a vector, by its key."""
+    """Return (digest, text) of each text that lacks a vector, by the key that its vector will have."""
     with docmem.database.read() as sql:
         texts = BACKLOG.texts_of(sql, BACKLOG.next_keys(sql, embedder, None, sys.maxsize, None))
     return {key: (hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), text) for key, text in texts.items()}
 
 
 def _load_vectors(docmem: Docmem, embedder: Embedder) -> None:
-    """Write the shipped vectors into the store, if they are of the embedder's model. A search embeds passages without one."""
+    """Write the shipped vectors into the store if the embedder's model made them. A search embeds what lacks a vector."""
     model, *lines = VECTORS.read_bytes().splitlines()
     if model != embedder.name.encode():
         return

@@ -22,7 +22,8 @@ from hivemind.search import Backlog, Confidence, Item
 
 
 def embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
-    """Return, by node number (`seq`), the text to embed: the paragraph that the node begins, or the node without a file."""
+    """Return, by node number (`seq`), the text to embed: the paragraph that begins with the node, or the node's own text
+    if it has no file."""
     rows = sql.execute(_PARAGRAPHS, (json.dumps(seqs),)).fetchall()
     texts = {}
     for seq, members in groupby(rows, key=itemgetter(0)):
@@ -81,7 +82,8 @@ class Passage:
 def line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
     """Return the first and last line of the text from `begin` to `end`.
 
-    `starts` are the offsets of the lines or, with `places`, of parts that were extracted from these places.
+    `starts` are the offsets of the lines. For extracted text they are the offsets of its parts, and `places` are the
+    parts' lines in the file.
     """
     first, last = bisect_right(starts, begin) - 1, bisect_right(starts, max(begin, end - 1)) - 1
     if places is None:
@@ -93,11 +95,11 @@ def line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lin
 def group_passages(
     text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]
 ) -> tuple[list[int], list[int]]:
-    """Group consecutive pieces into passages of about 200 tokens, and those of a passage into paragraphs.
+    """Group consecutive pieces into passages of about 200 tokens, and the pieces of a passage into paragraphs.
 
-    Return each piece's passage number, and its role: `LEADS` if it begins a passage, `LEADS_PARAGRAPH` if it begins a
-    further paragraph, else 0. A heading or front matter is a passage of its own. A piece after a term or a colon joins the
-    previous one if it fits. A new passage begins at each position in `breaks`.
+    Return each piece's passage number, and each piece's role: `LEADS` begins a passage, `LEADS_PARAGRAPH` a further
+    paragraph, 0 neither (always for headings). A heading or front matter is a passage of its own. A new passage begins
+    at each position in `breaks`. A piece after a term or a colon joins the previous piece if it fits.
     """
     numbers, roles = list[int](), list[int]()
     number = size = paragraph_size = 0
@@ -224,7 +226,7 @@ class PassagePart:
 
 
 def plain_text(text: str, document_class: str | None) -> str:
-    """Return a text without markup if it is prose: link addresses are many tokens without meaning."""
+    """Remove the markup of a text; return code and texts without a class unchanged. Link addresses waste tokens."""
     return text if document_class in (None, "code") else _MARKUP.sub(lambda match: match[1] or match[2] or "", text)
 
 
@@ -288,7 +290,7 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
 
 
 def vector_keys(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, int]:
-    """Return the numbers of the nodes that begin the paragraphs of passages, in reading order, each with its passage's lead."""
+    """Return, for each paragraph of the passages in reading order, the number of its first node → the passage's lead."""
     return dict(sql.execute(_VECTORS, (json.dumps(list(leads)),)).fetchall())
 
 

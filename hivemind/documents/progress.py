@@ -39,7 +39,7 @@ class _ReadOnlySchema(Schema):
 
 
 def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tuple[int, int, bool]:
-    """Return the counts of `count_embedded` for an existing database file, and whether its language is known.
+    """Return the counts of `count_embedded` for a database file, and True if any document's language is known.
 
     Raises UserError if the database cannot be read.
     """
@@ -51,7 +51,7 @@ def read_progress(path: str | os.PathLike[str], embedder: Embedder | None) -> tu
 
 
 def file_languages(sql: sqlite3.Connection) -> Counter[str]:
-    """Count the files of each language, "" if it is not known. English stands for scripts without spaces."""
+    """Count the files of each language ("" if unknown). Texts in scripts without spaces count as English."""
     texts = [text for (text,) in sql.execute(_SAMPLES).fetchall() or sql.execute(_OWN_SAMPLES)]
     return Counter(language_of(text) or ("english" if any(map(is_unspaced, text)) else "") for text in texts)
 

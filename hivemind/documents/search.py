@@ -37,7 +37,7 @@ MIN_COSINE = 0.35
 
 
 def question_language(sql: sqlite3.Connection, text: str) -> str:
-    """Return the language of a question: by its stop words or, without any, that of the documents."""
+    """Return the language of a question, recognised by its stop words. Without any, return that of most documents."""
     return language_of(text) or next((name for name, _ in file_languages(sql).most_common(1)), "") or "english"
 
 
@@ -45,8 +45,8 @@ class Units(CandidateSource):
     """The units that a search finds: the passages of files, and the nodes without a file.
 
     A unit is identified by the number (`seq`) of its first node. `keys` limits the units to files at or below these
-    paths and other than those `without`, `below` to the subtree of this node, `context_type` to nodes of this type. Nodes
-    with a tag of the query `text` are always candidates.
+    paths, `below` to the subtree of this node, `context_type` to nodes of this type. Files in `without` are excluded.
+    Nodes with a tag of the query `text` are always candidates.
     """
 
     groups: Collection[int] | None = None
@@ -120,7 +120,7 @@ class Units(CandidateSource):
         return list(units | dict.fromkeys(list(indexed)[:limit]))
 
     def _find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
-        """Return the nodes with most of the pairs of characters. The texts themselves are searched: no index has pairs."""
+        """Return the nodes that contain the most of these character pairs. This scans the texts: no index has pairs."""
         statement = (
             "SELECT n.seq FROM nodes n CROSS JOIN json_each(?) j WHERE instr(n.text, j.value)"
             " GROUP BY n.seq ORDER BY count(*) DESC, n.seq LIMIT ?"
@@ -128,7 +128,10 @@ class Units(CandidateSource):
         return [seq for (seq,) in self._sql.execute(statement, (json.dumps(pairs), limit))]
 
     def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> dict[int, int]:
-        """Return the units of the nodes that `keys` and `below` admit, in the order of `seqs`; headings only if `tagged`."""
+        """Return node → unit for those of the nodes `seqs` that the search's limits admit, in order.
+
+        Headings are included only if `tagged`.
+        """
         rows = self._sql.execute(self._units, (json.dumps(seqs), tagged, *self._bounds)).fetchall()
         if self._below is not None:
             ancestries = tree.ancestries(self._sql, [node_id for node_id, *_ in rows])
@@ -223,7 +226,7 @@ _MAX_TITLE_CHARS = 80
 
 
 def _node_answers(candidate: Candidate) -> bool:
-    """Return True if a node without a file answers. A match only in its parents' titles is not enough."""
+    """Return True if a node without a file answers the query. A match only in its parents' titles is not enough."""
     match = candidate.match
     return (
         bool(match.words_by_field.keys() & {"text", "labels"}) and match.coverage >= _NODE_MIN_COVERED

@@ -138,7 +138,7 @@ def _read(text: str, path: object) -> list[LocatedEntry]:
 
 
 def write_entries(edit: Edit, entries: Sequence[LocatedEntry]) -> list[Node]:
-    """Create the nodes, in order. Raises DocmemError, with the line, if two siblings have one order."""
+    """Create the nodes, in order. Raises DocmemError, with the line, if two siblings have the same order."""
     above: list[tuple[str, float]] = []  # (id, largest order of its children so far) for each depth
     nodes: list[Node] = []
     orders: set[tuple[str, float]] = set()

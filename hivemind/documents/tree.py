@@ -79,7 +79,10 @@ def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
 
 
 def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
-    """Query the columns of the node and its descendants (`nodes n`) in reading order. Raises as `ancestry`."""
+    """Select `columns` (of the table alias `n`) of the node and its descendants in reading order.
+
+    Raises the errors of `ancestry`.
+    """
     ancestry(sql, node_id)  # raises DamagedError for a cycle: in a cycle, the query would never end
     return sql.execute(_BELOW.format(columns), (node_id,))
 
@@ -134,7 +137,7 @@ def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, N
 class NodeSource:
     """The place in a file from which a node was imported: path, lines (in a PDF: pages), the file's SHA-256 `digest`.
 
-    `path` is relative to the hive for knowledge and task files, otherwise absolute. `why` is the reason for the class.
+    `path` is relative to the hive for knowledge and task files, otherwise absolute. `why` explains `document_class`.
     """
 
     path: str

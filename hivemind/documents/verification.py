@@ -1,4 +1,4 @@
-"""Verification of a quote: its file still contains it at the cited lines."""
+"""Check that a quote is still in its file, at the cited lines."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ _MIN_WORDS = 8  # a shorter passage may be part of a quote by chance
 
 @frozen
 class WrongQuote(Citation):
-    """A quote of which `digest` is only the beginning, with the task whose result has it, and the person's words."""
+    """A wrong quote from the result of `task`; `said` is what the person said. `digest` is only the digest's beginning."""
 
     task: str
     said: str
 
     def is_in(self, passage: Passage) -> bool:
-        """Return True if the passage has lines of the quote, or its words, in any file and format."""
+        """Return True if the passage overlaps the quote's lines, or if one contains the other's words (in any file)."""
         has_lines = self.start_line <= passage.end_line and passage.start_line <= self.end_line
         if has_lines and self.path == passage.path and format_of(self.path) not in PAGED_FORMATS:
             return True
@@ -46,7 +46,7 @@ class WrongQuote(Citation):
 
 
 def calls_wrong(text: str) -> bool:
-    """Return True if one of the sentences, and not a question, says that something is wrong."""
+    """Return True if a sentence that is not a question says that something is wrong."""
     return any(_WRONG.search(line) and not line.endswith("?") for line in _SENTENCE_END.split(text.strip()))
 
 

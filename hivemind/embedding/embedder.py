@@ -30,7 +30,7 @@ class Embedder(Protocol):
 class TextVectors(NamedTuple):
     """The packed vector of a text, and the concatenated vectors of its parts.
 
-    The vectors of a stored text's parts have one bit (the sign) per dimension, those of a query's parts are float32.
+    A stored text's parts have one bit (the sign) per dimension, a query's parts have one float32.
     """
 
     vector: bytes
@@ -52,7 +52,7 @@ class EmbedderUnavailable(UserError):
 
 
 def in_background(embedder: Embedder) -> Embedder:
-    """Return the `embedder` with the same vectors that lets other texts go first, or `embedder` itself without one."""
+    """Return the embedder's twin that lets other texts go first, or `embedder` itself if it has no such twin."""
     background: Embedder = getattr(embedder, "background", embedder)
     return background
 

@@ -78,7 +78,7 @@ def build_graph(numpy: Any, tensors: Mapping[str, Any]) -> bytes:
 
 
 def embeddings(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Return the words' vectors as bytes, their scales, and the positions' vectors."""
+    """Return the words' vectors as 8-bit numbers, the scales to multiply them by, and the positions' vectors."""
     words, positions, types = (
         f"inner.embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")
     )

@@ -65,7 +65,7 @@ _WINDOW = 3  # tokens per part, stored as the signs of their mean: 3 KB for a pa
 
 
 def is_installed() -> bool:
-    """Return True if the extra `embed` is installed, without an import."""
+    """Return True if the extra `embed` is installed. Imports nothing."""
     return all(importlib.util.find_spec(name) is not None for name in _MODULES)
 
 
@@ -85,8 +85,10 @@ class MiniLM:
         self._guard = threading.Lock()
 
     def load(self) -> tuple[Any, Any, tuple[Any, Any, Any]]:
-        """Load the model once, also if several threads need it: its tokenizer, its graph, and the vectors of words, the
-        words' scales and the vectors of positions."""
+        """Return the model: its tokenizer, its graph, and the result of `graph.embeddings`. Only the first call loads it.
+
+        Raises EmbedderUnavailable.
+        """
         with self._guard:
             return self._model
 

@@ -72,7 +72,10 @@ def lock_of(folder: str, kind: str) -> Lock:
 
 
 def listen(folder: str, kind: str) -> socket.socket:
-    """Return a listening socket; delete the socket that a killed process left. Requires `lock_of`. Raises OSError."""
+    """Return a listening socket; delete the socket that a killed process left. Raises OSError.
+
+    Call `listen` only while holding `lock_of(folder, kind)`.
+    """
     import socket
 
     path = os.path.join(folder, f"{kind}.socket")
@@ -85,7 +88,10 @@ def listen(folder: str, kind: str) -> socket.socket:
 
 
 def connect(folder: str, kind: str, silent_s: float) -> Connection:
-    """Connect to the serving process. Raises OSError if no process listens."""
+    """Connect to the serving process. Raises OSError if no process listens.
+
+    Each send or receive on the connection times out after `silent_s` seconds.
+    """
     import socket
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as plain:
@@ -142,7 +148,7 @@ class SharedEmbedder:
 
     @cached_property
     def background(self) -> SharedEmbedder:
-        """An embedder with the same vectors. Its texts wait for questions."""
+        """An embedder with the same vectors, whose texts are embedded when no other texts wait."""
         return SharedEmbedder(
             self._folder, self._kind, self.name, self.dimension, silent_s=self._silent_s, is_background=True
         )
@@ -262,9 +268,9 @@ _QUERY, _AWAITED, _BACKGROUND = 0, 1, 2  # urgencies
 class Server:
     """A server that embeds the texts of clients on a listening socket, until `is_over`. `clock` returns seconds.
 
-    The texts of all clients are one queue: queries come first, then the texts for which an answer waits, request by request,
-    then those for background. A worker for each processor takes one text at a time. A text that several clients want is
-    embedded once.
+    The texts of all clients form one queue: first queries, then texts that an answer needs (request by request), then
+    background texts. A worker for each processor takes one text at a time. A text that several clients want is embedded
+    once.
     """
 
     def __init__(
@@ -338,7 +344,7 @@ class Server:
             client.send_bytes(b"=" + vectors.vector + vectors.parts)
 
     def _result_of(self, text: str, parts: object) -> Future[TextVectors]:
-        """Return the text's result, which may be that of an earlier request."""
+        """Return the text's future result. Requests for the same text and parts share one result."""
         key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), parts
         with self._guard:
             result = self._results.pop(key, None)

@@ -1,7 +1,7 @@
 """The table of vectors in a store's database, and the search for the nearest vectors.
 
-The database is the truth. For the vectors that it searches, each process keeps in memory the signs (a bit per dimension) and
-the numbers rounded to a byte, 450 bytes for 384 dimensions. It reads the table once, then only changes. A search compares
+The database is the truth. For each vector that it searches, a process keeps in memory the signs (a bit per dimension) and
+the numbers rounded to a byte (450 bytes for 384 dimensions). It reads the table once, then only changes. A search compares
 the signs of all vectors, then the bytes of the closest ones, then the exact vectors of the best.
 """
 
@@ -63,7 +63,7 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 
 
 class VectorTable:
-    """The search in the table `vectors` of one database. Without numpy, it has no results."""
+    """A search for the nearest vectors in the table `vectors` of one database. Without numpy, it finds nothing."""
 
     put = staticmethod(put_vectors)
 

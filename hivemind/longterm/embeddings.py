@@ -34,7 +34,7 @@ def _dimension_of(embedder: object) -> Any:
 
 
 class MemoryEmbedder(StoreEmbedder):
-    """The embedder of a memory store, or a stand-in without one. Every embedding must have `dimension` numbers.
+    """The embedder of a memory store; `embedder` may be None. Every embedding must have `dimension` numbers.
 
     Parts are sentences (`fine=False`): in short texts, sentences find more than finer parts.
     """
@@ -54,7 +54,7 @@ class MemoryEmbedder(StoreEmbedder):
         return UNNAMED_MODEL if self.embedder is None else self.embedder.name
 
     def embed_drafts(self, database: MemoryDatabase, drafts: Sequence[EntryDraft]) -> list[EntryVectors]:
-        """Return the vectors of each draft, from the cache, the database or the embedder, or the embedder's error.
+        """Return each draft's vectors, taken from the cache, the database or the embedder, or why the embedder failed.
 
         A draft that has a vector from the caller is not embedded. Do not call `embed_drafts` inside a transaction.
         """

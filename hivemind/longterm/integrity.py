@@ -92,7 +92,7 @@ class StoreStatus:
 
 
 def status_of(database: MemoryDatabase, embeddings: MemoryEmbedder, now: int) -> StoreStatus:
-    """Return the state of a database, counting no expired entries. Reads every entry; never creates the database."""
+    """Return the state of a database. Expired entries do not count. Reads every entry; never creates the database."""
     entry_counts, pending_count, other_model, note = list[int](), 0, 0, None
     if database.path == ":memory:" or database.was_made:
         with database.read() as sql:

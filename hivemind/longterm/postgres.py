@@ -216,7 +216,7 @@ def _nearest_rows(
     """Return the beginning of a statement that reads from `nearest` (key, distance): the vectors nearest to `query`.
 
     `wanted` is a condition on `namespaces`, `condition` one on `entries e`. The planner cannot estimate the size of a
-    namespace, so the form of each half fixes its plan: a subquery in the order of the index, or ranges of the keys.
+    namespace, so the statement itself chooses by the size: a search in the order of the index, or a scan of key ranges.
     """
     dimension, indexed_vector = len(query) // 4, f"v.vector::vector({_INDEXED_DIMENSION})"
     candidates = min(400, max(200, limit))
@@ -282,7 +282,7 @@ class MemoryServer(Postgres):
 
     @contextmanager
     def _translate_errors(self, outcome: str = "") -> Iterator[None]:
-        """Report an unreadable row as one to correct by hand: unlike SQLite, PostgreSQL has no file to restore."""
+        """Turn StoreDamaged into an error that asks the operator to correct the row: there is no file to restore."""
         try:
             with super()._translate_errors(outcome):
                 yield
@@ -304,7 +304,7 @@ class MemoryServer(Postgres):
             return [(entry_of(row[:-1]), round(row[-1], 6)) for row in rows]
 
     def metadata_condition(self, filter_json: str) -> Condition:
-        """Return an SQL condition for a metadata filter (JSON), with the result of `filters.metadata_fits`."""
+        """Return an SQL condition for a metadata filter (JSON); it gives the same result as `filters.metadata_fits`."""
         parts, parameters = [], list[Any]()
         for name, operator, operand in parse_filter(filter_json):
             part, operands = _test(operator, operand)
@@ -317,7 +317,7 @@ class MemoryServer(Postgres):
         return ()
 
     def rebuild_words(self, sql: Statements) -> None:
-        """Leave the column `words` to the server, which generates it."""
+        """Do nothing: the server generates the column `words`."""
 
 
 @frozen
@@ -364,7 +364,8 @@ _SQL_OPERATORS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
 def _test(operator: str, operand: Any) -> tuple[str, list[Any]]:
-    """Return the SQL condition of a valid operator, and its parameters. The caller replaces `_NAME` by the field's name."""
+    """Return the SQL condition of a valid operator, and the condition's parameters. The caller replaces `_NAME` in the
+    condition by the field's name."""
     operand_json = json.dumps(operand, ensure_ascii=False)
     if operator in _SQL_OPERATORS:
         if isinstance(operand, str):

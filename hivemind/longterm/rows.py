@@ -112,18 +112,21 @@ class WordIndex(Protocol):
     """The full-text index of the entries. Words must consist of letters and digits; `spaces` are ids of namespaces."""
 
     def count_entries(self, sql: Any, words: Sequence[str], spaces: Sequence[int], bound: int, /) -> list[int]:
-        """Count, for each word, the entries that contain it; stop at `bound` + 1."""
+        """Count, for each word, the entries that contain it. No count exceeds `bound` + 1."""
 
     def find_entries(
         self, sql: Any, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int, /
     ) -> list[int]:
-        """Return the `seq` of entries with any of the words that satisfy a condition on `entries e`, best first."""
+        """Return the `seq` of entries that contain any of the words and satisfy `condition` (SQL on `entries e`).
+
+        The best matches come first.
+        """
 
     def contents_with(self, sql: Any, word: str, space: int, limit: int, /) -> list[str]:
-        """Return contents of a namespace that contain a word."""
+        """Return at most `limit` contents of the namespace's entries that contain the word."""
 
     def bulk_insert(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
-        """Index the entries that a `with` block adds to a namespace at its end. The block must not change entries."""
+        """At the end of a `with` block, index the entries that it added to a namespace. It must not change other entries."""
 
 
 class MemoryDatabase(Transactions[Any], Protocol):
@@ -148,7 +151,7 @@ class MemoryDatabase(Transactions[Any], Protocol):
 
 @frozen
 class EntryVectors:
-    """The packed vectors of a content and its parts, or the problem why there are none.
+    """The packed vectors of a content and its parts, or the `problem`: the reason why there are none.
 
     If `should_embed` is False, the content is never embedded.
     """
@@ -222,7 +225,7 @@ KeyedDraft = tuple[str, EntryDraft, EntryVectors]
 def write_entries(
     sql: Sql, space: int, drafts: Sequence[KeyedDraft], *, vector_store: VectorStore, now: int
 ) -> list[int]:
-    """Store drafts under different keys, the new ones together; return the entries' `seq` in order."""
+    """Store drafts under different keys; return the entries' `seq` in order. New entries are inserted together."""
     keys = [key for key, _, _ in drafts]
     statement = "SELECT key FROM entries WHERE space = ? AND key IN KEYS"
     existing_keys = {key for (key,) in select_by_keys(sql, statement, keys, [space])}
@@ -318,7 +321,7 @@ _NEIGHBOURS_CHECKED = 8
 class UpsertRequest:
     """The arguments of a call of `upsert_memory`. If `key` is None, a key is generated.
 
-    The content and the `set_fields` of `draft` update an existing entry; without one, `new_draft` is stored.
+    If the key exists, the content and the `set_fields` of `draft` update its entry. Otherwise `new_draft` is stored.
     """
 
     space: int
@@ -364,7 +367,10 @@ def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> Upser
 
 
 def _find_duplicate(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> tuple[str, str, float] | None:
-    """Return (id, key, similarity) of a duplicate under another key: an entry with equal content, or else the nearest."""
+    """Return (id, key, similarity) of a duplicate under another key, None without one.
+
+    An entry with equal content comes first, then the nearest in meaning.
+    """
     same_content = sql.execute(
         "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (request.draft.digest, request.space)
     ).fetchall()

@@ -60,7 +60,7 @@ def _speakers(sql: Sql, space: int) -> list[str]:
 
 
 def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: str) -> bool:
-    """Return whether most entries that contain a name call it ("Hi Ann!") or begin with it as a label ("Ann: …")."""
+    """Return True if most entries that contain a name use it to address a person ("Hi Ann!") or as a label ("Ann: …")."""
     (word,) = words_of(name)[:1] or ("",)
     call = re.compile(rf"(?:^|[.!?,;:]\s*|\b(?:{_GREETINGS})\s+){re.escape(word)}(?=\s*[,.!?:;]|\s*$)", re.IGNORECASE)
     mentions = calls = 0

@@ -125,7 +125,10 @@ class MemoryFile(Database):
         self.words, self.vectors = _FileWords(), VectorTable()
 
     def accept_older(self) -> bool:
-        """Check that the file is of an earlier version, which has the same tables, without parts."""
+        """If an earlier version of the program wrote the file, make it readable and return True, otherwise False.
+
+        The earlier versions have the same tables, except `parts`.
+        """
         with suppress(FileNotFoundError), open(open_regular(self.path, os.O_RDONLY), "rb") as file:
             version = int.from_bytes(file.read(64)[60:], "big")
             if _OLDEST_COPIED <= version < VERSION:

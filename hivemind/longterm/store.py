@@ -142,7 +142,8 @@ class MemoryStore(DatabaseOwner):
         """Store a value under a key, replacing the value of an existing entry; return the entry.
 
         An existing entry keeps its id, its `created_at` and, in the history, its old version. With `expected_version`,
-        raises VersionConflict unless the entry has this version (0: no entry). With `embed=False`, it is never embedded.
+        raises VersionConflict unless the entry has this version (0: no entry). With `embed=False`, the entry is never
+        embedded.
         """
         return self._put(namespace, [(key, value)], expected_version, embed)[0]
 
@@ -177,7 +178,7 @@ class MemoryStore(DatabaseOwner):
         return [entries[seq] for seq in seqs]
 
     def _embed_failed(self, has_failed_ones: bool, entry_vectors: Sequence[EntryVectors]) -> None:
-        """Embed some of the entries for which the embedder failed earlier, if the last call worked."""
+        """Embed some of the entries for which the embedder failed earlier, if any of `entry_vectors` shows that it works."""
         if has_failed_ones and any(vectors.vector is not None for vectors in entry_vectors):
             self.embed_pending(_EMBEDDED_PER_WRITE)
 
@@ -185,7 +186,7 @@ class MemoryStore(DatabaseOwner):
         return draft_of(value, self._count_tokens, self.embeddings.dimension)
 
     def _embed_drafts(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
-        """Return the vectors of each draft, if the embedder works. Do not call this inside a transaction: it may be slow."""
+        """Return each draft's vectors or the reason for their absence. Slow: do not call this inside a transaction."""
         if not embed:
             return [EntryVectors(self.embeddings.model, should_embed=False) for _ in drafts]
         return self.embeddings.embed_drafts(self.database, drafts)
@@ -378,9 +379,9 @@ class MemoryStore(DatabaseOwner):
     ) -> list[MemorySearchResult]:
         """Return the best entries of a namespace, best first; with `prefix`, also those of the namespaces below it.
 
-        Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Mode "vector" returns entries
-        whose similarity is at least `threshold` (default: the store's threshold), mode "hybrid" too if a threshold is
-        passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the embedder fails,
+        Mode "hybrid" searches by words and meaning, "text" by words, "vector" by meaning. Entries whose similarity is
+        below `threshold` are left out in mode "vector" (default: the store's threshold), in mode "hybrid" only if a threshold
+        is passed. The other arguments are those of `Filter`. A blank query returns the newest entries. If the embedder fails,
         the search uses words only, and `why` says so; mode "vector" raises EmbedderUnavailable. A search never writes.
         """
         path = check_prefix(namespace) if check_flag(prefix, "prefix") else check_namespace(namespace)
@@ -539,7 +540,7 @@ def open_store(
 
 
 def _path_of(path_or_url: object) -> str:
-    """Return a path or PostgreSQL URL. Raises LongtermError for other values, not quoting a URL: it may have a password."""
+    """Return a path or PostgreSQL URL. Raises LongtermError for other values; it quotes no URL, as this may hold a password."""
     if not isinstance(path_or_url, str | os.PathLike):
         raise LongtermError(
             f"a {type(path_or_url).__name__} is not a store's path", remedy="pass a path, or sqlite:///path"

@@ -215,8 +215,8 @@ def provenance(
 ) -> dict[str, Any]:
     """Return the metadata about a content's origin (speaker, session, time), which the ranking uses.
 
-    The metadata names `author` or, unless the content begins with a name ("Ann: …"), `speaker` as speaker. `time` is in
-    ISO 8601; an entry without a time dates from the day on which it was created.
+    The speaker is `author`. Without an author it is `speaker`, or is left out if the content begins with a name ("Ann: …").
+    `time` is in ISO 8601; an entry without a time dates from the day on which it was created.
     """
     speaker_name = author or ("" if words_of_speaker("", content) else speaker)
     fields = {"speaker": speaker_name, "session": session, "time": time}

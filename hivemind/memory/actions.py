@@ -80,7 +80,7 @@ def _knowledge_block(result: Mapping[str, Any]) -> MemoryBlock | None:
 
 
 def _search_block(result: Mapping[str, Any]) -> MemoryBlock | None:
-    """Return one block for a search: a summary of the hits, with references to the hits."""
+    """Return one block for a search: a summary of the hits, with references to them. None if the result has no hit list."""
     hits = result.get("results", result.get("hits", result.get("passages")))
     if not isinstance(hits, list | tuple):
         return None

@@ -309,7 +309,7 @@ class ContextMemoryBlock(MemoryBlock):
 
 
 def json_fragment(entry: dict[str, Any]) -> str:
-    """Return an entry as in `json.dumps` of a list of entries, with the blank before it and the comma after it.
+    """Return an entry's JSON as it stands in the JSON of a list: after a blank and followed by a comma.
 
     A tokenizer splits a text at this blank, so the token counts of the fragments add up to the count of the list.
     """

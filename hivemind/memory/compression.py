@@ -54,7 +54,7 @@ _BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declar
 
 
 class MemoryCompressor:
-    """A compressor of content, by rules or by `summarizer` (a mind). Its summaries are saved in `folder` (if passed)."""
+    """A compressor of content, by rules or by `summarizer` (a mind). If `folder` is set, the mind's summaries are saved there."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class MemoryCompressor:
         return outline
 
     def _summary(self, content: str, max_tokens: int) -> str | None:
-        """Return the mind's summary, if possible from the folder; None if the mind returns none that fits."""
+        """Return the mind's summary, saved or new. None without a mind, or if the mind returns no summary that fits."""
         if self.summarizer is None:
             return None
         digest = hashlib.sha256(f"{max_tokens}\0{content}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -264,7 +264,7 @@ def section(text: str, title: str) -> str:
 
 
 def _syntax_outline(text: str, suffix: str) -> str | None:
-    """Return a code's imports and signatures with line numbers; None if the language has no parser or it is missing."""
+    """Return a code's imports and signatures with line numbers; None if no parser of the language is installed."""
     module = _GRAMMARS.get(suffix)
     if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
         return None

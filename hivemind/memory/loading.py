@@ -75,7 +75,7 @@ class FileCache:
         return len(self._texts)
 
     def get(self, path: str, stamp: FileStamp) -> LoadedText | None:
-        """Return the cached text of a path; None without one, if its stamp differs or it is older than `ttl` seconds."""
+        """Return the cached text of a path, or None if there is none, its stamp differs, or it is older than `ttl` seconds."""
         with self._lock:
             text = self._texts.get(path)
             if text is None or text.stamp != stamp or time.monotonic() - text.read_at > self.ttl:
@@ -112,8 +112,8 @@ class BlockContent:
     """The content of a block. If it cannot be loaded, `error` is the reason, and `content` a line that states it.
 
     `digest` is the file's digest if it differs from the block's digest. `is_external` marks a file outside the hive.
-    `source` is the file's text, one object as long as the file is unchanged. `form` is the form of a store's content:
-    full, outline or excerpt.
+    `source` is the file's text, the same object until the file changes. `form` is the form of a store's content: full,
+    outline or excerpt.
     """
 
     content: str

@@ -117,7 +117,7 @@ class WorkingMemoryManager:
         return self._blocks.pop(memory_id, None) is not None
 
     def update_confidence(self, memory_id: str, confidence: float) -> bool:
-        """Set a block's confidence; return False if no block has the id. Raises UserError unless it is 0 to 1."""
+        """Set a block's confidence; return False if no block has the id. Raises UserError if `confidence` is not 0 to 1."""
         if not 0.0 <= confidence <= 1.0:
             raise UserError(f"a confidence must be between 0 and 1, not {confidence!r}")
         block = self._blocks.get(memory_id)
@@ -164,8 +164,8 @@ class WorkingMemoryManager:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all blocks atomically, unless the file has them already.
 
-        Raises UserError if the file cannot be written, UnknownVersion if it has another version. An error leaves the
-        file unchanged.
+        Raises UserError if the file cannot be written, UnknownVersion if the existing file has another version. An
+        error leaves the file unchanged.
         """
         path, raw = os.fspath(path), self._to_bytes()
         if self._saved_file == (path, raw) and os.path.exists(path):

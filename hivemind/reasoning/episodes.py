@@ -37,7 +37,8 @@ class EpisodeLog:
         self.preamble = self.done = 0
 
     def add(self, messages: Iterable[Mapping[str, Any]], first_id: int, turn_ids: Iterable[int] | None = None) -> None:
-        """Append messages, all or none, with ids from `turn_ids`, or counting up from `first_id` or the last id.
+        """Append messages, all or none. Their ids are `turn_ids`. By default they count up from `first_id`, or from the
+        last message's id + 1 if that is higher.
 
         Raises GraphError if a message is malformed, or if the ids do not increase.
         """
@@ -261,7 +262,7 @@ def as_messages(node: ReasoningNode) -> list[Message]:
 
 
 def _from_text(text: str) -> list[Notes]:
-    """Return a text as notes. Snapshots of the published implementation store the JSON of a list of notes as text."""
+    """Return a text as notes. The text may be the JSON of a list of notes, as in another implementation's snapshots."""
     if text.startswith("["):
         with suppress(Unreadable), boundary("list of notes"):  # otherwise it is plain text
             return [Notes(str(item["role"]), str(item["content"])) for item in json.loads(text)]

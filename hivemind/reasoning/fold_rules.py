@@ -26,7 +26,7 @@ _USELESS_STATUSES = frozenset({FRUITLESS, "rejected", "superseded"})
 
 
 def choose_parent(graph: ReasoningGraph, lane: str) -> int:
-    """Return the parent of an episode: the lane's newest open subtask among the newest nodes, else the task node."""
+    """Return the id of a new episode's parent: the lane's newest open subtask among the newest nodes, else the task node."""
     for node in graph.newest(_LOOK_BACK):
         is_match = node.kind is NodeKind.SUBTASK and node.lane == lane and node.status == "open"
         if is_match and graph.is_attached(node.node_id):
@@ -83,11 +83,11 @@ def with_finished_steps(graph: ReasoningGraph, candidates: Collection[int]) -> s
 
 
 def fold_runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool) -> Iterator[list[list[int]]]:
-    """Yield runs of units that can be folded together, oldest first. Each unit of a run could also be folded alone.
+    """Yield runs, oldest first. A run is a list of units that can be folded together; each could also be folded alone.
 
     A unit is finished work: a candidate with all active nodes below it, if those are candidates too. A run is one large
-    unit, or up to eight small units with the same parent that represent about the same number of turns (with `mixed`,
-    any number). So summaries are folded with summaries of their size, and old work is folded a few times only.
+    unit, or up to eight small units with the same parent. Without `mixed`, these represent about the same number of
+    turns: summaries are folded with summaries of their size, so old work is folded a few times only.
     """
     units = _units(graph, candidates)
     queues: dict[Hashable, deque[list[int]]] = defaultdict(deque)
@@ -100,7 +100,8 @@ def fold_runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool
 
 
 def _run_key(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
-    """Return the key of the run to which a unit belongs: its parent and power-of-eight size, or a large unit's first id."""
+    """Return the key that the units of a run share: for a large unit its first id, otherwise its parent's id and the
+    logarithm (base 8) of its number of episodes."""
     if len(unit) > _SMALL_UNIT:
         return unit[0]
     first = graph.nodes[unit[0]]
@@ -142,8 +143,8 @@ def _finished_ids(graph: ReasoningGraph, candidates: Collection[int]) -> set[int
 def rule_notes(units: Sequence[Sequence[ReasoningNode]], max_length: int) -> list[Notes]:
     """Return a summary of at most about `max_length` characters, with one line per unit, in their order.
 
-    The lines of an older summary are kept. If there are too many lines, some are picked evenly over all the lines that
-    they represent, each followed by the number left out. Old work thus loses detail but is not lost.
+    The lines of an older summary are kept. If there are too many lines, only some are kept, spread evenly, each followed
+    by the number of lines left out after it. Old work thus loses detail but is not lost.
     """
     lines = [line for unit in units for line in _unit_lines(unit)]
     picked_lines = _pick_lines(lines, max(1, max_length // _LINE_LENGTH))

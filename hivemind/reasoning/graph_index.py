@@ -87,10 +87,10 @@ def _places(layout: Layout) -> list[Path]:
 
 
 def _changed_at(layout: Layout, place: str) -> int:
-    """Return when (ns) names in a folder of tasks last changed, or 0 if it does not exist.
+    """Return the time (ns) of the last change of names in a folder of tasks, 0 if the folder does not exist.
 
-    Return -1 if the folder must be listed each time: `active`, because its graphs change, and a folder that has just
-    changed, because a second change might get the same time.
+    Return -1 for a folder that must be listed each time. This is `active`, because its graphs change, and a folder that
+    has just changed, because a second change might get the same time.
     """
     folder = layout.root / place
     if folder == layout.active:
@@ -221,8 +221,8 @@ class GraphIndex:
     ) -> GraphMatch:
         """Return the nodes that match a query best, of all tasks' graphs or of one; ties are ordered by task and node id.
 
-        A `quick` search reads no graphs of active tasks, which change with every turn, and embeds no nodes, which idle
-        agents do. It may not find a task yet that was just moved into a large folder.
+        A `quick` search does not read the graphs of active tasks, which change with every turn. It embeds no nodes; idle
+        agents do this. It may miss a task that was just moved into a large folder.
 
         The query may contain any characters. `progress` is called with (number, total) while graphs are read. Raises
         GraphError for invalid arguments and for a task without a graph.

@@ -38,7 +38,8 @@ class MergeReport:
 
 
 def _parts(graph: ReasoningGraph) -> _Parts:
-    """Return the nodes, drawn edges and links of a graph as JSON, by name. `folded_into` is a field of the node."""
+    """Return the nodes, drawn edges and links of a graph as JSON, by name. A folded node names its summary in the field
+    `folded_into`."""
     parts: _Parts = {}
     for number, node in graph.nodes.items():
         record = node.as_dict() | {"created_seq": node.created_seq}
@@ -73,7 +74,7 @@ def merge_branches(
 def _compare_branches(
     source: _BranchGraphs, into: _BranchGraphs, resolve: str | Mapping[str, str] | None
 ) -> tuple[dict[str, Any], list[MergeConflict], bool]:
-    """Return the parts of `source` to merge into `into`, the conflicts left, and True if any difference was settled.
+    """Return the parts of `source` to merge into `into`, the unresolved conflicts, and True if any difference is resolved.
 
     Raises GraphError for a bad `resolve`.
     """
@@ -99,7 +100,7 @@ def _compare_branches(
 
 
 def apply_merge(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
-    """Put an operation's parts into a graph, and remove null parts. Raises GraphError for an inconsistent result."""
+    """Put an operation's parts into a graph; a part that is None is removed. Raises GraphError for an inconsistent result."""
     records: dict[str, list[dict[str, Any]]] = {"node": [], "edge": [], "link": []}
     for name, part in {**_parts(graph), **operation["parts"]}.items():
         if part is not None:

@@ -354,7 +354,7 @@ class MemoryPatch(_Op):
 
 
 class EpisodePatch(MemoryPatch):
-    """The additions of one episode, which has a number in the prompt, to the graph."""
+    """The additions of one episode to the graph, with the episode's number in the prompt."""
 
     episode: int
 

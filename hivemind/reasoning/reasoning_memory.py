@@ -65,8 +65,8 @@ _SUMMARY_LENGTH = 800  # characters of a summary by rule; more if the budget is 
 class EpisodeHint:
     """Facts about an episode from its agent: the node that it belongs below, and whether it was fruitless.
 
-    The mind's prompt names the parent. The rules use parent and flag: fruitless episodes are flushed first, once their
-    step is closed.
+    The prompt to the mind names the parent. Without a mind, the rules use both: they flush fruitless episodes first,
+    once the episodes' step is closed.
     """
 
     parent_id: int | None = None
@@ -243,7 +243,7 @@ class ReasoningMemory:
             self._known_turns.update(turns)
 
     def _record_episode(self, turns: list[int]) -> list[ReasoningNode]:
-        """Record one episode by the mind's patch. Without a mind, record it by rule; without a usable answer, unabridged."""
+        """Record one episode by the mind's patch, or whole if the mind's answers are unusable. Without a mind, use rules."""
         episode = self.episodes.episode(turns)
         if self.mind is None:
             return self._record_by_rule(episode, turns)
@@ -284,7 +284,7 @@ class ReasoningMemory:
         return below.node_id if below is not None and below.active is True else choose_parent(graph, self.lane)
 
     def _hinted_parent(self, turns: Sequence[int]) -> int | None:
-        """Return the parent of an episode with a hint, else None."""
+        """Return the id of the parent if the episode's hint names one, else None."""
         return None if self._hint(turns).parent_id is None else self._parent_id(self.graph, turns)
 
     def _hint(self, turns: Sequence[int]) -> EpisodeHint:
@@ -367,7 +367,7 @@ class _Recall:
         self._episodes, self._store, self._token_counter = memory.episodes, memory.store, memory.token_counter
 
     def fitting_context(self) -> RenderedContext | None:
-        """Return the context if it fits the budget, if necessary without the notes of flushed nodes, else None."""
+        """Return the context, if necessary without the notes of flushed nodes; None if it still exceeds the budget."""
         for omit_flushed in (False, True):
             context = self._render(omit_flushed=omit_flushed)
             if self._size(context.messages) <= self._budget:
@@ -445,7 +445,7 @@ class _Recall:
         return bool(useless)
 
     def _fold(self, graph: ReasoningGraph, excess_tokens: int, *, mixed: bool) -> bool:
-        """Fold until about `excess_tokens` and a part of the budget are saved. Return False if no tokens were saved."""
+        """Fold until about `excess_tokens` and a reserve (a share of the budget) are saved. Return False if none were."""
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
         hidden_turns = self._render().hidden_turns
         excess_tokens += self._budget // _SPARE_DIVISOR

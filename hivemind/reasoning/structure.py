@@ -173,7 +173,7 @@ class Structure:
 
     @property
     def edges(self) -> list[Edge]:
-        """The live edges, ordered as `drawn`. Of several drawn edges that join two representatives, the first counts."""
+        """The live edges, ordered as `drawn`. If several drawn edges join the same two representatives, the first counts."""
         if not self.folded_into:
             return self.drawn
         live: dict[tuple[int, int], Edge] = {}
@@ -307,7 +307,7 @@ class Structure:
         return [node for node in self.nodes.values() if node.active is True]
 
     def drawn_nodes(self) -> list[ReasoningNode]:
-        """Return the nodes of a picture: active nodes, and flushed nodes that have children."""
+        """Return the nodes to show in a picture of the graph: active nodes, and flushed nodes that have children."""
         return [
             node
             for node in self.nodes.values()
@@ -315,7 +315,7 @@ class Structure:
         ]
 
     def arrows(self) -> Iterator[tuple[int, int, str, bool]]:
-        """Yield the live edges and links of a picture as (from, to, relation, True for a link)."""
+        """Yield the live edges and links of the `drawn_nodes` as (from, to, relation, True for a link)."""
         yield from ((edge.src, edge.dst, edge.relation, False) for edge in self.edges)
         yield from ((link.src, link.dst, link.relation, True) for _, link in sorted(self.links.items()))
 

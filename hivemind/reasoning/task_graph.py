@@ -33,12 +33,13 @@ class LogFields(TypedDict, total=False):
 class TaskGraph:
     """One task's graph, notes and traces, in the task's folder. Threads may share it. No file stays open between calls.
 
-    `is_committed` returns True if the journal contains the event of a transaction over log and journal. `guard` is called
-    under the task's lock with the steps that a change touches. The context manager that it returns is held while the
-    line is written: it raises to refuse the change, and blocks changes of the steps' leases until the line is written.
+    A change with a commit is a transaction over log and journal. `is_committed` returns True if the journal contains the
+    event of the transaction with this id. `guard` is called under the task's lock with the steps that a change touches.
+    It returns a context manager, which is entered while the log's line is written. The context manager raises to refuse
+    the change, and blocks changes of the steps' leases.
 
-    In a durable hive a change is on disk when the call returns; with `lazy`, after `sync`, after a change with
-    a commit, or after `save_snapshot`: for callers that call `sync` before dependent writes.
+    In a durable hive a change is on disk when the call returns. With `lazy`, it is on disk only after `sync`,
+    `save_snapshot` or a change with a commit.
     """
 
     def __init__(
@@ -118,8 +119,8 @@ class TaskGraph:
         """Change the graph under the task's lock. All changes in the block are one line of the log; if it raises, none is made.
 
         With `commit` the line is prepared first. Then `commit(transaction id)` is called, which writes the journal's
-        event with that id; then the line takes effect. If `commit` raises, the line is aborted. `commit` checks the
-        leases itself, as the guard is released before. Do not enter while holding the journal's lock. Raises
+        event with that id; then the line takes effect. If `commit` raises, the line is aborted. The guard is released
+        before `commit` is called, so `commit` must check the leases. Do not enter while holding the journal's lock. Raises
         GraphError, or UserError (disk full, the folder is gone).
         """
         with self._exclusive():
@@ -249,7 +250,8 @@ class TaskGraph:
     def save_snapshot(self, *, sync: bool = True) -> Path:
         """Write graph.json, the snapshot of the current graph, and return its path.
 
-        With `sync` the log is on disk when the call returns; the snapshot's name is when the folder is next synced.
+        With `sync`, the log is on disk when the call returns. The new file's name is on disk only after the next sync of
+        the folder.
         """
         if sync:
             self.sync()

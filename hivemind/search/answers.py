@@ -58,7 +58,7 @@ T = TypeVar("T")
 class Confidence:
     """The confidence that a hit answers the query. A hit with a `value` below 1 is weak; `reason` explains the value.
 
-    `features` are the numbers from which late interaction computes the value.
+    `features` are the numbers from which the value was computed; empty without late interaction (see `parts.py`).
     """
 
     value: float
@@ -74,10 +74,10 @@ class Confidence:
 
 @frozen
 class Evidence:
-    """What a search knows of a hit, from which its confidence follows.
+    """The comparison of a hit with the other hits, on which its confidence depends.
 
-    `lead` is how much nearer the words of the question are to it than, on average, to the three best other hits.
-    `word_place` and `meaning_place` count from 1, by words alone and by the best cosine alone.
+    `lead` is the hit's word similarity minus the mean of the three best other hits. `word_place` and `meaning_place`
+    are the hit's ranks (from 1) by words alone and by cosine alone.
     """
 
     lead: float
@@ -90,7 +90,8 @@ def confidence_of(
 ) -> Confidence:
     """Rate a candidate by the words of the query that it contains, by its cosine and its nearest part.
 
-    With `evidence`, rate it by that and by its `quote`: the text, and how many words of the question are in it.
+    With `evidence` and `quote`, rate it by `features_of`. `quote` is the quoted text and the number of the question's
+    words in it.
     """
     cosine, part_similarity, question_weight = candidate.cosine, candidate.part_similarity, query.question_weight
     known_share = (
@@ -128,8 +129,8 @@ def confidence_of(
 
 
 def doubt_names(query: Query, confidence: Confidence, text: str) -> Confidence:
-    """Return the confidence in a quote that names, with its titles in `text`, the query's version numbers and words with a
-    digit: without one it is never sure."""
+    """Lower the confidence below "sure" if `text` (the quote and its titles) lacks a version number or another word with a
+    digit that the query names."""
     names = _NUMBERED_NAME.findall(text.casefold())
     missing_names = [name for name in _NUMBERED_NAME.findall(query.text) if name.casefold() not in names]
     if not missing_names:
@@ -141,8 +142,8 @@ def doubt_names(query: Query, confidence: Confidence, text: str) -> Confidence:
 def features_of(
     query: Query, part_similarity: PartSimilarity, evidence: Evidence, quote: str, covered_count: int
 ) -> tuple[float, ...]:
-    """Return a hit's lead, the similarity of its weakest word, the agreement of words and meaning, the number of the
-    query's words in the quote or its titles, and whether a number that is asked for is quoted (1, 0 or -1)."""
+    """Return five numbers: the hit's lead, the similarity of its weakest word, the agreement of its ranks by words and by
+    meaning, the number of the query's words in the quote or its titles, and the result of `_has_number`."""
     return (
         min(evidence.lead, _MAX_LEAD),
         part_similarity.weakest_word,
@@ -222,8 +223,8 @@ def merge_hits(
 ) -> list[T]:
     """Merge the rankings of several stores, each best first, into one.
 
-    The confidence of its next hit decides between stores; hits of one store keep their order. An origin's (a file's or an
-    entry's) third hit comes after the first two hits of all origins. Duplicates are dropped.
+    The store whose next hit has the highest confidence comes next; hits of one store keep their order. An origin is a file
+    or an entry; its third hit comes after the first two hits of all origins. Duplicates are dropped.
     """
     queues = [list(ranking) for ranking in rankings if ranking]
     merged: list[T] = []
@@ -253,7 +254,7 @@ def _are_duplicates(words: Sequence[str], other_words: Sequence[str]) -> bool:
 
 
 def _overlap(words: Sequence[str], other_words: Sequence[str]) -> bool:
-    """Check whether two texts have half of their runs of words in common."""
+    """Return True if two texts share about half of their sequences of consecutive words."""
     runs, other_runs = (
         set(zip(*(text[at:] for at in range(_RUN_WORDS)), strict=False)) for text in (words, other_words)
     )

@@ -30,7 +30,7 @@ CandidateFilter = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
 
 
 class CandidateSource(Protocol):
-    """What one search reads from a store, within one transaction and one scope.
+    """The part of a store that one search may read, within one transaction and one scope.
 
     `total` is the number of items. `groups` are the groups whose vectors are compared (None: all groups).
     """
@@ -39,23 +39,23 @@ class CandidateSource(Protocol):
     groups: Collection[int] | None
 
     def count_items(self, words: Sequence[str], bound: int) -> Sequence[int]:
-        """Count, for each word, the items that contain it; stop at `bound` + 1."""
+        """Count, for each word, the items that contain it. No count exceeds `bound` + 1."""
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         """Return the ids of the best full-text matches, best first. `words` consist of letters and digits; may be empty."""
 
     def ids_of(self, keys: Sequence[int]) -> Mapping[int, int]:
-        """Return, by the key of a vector, the id of its item, for items that this search may find."""
+        """Return vector key → item id. Leave out items outside the search's scope."""
 
     def keys_of(self, ids: Collection[int]) -> Mapping[int, int]:
-        """Return the keys of the items' vectors, in reading order, each with its item's id (here: its only key)."""
+        """Return vector key → item id in reading order. By default, an item's id is the key of its only vector."""
         return dict(zip(ids, ids, strict=True))
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
-        """Load the items with these ids, except items that this search may not find."""
+        """Load the items with these ids. Leave out items outside the search's scope."""
 
     def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002
-        """Return the ids of a scope's items with these names; none in a store that loads no neighbours of candidates."""
+        """Return the ids of a scope's items with these names. By default, return none: neighbours are then not loaded."""
         return ()
 
 
@@ -128,7 +128,10 @@ class Engine:
         candidate_filter: CandidateFilter,
         weights: Weights | None = None,
     ) -> tuple[Iterator[SearchHit], Query]:
-        """Return the hits, best first (each is built when it is read), and the query with its terms added."""
+        """Return the hits, best first, and the query with its terms added. The hits are built lazily.
+
+        `candidate_filter` returns, for each candidate, whether it may become a hit. `weights` replaces the engine's weights.
+        """
         weights = weights or self.weights
         max_candidates = max(self._candidates, 2 * limit)
         parsed_query, word_ids = self.search_words(source, query, max_candidates)
@@ -154,7 +157,7 @@ class Engine:
         return parsed_query, source.find_by_words(rarest_words(parsed_query.terms, limit, source.total), limit)
 
     def nearest(self, sql: Sql, source: CandidateSource, query: Query, limit: int) -> list[tuple[int, float]]:
-        """Return (id, cosine) of the `limit` nearest items that may be found, or of all if there are fewer, best first."""
+        """Return (id, cosine) of the nearest items in the search's scope, at most `limit`, best first."""
         assert query.vectors is not None
         fetch_limit = limit
         while True:
@@ -169,7 +172,7 @@ class Engine:
             fetch_limit *= 8
 
     def coverage(self, query: str, text: str) -> float:
-        """Return the share (0 to 1) of the query's words, without stop words, that the text contains."""
+        """Return the share (0 to 1) of the query's words that the text contains. Stop words do not count."""
         query_stems, text_stems = self.stemmer(significant_words(query)), set(self.stemmer(words_of(text)))
         return sum(stem in text_stems for stem in query_stems) / len(query_stems) if query_stems else 0.0
 
@@ -211,7 +214,7 @@ class Engine:
         return SearchHit(candidate.item, ranked.score, similarity, confidence, explanation, candidate, evidence)
 
     def rate_quote(self, query: Query, hit: SearchHit, quote: str, titles: Sequence[str]) -> Confidence:
-        """Return the confidence that a hit answers, judged by its quote and the titles above it."""
+        """Return the confidence that a hit answers the query, judged by the hit's quote and the titles above it."""
         text = "\n".join((quote, *titles))
         stems = set(self.stemmer_of(query.language)(words_of(text)))
         covered_count = sum(term.stem in stems for term in query.question_terms)
@@ -220,7 +223,7 @@ class Engine:
 
 
 def _evidence_finder(candidates: Sequence[Candidate]) -> Callable[[int], Evidence | None]:
-    """Return a function that compares the candidate at a position with the others: None without late interaction."""
+    """Return a function from a candidate's position to its evidence, or to None if its parts were not compared."""
     by_words = sorted(range(len(candidates)), key=lambda position: -candidates[position].match.score)
     by_meaning = sorted(range(len(candidates)), key=lambda position: -candidates[position].best_cosine)
     similarities = {

@@ -81,8 +81,8 @@ class Index(DatabaseOwner):
         """Store an item's fields, replacing all earlier fields.
 
         A search reads `text`, `heading` and `labels`. `speaker`, `session`, `time` (ISO 8601), `previous` and `next` (ids
-        of items in `scope`) and `standing` (1, less for an outdated text) influence the ranking. Other fields are allowed;
-        values may be any JSON. A hit has all fields.
+        of items in `scope`) and `standing` (1, less for an outdated text) influence the ranking. Other fields are only
+        stored; values may be any JSON. A hit has all fields.
         """
         # A lone surrogate is valid in JSON but not in SQLite text, so it is replaced.
         texts = [str(fields.get(name, "")).encode("utf-8", "replace").decode() for name in _TEXT_FIELDS]
@@ -141,8 +141,8 @@ class Index(DatabaseOwner):
     ) -> list[Hit]:
         """Return the best items of a scope (None: of all scopes), best first; equal scores by scope and age.
 
-        Unless `embeds` is False, items without a vector are embedded first: the best matches by words, then the newest
-        items, for at most 1.5 seconds each. `features` replaces the engine's weights.
+        First, some items without a vector are embedded: the best matches by words, then the newest items, for at most
+        1.5 seconds each. `embeds=False` skips this. `features` replaces the engine's weights.
         """
         embedded_query = self.meanings.build_query(query) if isinstance(query, str) else query
         if embedded_query.vectors is not None and embeds:

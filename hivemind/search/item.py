@@ -94,7 +94,7 @@ def read_items(items: Sequence[Item], query_stems: Collection[str], stemmer: Ste
 
 
 def context_fields(fields: Mapping[str, Any], links: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments for Item: speaker, session and moment from `fields`, the neighbours from `links`."""
+    """Return keyword arguments for Item: speaker, session, moment (from `fields`), previous and next (from `links`)."""
     session = fields.get("session")
     names = {name: links.get(name) for name in ("previous", "next")}
     return {

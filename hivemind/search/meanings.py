@@ -122,9 +122,9 @@ class StoreEmbedder:
         """Embed at most `limit` rows of the backlog (with `only_keys`, only these); return how many were embedded.
 
         Each batch is committed: a killed process loses one batch, and another process can continue. A text that the
-        embedder refuses is skipped and never sent again by this process. `seconds` limits the time. Texts for which no answer
-        waits (`is_awaited`, `only_keys` or `seconds`) are embedded in the background. Raises EmbedderUnavailable if the
-        embedder accepts no text. Do not call `embed_backlog` inside a transaction.
+        embedder refuses is skipped and never sent again by this process. `seconds` limits the time. With `is_awaited`,
+        `only_keys` or `seconds`, an answer waits for the vectors; otherwise the texts are embedded in the background. Raises
+        EmbedderUnavailable if the embedder accepts no text. Do not call `embed_backlog` inside a transaction.
         """
         if (embedder := self.embedder) is None:
             return 0

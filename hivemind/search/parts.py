@@ -63,7 +63,10 @@ def sentence_spans(content: str) -> list[tuple[int, int]]:
 
 
 def embed_texts(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> list[TextVectors]:
-    """Embed texts and their parts. The parts are sentences unless `fine` and a FineEmbedder. Raises EmbedderUnavailable."""
+    """Embed texts and their parts: groups of tokens with `fine` and a FineEmbedder, otherwise sentences.
+
+    Raises EmbedderUnavailable.
+    """
     if fine and isinstance(embedder, FineEmbedder):
         return embed_finely(embedder, texts)
     sentences = [sentences_of(text) for text in texts]
@@ -92,7 +95,7 @@ def _quantize(vector: bytes) -> bytes:
 
 
 def store_parts(sql: Sql, model: str, parts_by_seq: Mapping[int, bytes]) -> None:
-    """Write the parts of items, replacing earlier parts; b"" deletes these."""
+    """Write the parts of items, replacing earlier parts. For b"", only delete the earlier parts."""
     sql.executemany("DELETE FROM parts WHERE seq = ?", [(seq,) for seq in parts_by_seq])
     rows = [(seq, model, parts) for seq, parts in parts_by_seq.items() if parts]
     sql.executemany("INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?)", rows)
@@ -103,7 +106,7 @@ class PartSimilarity(NamedTuple):
 
     `cosine` is the cosine of the nearest sentence (or stretch of 24 tokens), `position` its relative position in the
     text (0 to 1). `word_similarity` is the mean similarity of each query word to its nearest part, None if the parts are
-    sentences. `weakest_word` is the least of these similarities, in the 36 tokens where it is highest.
+    sentences. Each stretch of 36 tokens has a least similar query word; `weakest_word` is the greatest of their similarities.
     """
 
     cosine: float
@@ -169,7 +172,7 @@ def compare_parts(
 
 
 def _unpack_signs(numpy: Any, packed_parts: Sequence[bytes], width: int) -> tuple[Any, Any, Any]:
-    """Unpack the items' parts to rows of 1 or -1 per dimension; pad each item with rows of 0 to whole blocks.
+    """Unpack the items' parts to rows of 1 or -1 per dimension. Pad each item with rows of 0 up to a whole block.
 
     Return the rows, the number of each item's first row, and the numbers of the padding rows.
     """
@@ -189,7 +192,7 @@ def _unpack_signs(numpy: Any, packed_parts: Sequence[bytes], width: int) -> tupl
 def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
     """Return the dot product of each part with each word of the query.
 
-    The pieces are so small that OpenBLAS starts no threads: on a busy machine, threads would wait for each other.
+    It is computed in pieces so small that OpenBLAS starts no threads: on a busy machine, threads would wait for each other.
     """
     products = numpy.empty((len(parts), len(query_words)), "f4")
     rows = max(1, _MAX_PRODUCTS // query_words.size)
@@ -199,7 +202,10 @@ def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
 
 
 def _stretches(numpy: Any, parts: Any, starts: Any) -> tuple[Any, Any, Any]:
-    """Add up stretches of adjacent parts that overlap by half; return the sums, each item's first sum, and its number of sums."""
+    """Sum the parts in each stretch of two adjacent blocks; stretches overlap by one block.
+
+    Return the sums and, for each item, the position of its first sum and the number of its sums.
+    """
     sums = parts.reshape(-1, _BLOCK_PARTS, parts.shape[1]).sum(axis=1, dtype="i1")
     blocks = numpy.diff(starts, append=len(sums))
     stretches = sums.copy()

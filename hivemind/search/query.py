@@ -62,7 +62,7 @@ class Dates:
 
 @frozen
 class ExpectedKind:
-    """The answer that a question expects: with a time, with a name, from certain dates, or with certain identifiers."""
+    """The content that a question expects in its answer: a time, a name, certain dates, or certain identifiers."""
 
     time: bool
     name: bool
@@ -77,7 +77,7 @@ def expected_kind(query: str) -> ExpectedKind:
 
 
 def identifiers(query: str) -> tuple[str, ...]:
-    """Return the first few words that contain punctuation, in lower case: keep-index (from `--keep-index`), core.autocrlf."""
+    """Return the first few words with punctuation inside, in lower case: keep-index (from `--keep-index`), core.autocrlf."""
     return tuple(dict.fromkeys(_IDENTIFIER.findall(query.casefold())))[:_MOST_IDENTIFIERS]
 
 
@@ -234,7 +234,7 @@ def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:
 
 
 def names_in(query: str) -> set[str]:
-    """Return, in lower case, the query's capitalised words except a first word."""
+    """Return, in lower case, the query's capitalised words, except the first word of the query or of a quotation."""
     return {name.casefold() for name in _NAME.findall(query) if name[0].isupper()}
 
 

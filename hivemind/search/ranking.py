@@ -218,10 +218,10 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
 
 
 def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: float) -> list[bool]:
-    """Return, for each candidate, whether it is supported, and not just the nearest item that exists.
+    """Return, for each candidate, whether it is supported. An unsupported candidate may be unrelated to the query.
 
-    A candidate is supported if it matches (by a word of the query, or a cosine of at least `min_cosine`), if a neighbour
-    or an item of its session matches, or if the query names its speaker.
+    A match has a word of the query or a cosine of at least `min_cosine`. A candidate is supported if it, a neighbour or
+    an item of its session is a match, or if the query names its speaker.
     """
     has_match = [
         candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
@@ -331,8 +331,8 @@ def _fuse(
 ) -> list[float]:
     """Scale word scores and cosines to 0 to 1 each; return their weighted mean for each candidate.
 
-    In place of a missing cosine, the candidate's scaled word score × coverage counts. If no candidate has a cosine, only
-    words count.
+    A missing cosine is replaced by the candidate's scaled word score × coverage. If no candidate has a cosine, return
+    the scaled word scores.
     """
     scale_word_score, scale_cosine = _scale(word_scores), _scale([cosine for cosine in cosines if cosine is not None])
     if all(cosine is None for cosine in cosines):

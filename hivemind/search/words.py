@@ -24,7 +24,7 @@ K1, B = 1.2, 0.75  # saturation and length normalisation, the usual values
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in order, in lower case; of Chinese and Japanese, the pairs of characters."""
+    """Return the words of a text in order, in lower case. Text without spaces (Chinese, Japanese) yields character pairs."""
     if text.isascii():
         return text.translate(_ASCII).split()
     words = [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
@@ -32,13 +32,13 @@ def words_of(text: str) -> list[str]:
 
 
 def _pairs(word: str) -> list[str]:
-    """Split a word of a script without spaces into its overlapping pairs of characters; return other words as they are."""
+    """Split a word of a script without spaces into its overlapping pairs of characters; return any other word whole."""
     runs = [run for run in UNSPACED.split(word) if run]
     return [pair for run in runs for pair in ([a + b for a, b in pairwise(run)] if is_unspaced(run) else ()) or [run]]
 
 
 def significant_words(query: str, limit: int = MAX_TERMS, stop_words: Collection[str] = STOP_WORDS) -> list[str]:
-    """Return the distinct words of a query, without stop words unless it has only stop words."""
+    """Return at most `limit` distinct words of a query without its stop words. If it has no others, keep them."""
     words = list(dict.fromkeys(words_of(query)))
     return ([word for word in words if word not in stop_words] or words)[:limit]
 
@@ -49,7 +49,7 @@ def or_query(words: Sequence[str]) -> str:
 
 
 def count_rows(sql: sqlite3.Connection, pattern: str, bound: int, first: int = 0, last: int = _MAX_ROWID) -> int:
-    """Count the rows from `first` to `last` of the full-text index `words` that match; stop at `bound` + 1."""
+    """Count the rows from `first` to `last` of the full-text index `words` that match, up to `bound` + 1."""
     statement = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
     return int(sql.execute(statement, (pattern, first, last, bound + 1)).fetchone()[0])
 

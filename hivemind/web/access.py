@@ -33,8 +33,8 @@ class Access:
 
     The application sees the path below `/s/SECRET`. `address` in its scope is that path as it was sent, with the query.
 
-    The secret is in the address, not in a cookie: a browser sends a cookie to every port of a host, so also to other
-    people's servers on this machine. It sends an address to no other site, since referrers are off and links are relative.
+    The secret is in the address, not in a cookie: a browser sends a cookie to every port of a host, and so to other
+    users' servers on this machine. No other site learns the address, since referrers are off and links are relative.
     """
 
     def __init__(self, app: App, secret: str, open_paths: Collection[str] = ()) -> None:

@@ -118,7 +118,7 @@ def land_task(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
 
 
 def return_task(hive: Hive, form: Form, files: Sequence[Upload]) -> ActionOutcome:
-    """Send a task that is to land back to its agent, with a person's words."""
+    """Return a task, which waits to land, to its agent. The form's text says what to change."""
     get_queued(hive, form["task"])
     outcome = add_note(hive, form, files)
     return replace(outcome, message=f"{form['task']} goes back to its agent.", path="/landing")

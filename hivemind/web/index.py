@@ -230,7 +230,7 @@ class PageIndex:
         return True
 
     def _read_task(self, task_id: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, TokenUse]]:
-        """Return the columns of a task and its usage by slot. The title of an unreadable task is its id."""
+        """Return the columns of a task, and its usage as `_read_usage` does. The title of an unreadable task is its id."""
         slots = _read_usage(self._records(folder), "")
         total = TokenUse()
         for usage in slots.values():
@@ -282,9 +282,9 @@ class PageIndex:
                     _add_usage(sql, "", slots)
 
     def _count_events(self, deadline: float) -> bool:
-        """Count the journal's events that are counted, from the last counted one on. Return False if time ran out.
+        """Add the journal's new events to the counts (see `counts`). Return False if time ran out.
 
-        A journal that is shorter than what was counted is another one, from a backup: the counts begin again.
+        A journal that is shorter than the counted one comes from a backup; the counts then begin again.
         """
         counts = self.counts("journal")
         seq = counts.get(("", ""), 0)
@@ -313,8 +313,11 @@ class PageIndex:
     # looking
 
     def counts(self, name: str) -> dict[tuple[str, str], int]:
-        """Return the numbers of events by subject and outcome. `name` is `restarts` (by agent), `tasks` (by outcome), `landings`
-        (by repository and outcome), or `journal`, which has one number: that of the last event that was counted."""
+        """Return the numbers of events by (subject, outcome); a part that `name` does not use is "".
+
+        `name` is `restarts` (by agent), `tasks` (by outcome) or `landings` (by repository and outcome). For `journal`, return
+        only the `seq` of the last event that was counted.
+        """
         rows = self._select("SELECT subject, outcome, value FROM counts WHERE name = ?", [name])
         return {(subject, outcome): value for subject, outcome, value in rows}
 
@@ -407,7 +410,7 @@ def _add_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
 
 
 def _counted_as(event: Event) -> tuple[str, str, str] | None:
-    """Return under which name, subject and outcome an event is counted, or None."""
+    """Return the (name, subject, outcome) under which an event is counted, or None if the event is not counted."""
     room, _, word = event.kind.partition(".")
     if event.kind == "agent.exited" and event.payload.get("by") != "itself":
         return "restarts", str(event.payload.get("agent_id", "")), ""
@@ -419,9 +422,9 @@ def _counted_as(event: Event) -> tuple[str, str, str] | None:
 
 
 def _read_usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
-    """Return the usage that a log records, by slot, agent and model.
+    """Return the usage that a log records, by ten-minute slot, agent and model.
 
-    Of each request only the last record counts: its reservation, until the log has its answer.
+    For each request to a model, its reservation counts until the log has its answer; then only the answer counts.
     """
     slots: dict[Any, TokenUse] = defaultdict(TokenUse)
     models: dict[str, str] = {}

@@ -47,7 +47,7 @@ class MetricFamily:
 
 
 class Monitor:
-    """Answers a monitoring system about the hive of a site. Thread-safe: one answer at a time is put together."""
+    """Answers a monitoring system about the hive of a site. Thread-safe: answers are built one at a time."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

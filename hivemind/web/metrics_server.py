@@ -77,8 +77,8 @@ def token_path(layout: Layout) -> Path:
 
 
 def run_metrics(hive: Parts, lifeline: int, address: MetricsAddress) -> int:
-    """Answer requests at `address` until SIGTERM or the end of `lifeline`. Return the exit status. Raises UserError if another
-    program has taken the address meanwhile."""
+    """Answer requests at `address` until SIGTERM, or until the pipe `lifeline` closes. Return the exit status. Raises
+    UserError if another program has taken the address meanwhile."""
 
     def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
         site = Site(hive.layout.root)
@@ -99,7 +99,7 @@ def run_metrics(hive: Parts, lifeline: int, address: MetricsAddress) -> int:
 
 
 def _token(layout: Layout) -> str:
-    """Return the token. The first call makes it."""
+    """Return the token. The first call creates its file."""
     path = token_path(layout)
     if not path.exists():
         fs.write(path, f"{secrets.token_urlsafe(32)}\n", mode=0o600)

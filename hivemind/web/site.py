@@ -1,4 +1,4 @@
-"""What every page is built from: the hive, its index and its snapshot. The type of a page."""
+"""The types of a page and of its sources: the hive, its index and its snapshot."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ _MAX_FAILURES = 20
 
 @frozen
 class Need:
-    """A matter that waits for a person. `about` is the id of a task, agent or letter, `letter` the question to answer, `title`
-    that of the task."""
+    """A matter that waits for a person. `about` is the id of a task, agent or letter. `letter` is the question to answer,
+    `title` the task's title."""
 
     kind: Kind
     about: str
@@ -69,7 +69,7 @@ def take_snapshot(hive: Hive) -> Snapshot:
 
 
 def needs_of(hive: Hive, hive_overview: Overview, active: Iterable[TaskSummary]) -> Iterator[Need]:
-    """Yield what waits for a person: by the overview, the active tasks, and the tasks that failed within the last day."""
+    """Yield what waits for a person: matters of the overview and of active tasks, and tasks that failed in the last day."""
     if hive_overview.disk_full:
         yield Need("disk", "disk", "The disk is full and all work has stopped. It resumes when there is free space.")
     for task in active:

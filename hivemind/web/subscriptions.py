@@ -47,7 +47,10 @@ class SnapshotWatch:
         self.is_closing = False
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot, which may be a moment old if much changes or nothing is watched. Raises UserError, OSError."""
+        """Return the snapshot. It may be a moment old while the hive changes often, or before the first subscription.
+
+        Raises UserError, OSError.
+        """
         with self._mutex:
             is_fresh = self._watcher is not None and not self._is_stale
             is_recent = self._notified_at < self._refreshed_at and time.monotonic() - self._refreshed_at < self._pause_s

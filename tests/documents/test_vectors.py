@@ -51,7 +51,7 @@ def nearest(docmem: Docmem, sql: sqlite3.Connection, asked: Query, limit: int) -
 
 def near(docmem: Docmem, text: str, limit: int = 3) -> list[str]:
     """The texts nearest in meaning alone."""
-    asked = docmem.asked(text)
+    asked = docmem.prepare_query(text)
     with docmem.database.read() as sql:
         found = nearest(docmem, sql, asked, limit)
         rows = [sql.execute("SELECT text FROM nodes WHERE seq = ?", (seq,)).fetchone() for seq, _ in found]
@@ -87,7 +87,7 @@ def test_what_another_process_has_written_is_found_at_once(path: Path) -> None:
 def test_who_only_counts_what_has_a_meaning_loads_nothing_that_searches(path: Path) -> None:
     with open_at(path) as docmem:
         docmem.create_root(text="penguins swim")
-        known, total = docmem.meaning()
+        known, total = docmem.embedded_counts()
     code = (
         "import sys; from hivemind.documents import read_progress; from hivemind.embedding import HashingEmbedder\n"
         "told = read_progress(sys.argv[1], HashingEmbedder(64))\n"
@@ -114,7 +114,7 @@ def test_a_number_that_is_used_again_has_the_new_nodes_meaning(path: Path) -> No
 
 def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> None:
     with open_at(path) as reader, open_at(path) as writer:
-        asked = reader.asked("swifts sleep in flight")
+        asked = reader.prepare_query("swifts sleep in flight")
         with reader.database.read() as sql:
             sql.execute("SELECT count(*) FROM nodes").fetchone()  # its state is this one from here on
             root = writer.roots()[0]
@@ -253,18 +253,18 @@ def test_what_is_asked_is_embedded_first_and_kept(layout: Layout) -> None:
     with open_at(layout.documents_db) as docmem:
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()
-        assert docmem.meaning() == (0, 90)
+        assert docmem.embedded_counts() == (0, 90)
         found = knowledge.search("What does bird 77 sing?", 1)[0]
         assert "77" in found.text
         assert "meaning" in found.why
-        known = docmem.meaning()[0]
+        known = docmem.embedded_counts()[0]
         assert known == 40
         assert isinstance(docmem.meanings.embedder, Counting)
         asked = len(docmem.meanings.embedder.asked)
         knowledge.search("What does bird 77 sing?", 1)
         assert len(docmem.meanings.embedder.asked) == asked + 1, "only the question is embedded again"
         assert docmem.embed_pending() == 90 - known
-        assert docmem.meaning() == (90, 90)
+        assert docmem.embedded_counts() == (90, 90)
 
 
 def test_passages_of_a_question_do_not_wait_in_the_background_and_others_do(layout: Layout) -> None:
@@ -278,7 +278,7 @@ def test_passages_of_a_question_do_not_wait_in_the_background_and_others_do(layo
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()
         knowledge.search("What do birds sing of?", 1)
-        assert (docmem.meaning()[0], background.asked) == (40, []), "ten that match, and thirty others"
+        assert (docmem.embedded_counts()[0], background.asked) == (40, []), "ten that match, and thirty others"
         assert (docmem.embed_pending(), len(background.asked) > 0) == (10, True)
 
 
@@ -322,7 +322,7 @@ def test_whatever_was_done_it_finds_what_a_comparison_with_all_finds(
             elif what == "embed":
                 near(docmem, "owl")
         docmem.embed_pending()
-        asked = docmem.asked(" ".join(query))
+        asked = docmem.prepare_query(" ".join(query))
         assert asked.vectors is not None
         wanted = unpack(asked.vectors.vector)
         model = HashingEmbedder(64)

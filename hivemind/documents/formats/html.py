@@ -50,7 +50,7 @@ def html(raw: bytes, path: object) -> Extract:
 
 
 def _decode(raw: bytes, path: object) -> str:
-    """Decode the page by the encoding that it declares, if it has no byte-order mark; otherwise as any text."""
+    """Decode the page by its declared encoding. With a byte-order mark or no usable declaration, use `decode_text`."""
     charset = _CHARSET.search(raw[:2048])
     if charset and not raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         with suppress(LookupError):
@@ -160,7 +160,7 @@ class _Page:
             self._texts.append(" ")
 
     def _finish_leaf(self) -> Iterator[ExtractPart]:
-        """Yield the open leaf, or the text since the last one, unless it is empty; then no leaf is open."""
+        """Close the open leaf and yield it. If no leaf is open, yield the text since the last one. Skip empty text."""
         leaf, text = self._leaf, "".join(self._texts)
         self._leaf, self._nested, self._texts, self._has_words = "", 0, [], False
         kind = _LEAVES.get(leaf, "paragraph")

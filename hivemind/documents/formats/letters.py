@@ -1,4 +1,4 @@
-"""Extract letters: the one of an .eml file, or those of an mbox. Places are the lines of the letter in the file."""
+"""Extract the letters of an .eml file (one letter) or an mbox. A letter's place is its first and last line in the file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _BLANK_LINES = re.compile(r"\n[ \t]*\n")
 
 
 def letters(raw: bytes, path: object) -> Extract:
-    """Extract letters: a heading with the subject, a line with sender and date, and the paragraphs of the text. The subject
-    of a lone letter is the title of the file."""
+    """Extract each letter as a heading (the subject), a line with sender and date, and the paragraphs of the text.
+
+    The title is the subject of a single letter, otherwise the file's name.
+    """
     starts = [begin.start() for begin in _BEGINS.finditer(raw)] or [0]
     title = "" if len(starts) == 1 else os.path.splitext(os.path.basename(str(path)))[0]
     return join_parts(_parts(raw, starts, path), lambda: title, path)

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def main(max_characters: int, max_pages: int) -> dict[str, Any]:
-    """Return the object to print."""
+    """Extract the PDF on standard input; return the object to print."""
     try:
         import pypdf
 

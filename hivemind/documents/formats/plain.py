@@ -1,4 +1,7 @@
-"""Split plain text into paragraphs, below titles that are underlined, ruled, numbered, in capitals, or marked by = or tags."""
+"""Split plain text into titles and paragraphs.
+
+A title is underlined, below a rule, numbered, in capitals, or marked by `=` or by Vim's tags (`*tag*`).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def _is_ruler(line: str) -> bool:
 def _title(source: LineReader, at: int, styles: list[str]) -> tuple[int, int, str] | None:
     """Return the line after the title that begins at line `at`, its level and its text; None if none begins there.
 
-    `styles` are the characters of rules in order of first use, which decides the level.
+    `styles` lists the characters that draw rules, in order of first use. A character's position decides the title's level.
     """
     line, under, below = (source.lines[place] if place < len(source) else "" for place in (at, at + 1, at + 2))
     title, is_alone = line.strip(), not under.strip()

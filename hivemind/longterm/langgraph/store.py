@@ -42,8 +42,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": 
 
 
 def check_labels(op: Op) -> None:
-    """Raise InvalidNamespaceError if an operation has a namespace that LangGraph does not allow, EntryInvalid if it has another
-    value than a dictionary.
+    """Raise InvalidNamespaceError if LangGraph does not allow the operation's namespace, EntryInvalid if its value is not
+    a dictionary.
 
     LangGraph's own methods check namespaces before they create operations, but `batch` receives unchecked operations.
     """
@@ -159,7 +159,7 @@ class HivemindStore(BaseStore):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations; return their results in order. Reads see the state before the batch.
 
-        Of several puts of one item, only the last is stored. Warns if an event loop runs in this thread: it is blocked.
+        Of several puts of one item, only the last is stored. Warns if this call blocks an event loop in this thread.
         """
         with suppress(RuntimeError):  # no event loop runs
             asyncio.get_running_loop()
@@ -240,7 +240,7 @@ class HivemindStore(BaseStore):
         return [SearchItem(**_fields(entry), score=score) for score, entry in page]
 
     def _all(self, op: SearchOp, needed: int) -> Iterator[MemoryEntry]:
-        """Yield the items below the prefix that satisfy the filter, last changed first."""
+        """Yield the items below the prefix that satisfy the filter, last changed first; at least `needed` if they exist."""
         limit = _NO_LIMIT if op.filter or op.query else needed
         entries = self.store.search((_ITEMS, *op.namespace_prefix), "", limit=limit, prefix=True)
         return (entry for entry in entries if matches_filter(entry.metadata["value"], op.filter))

@@ -14,7 +14,7 @@ _STEP, _HEIGHT = 3, 18  # of a sparkline
 
 
 def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, is_standalone: bool = False) -> Shape:
-    """Draw a bar of `parts` (name, tokens) from left to right and the free tokens, with a legend below."""
+    """Draw `parts` (name, tokens) and the free tokens as one bar, from left to right, with a legend below."""
     used = sum(tokens for _, tokens in parts)
     scale = _WIDTH / max(budget, used, 1)
     x, shapes, legend = 0.0, [], []
@@ -56,7 +56,7 @@ def budget_parts(preview: Preview) -> list[tuple[str, int]]:
 
 
 def sparkline(heights: Sequence[int], unit: str) -> Shape:
-    """Draw a bar for each number. A zero is a thin line."""
+    """Draw a bar for each number. A zero is a thin line. The title is the sum of the numbers and `unit`."""
     highest = max(heights, default=0)
     bars = [
         element(

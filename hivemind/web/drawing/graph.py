@@ -77,7 +77,7 @@ def _find_drafts(graph: ReasoningGraph) -> dict[int, int]:
 
 
 def _find_parents(graph: ReasoningGraph, draft_ids: dict[int, int]) -> dict[int, int | None]:
-    """Map each drawn node, in the order of the graph, to the node below which it is drawn; a root to None."""
+    """Map each drawn node to its parent in the drawing, None for a root. The nodes are in the order of the graph."""
     drawn_ids = {draft_ids.get(node.node_id, node.node_id) for node in graph.drawn_nodes()}
     parents: dict[int, int | None] = {}
     for number in graph.in_order():
@@ -148,7 +148,7 @@ def _count_descendants(children: list[int], children_by_parent: dict[int | None,
 
 
 def _position_boxes(boxes: dict[int, _Box]) -> float:
-    """Set each box's position: centred next to its children, which share a band. Return the height of the drawing."""
+    """Set each box's vertical position: children below each other, a parent centred next to them. Return the height."""
     child_ids = {child for box in boxes.values() for child in box.child_ids}
     cursor = float(_MARGIN)
     band_starts: dict[int, float] = {}

@@ -18,7 +18,7 @@ _MAX_ROWS = 100
 
 
 def show_costs(site: Site, query: PageQuery) -> Page:
-    """Build a table of the costs of the last `days` days `by` agent, task or model, and the curves of the largest."""
+    """Build a table of the costs of the last `days` days `by` agent, task or model, and curves of the highest costs."""
     grouping, days = query.choice("by", _GROUPINGS, "agent"), int(query.choice("days", _DAYS, "30"))
     today = int(time.time() // _DAY_S)
     usage = site.index.usage_by(grouping, (today - days + 1) * _DAY_S)

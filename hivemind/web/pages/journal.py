@@ -45,8 +45,8 @@ def show_journal(site: Site, query: PageQuery) -> Page:
 def _search_back(hive: Hive, before: int, filters: Mapping[str, str]) -> tuple[list[tuple[Event, int | None]], int]:
     """Search backwards for matching events, up to a number of events and a time limit.
 
-    Return the events, newest first, each with its time or else the time of the latest earlier event in the same chunk. Also
-    return the number of the oldest event that was examined.
+    Return the events, newest first, each with its time, and the number of the oldest event that was examined. An event
+    without a time has that of the event before it, None if that is unknown.
     """
     rows: list[tuple[Event, int | None]] = []
     deadline = time.monotonic() + _SEARCH_S
