@@ -152,7 +152,7 @@ class Agent:
         return True
 
     def _converse(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
-        """Select, build, think.
+        """Select, build, think. Return the thought, or None if a coding agent has already made its calls.
 
         Start the conversation again if it is too long for the model, or if the coding agent does not know its session.
         """
@@ -177,7 +177,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _letting_go_of_moved(self, turn: Turn) -> Iterator[None]:
-        """Forget the turn's task if a person moved it, or if it failed because of its record."""
+        """Forget the turn's task if the agent's claim on it turns out to be over (TaskMoved)."""
         try:
             yield
         except TaskMoved as moved:
@@ -235,8 +235,7 @@ class Agent:
         )  # fmt: skip
 
     def _talk_about(self, focus: Focus) -> Conversation:
-        """Return the conversation about the task in focus, or of the letter's thread, named by the Message-ID of its first
-        letter."""
+        """Return the conversation about the focus: the task's own, or that of the letter's thread."""
         if focus.work is not None:
             return focus.work.conversation
         assert focus.message is not None
@@ -337,7 +336,9 @@ class Agent:
             raise MindUnavailable(_TOLD_TO_END, lost=True)
 
     def close(self) -> None:
-        """Release all that others may wait for. Open tasks stay on disk for the agent's next process."""
+        """Release the leases and locks, save the memory, and report the exit. Open tasks stay on disk for the agent's next
+        process.
+        """
         with contextlib.ExitStack() as closing:  # if one part fails, the others are done
             closing.callback(ring, self.hive.layout.doorbells, SUPERVISOR)
             closing.callback(self.status.update, state="exited", task=None, step=None)
@@ -350,7 +351,7 @@ class Agent:
             closing.callback(self.status.update, state="stopping")
 
     def _beat(self) -> None:
-        """Touch the heartbeat file and renew the lease. The pulse calls this method during long work."""
+        """Touch the heartbeat file and renew the lease. During long work, the pulse (a thread) calls this method."""
         try:
             self._check()
         except HiveGone:  # ends the work; the turn then raises it too
@@ -372,7 +373,9 @@ class Agent:
             return False
 
     def _wait_for_work(self) -> None:
-        """Report that the agent is idle. Do upkeep and wait until a ring, a stop, the parent's end, or the next due time."""
+        """Report that the agent is idle. Do upkeep, then wait for a ring of the doorbell, a stop, the parent's end, or the
+        next due time.
+        """
         self.reporter.idle()
         if not self._has_reported_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)
