@@ -22,8 +22,10 @@ _FIRST_WORD = pattern(r"(?s)\W*(\w+)[\s`:,.!]*(.*)")
 
 
 def is_refusal(answer: str, *, at_gate: bool = False) -> bool:
-    """Check whether an answer ends a task that asks before it goes on. "No problem, go on." does not. "Do not paint it." does
-    `at_gate`, a person's step that waits for a person; elsewhere it may say how to go on."""
+    """Check whether an answer is a no that ends the task. "No problem, go on." is none.
+
+    "Do not paint it." is one only `at_gate`, at a step that waits for a person's consent; elsewhere it may say how to continue.
+    """
     return _REFUSAL.match(answer) is not None or (at_gate and _PROHIBITION.match(answer) is not None)
 
 

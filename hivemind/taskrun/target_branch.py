@@ -64,8 +64,9 @@ def read_target(folder: Path) -> str | None:
 
 
 def target_tip(hive: Parts, repository: Repository) -> tuple[str | None, str]:
-    """Return the target branch and its commit, from which a task begins: with `push:` the remote's if that is ahead. Raises
-    UserError if there is no such branch or no commit yet."""
+    """Return the target branch and its commit, from which a task begins. With `push:` that is the remote's commit if it is
+    ahead. On a detached HEAD, return None and the commit that is checked out. Raises UserError without the branch, or without
+    a commit."""
     branch = target_branch(hive, repository.root)
     commit = None if branch is None else repository.commit_of(f"refs/heads/{branch}")
     if commit is not None and branch is not None:
