@@ -61,8 +61,8 @@ def with_price(usage: Usage, prices: Pricing | None) -> Usage:
 class MeteredRequest:
     """A request before it is sent, with a unique `id`.
 
-    `cause` is turn, correction, continuation, fold, patch or mail. `parts` are the texts to count; a part that occurs in
-    several requests has the same text in each, so its tokens can be counted once. `sha256` is the request's digest,
+    `cause` is turn, correction, continuation, fold, patch or mail. `parts` are the texts to count; a message that several
+    requests have in common is the same part in each, so its tokens are counted once. `sha256` is the request's digest,
     `max_output` the answer's limit in tokens, `prices` the prices or None, and `pictures` the number of pictures.
     """
 

@@ -117,8 +117,8 @@ def _program_arguments(argument: object) -> list[str]:
 
 
 def _split_name(name: object) -> tuple[str, Any]:
-    """Split the value of `mind:` into kind and argument. The kind is empty if the value is malformed. The argument of a coding
-    agent is the whole mapping, which other keys may be in."""
+    """Split the value of `mind:` into kind and argument. The kind is "" if the value is malformed. For a coding agent, the
+    argument is the whole mapping, which may have other keys."""
     if isinstance(name, str):
         kind, colon, argument = (part.strip() for part in name.partition(":"))
         if colon and kind in _PROGRAM_KINDS:

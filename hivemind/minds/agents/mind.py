@@ -227,8 +227,8 @@ class AgentMind:
 
 
 class ProgramOutput:
-    """The answer to one prompt: its texts, what it reported of its usage, the calls that were refused, what the program
-    announced, and the reason why it failed."""
+    """The output of a program for one prompt: its last text, its usage reports, the calls that were refused, what the program
+    announced about itself, its last problem, and its failure if it failed."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -251,7 +251,7 @@ class ProgramOutput:
         return parts.get(None) or sum(parts.values(), Usage())
 
     def take_events(self, program: ProgramSession) -> None:
-        """Read the events that have come. Permissions are refused."""
+        """Read the program's new events. Refuse each permission that it asks for."""
         for event in program.read():
             match event:
                 case events.AgentText(is_thought=False):

@@ -215,7 +215,7 @@ def _counted_fields(message: ChatMessage) -> dict[str, Any]:
 
 
 def _check_completion(answer: Completion, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
-    """Return the text of a completion and the reason why it is unusable, or None."""
+    """Return the text of a completion, and the reason why it is unusable, or None if it is usable."""
     if answer.cut:
         return "", f"it was cut off after {max_output} tokens; be shorter"
     if schema is None:
