@@ -1,4 +1,4 @@
-"""Learning: what the end of a task adds to the lessons, and which of them its trail contradicts."""
+"""Learning: at the end of a task, add new lessons, and retire lessons that its trail contradicts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ProvenCandidate = tuple[Candidate, Pair | None]
 
 
 def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
-    """Learn from a task that has ended: from its commands, from landing's returns, and from the answer of its mind.
+    """Learn from a task that has ended: from its commands, from landing's returns, and from its mind's answer.
 
-    `ask` puts the question to the mind; it is called only if something failed, and once a task. Raises UserError, OSError,
-    and what `ask` raises, after all else is learned.
+    `ask` asks the mind and returns its answer; it is called only if something failed, and once per task. Raises UserError,
+    OSError, and what `ask` raises (after all else is learned).
     """
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     if not (returns or work.has_failed_call):
@@ -52,7 +52,9 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
 def _placed(
     answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders
 ) -> tuple[Path | None, ProvenCandidate]:
-    """Return a mind's lesson and its proof, with the root whose trail has that, else with the one that its places lie in."""
+    """Return the root of a lesson that a mind suggests, the lesson, and the pair that proves it. The root is the one whose
+    trail has that pair. Without a pair, it is the one of the lesson's places.
+    """
     candidates = dict[Path | None, Candidate]()
     for root, trail in trails.items():
         plain = partial(folders.without_worktree, root=root)

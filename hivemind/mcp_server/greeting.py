@@ -1,7 +1,7 @@
 """The first answers to a client on a pipe, to `initialize` and `tools/list`, without slow imports.
 
-A coding agent asks its model as soon as it can, without the tools of a server that is not ready by then. The SDK takes most
-of a second to import, so this module answers first. Afterwards the SDK reads the client's first messages again.
+A coding agent sends its first request to its model without the tools of a server that is not ready by then. The SDK takes most of
+a second to import, so this module answers first. Afterwards the SDK reads the client's first messages again.
 """
 
 from __future__ import annotations

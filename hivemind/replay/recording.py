@@ -200,7 +200,8 @@ class _RecordedTools:
         self._use_counts: Counter[tuple[int, str]] = Counter()
 
     def _next(self, tool: str, context: ToolContext) -> Record:
-        """Return the recorded call of this id, else (a rule mind has no ids) the tool's next call in the recorded turn.
+        """Return the recorded call with the id of the current call. A rule mind's calls have no ids: return the tool's next call
+        in the recorded turn.
 
         Raises ToolProblem if the log has no such call.
         """

@@ -34,7 +34,9 @@ class PatchProblem(UserError):
 
 @dataclass(slots=True)
 class Hunk:
-    """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of its first old line; None without."""
+    """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of its first old line, or None if the header
+    has no numbers.
+    """
 
     head: str
     start: int | None
@@ -166,7 +168,7 @@ def patched(text: str, file: FilePatch) -> str:
 
 
 def _lines_before(hunk: Hunk, start: int) -> int:
-    """Return how many lines come before the hunk. The header of a hunk that only adds has the number of the line before."""
+    """Return how many lines come before the hunk. If a hunk only adds lines, its header names the line before it."""
     return start - 1 if hunk.old_lines else start
 
 

@@ -1,9 +1,9 @@
 """The paths that tools may read and write.
 
-A relative path is below the task's first worktree if it has one, else below the hive's folder, where a file of the task takes
-precedence. A worktree is made when a path in it is needed. An absolute path must be in a folder that hive.yaml lists under
-`roots:`. `..`, other absolute paths and symbolic links are refused wherever they lead. Files are opened name by name without
-following links, so a path cannot lead out of its folder even if others move files meanwhile.
+A relative path is in the task's first worktree, in the task's folder, or below the hive's folder: the first place that has it. A
+worktree is made when a path in it is needed. An absolute path must be in a folder that hive.yaml lists under `roots:`. `..`,
+other absolute paths and symbolic links are refused wherever they lead. Files are opened name by name without following links, so
+a path cannot lead out of its folder even if others move files meanwhile.
 """
 
 from __future__ import annotations
@@ -271,8 +271,10 @@ def writable(context: ToolContext, path: str) -> WritableFile:
 
 
 def _worktree_place(context: ToolContext, path: str, place: ToolPath) -> ToolPath | None:
-    """Return the path as a path in a worktree of the task; None if it is in none. A relative path is in the first worktree,
-    unless its first name does not exist there and is the name of another root, or a folder of the hive."""
+    """Return the path as a path in a worktree of the task, or None if it is in none.
+
+    A relative path is in the first worktree. But if its first name does not exist there, and is the name of another root, it is
+    in that root's worktree. If the name is a folder of the hive, the path is in no worktree."""
     worktrees = context.worktrees
     for worktree in worktrees:
         if worktree.path in _with_parents(place.path):
@@ -291,7 +293,7 @@ def _worktree_place(context: ToolContext, path: str, place: ToolPath) -> ToolPat
 
 
 def _is_there(context: ToolContext, place: ToolPath) -> bool:
-    """Check for a file in a worktree; before the task has touched the root, in the person's checkout."""
+    """Check whether a path exists in its worktree or, before the task has used the root, in the person's checkout."""
     worktree = next(worktree for worktree in context.worktrees if worktree.path == place.base)
     if worktree.base:
         _enter(context, place)
@@ -299,7 +301,7 @@ def _is_there(context: ToolContext, place: ToolPath) -> bool:
 
 
 def _enter(context: ToolContext, place: ToolPath) -> None:
-    """Make the worktree of a place in one, if it is missing."""
+    """Make the worktree that contains the place, if it is missing."""
     context.enter(next(worktree.root for worktree in context.worktrees if worktree.path == place.base))
 
 

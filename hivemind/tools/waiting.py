@@ -33,8 +33,8 @@ def ask_person(
     context: ToolContext, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
     turn: str = "", remedy: str = "",
 ) -> None:  # fmt: skip
-    """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait. The
-    same question in another `turn` is another letter."""
+    """Send a question to the operator, and record its Message-ID in the wait called `name`, which the answer ends. The same
+    question is sent again only for another `turn`."""
     work = context.work
     about = "" if step is None else f", step {step.step.path}"
     report = context.hive.mail.send(
