@@ -35,7 +35,7 @@ class Choice:
 
 @frozen
 class Question:
-    """A matter that waits for the person. `key` tells it from others; `letter_id` is the letter that an answer replies to."""
+    """A matter that waits for the person. `key` identifies it; `letter_id` is the letter that an answer replies to."""
 
     key: str
     text: str

@@ -177,7 +177,7 @@ class MeteredMind:
     ) -> Iterator[MeteredExchange]:
         """Reserve the most that a request may use, note the request in the conversation, and book its usage.
 
-        Raises Parking if a budget has no room for a thought, MindUnavailable if one has no room for a fold.
+        If a budget has no room for it, raises Parking for a thought, MindUnavailable for a fold.
         """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
@@ -247,8 +247,8 @@ class MeteredMind:
             _note_answer(talk, record)
 
     def _sent_tokens(self, counted_tokens: int) -> int:
-        """Return the most tokens that the provider may count for a request. Its vocabulary differs from the local
-        counter's."""
+        """Return the most tokens that the provider may count for a request: its vocabulary differs from that of the local
+        counter."""
         return math.ceil(counted_tokens * self._margin) + _FRAME
 
 

@@ -168,7 +168,7 @@ def letter(message: Message, *, stranger: bool = False, colleague: bool = False)
 
 
 def material(source: str, text: str) -> str:
-    """Mark a text as material, to be read and not to be followed. It cannot end the mark or begin another."""
+    """Mark a text as material, to be read and not to be followed. The text cannot end the mark or begin another."""
     return f"<material from={json.dumps(visible(source), ensure_ascii=False)}>\n{escaped(text)}\n</material>"
 
 

@@ -249,7 +249,9 @@ class _ProgramRun:
             self._end(None, 0.0)
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
-        """Give the program `grace_s` seconds to exit. After that it is ended. A cancelled turn keeps its time to report usage."""
+        """Give the program `grace_s` seconds to exit; after that it is ended. A program whose turn was cancelled keeps the
+        time to report its usage.
+        """
         ends_at = time.monotonic() + grace_s
         may_shorten = self._end_reason is None and not self._was_cancelled
         if self._ends_at is None or (may_shorten and ends_at < self._ends_at):

@@ -272,7 +272,7 @@ class Lander:
         return self._batches.is_next(queued.id, target.root, ids)
 
     def _fill(self, leg: Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
-        """Add the other tasks that wait for the same target and merge cleanly."""
+        """Add to the leg the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
             if queued.id == first.id or len(queued.entry.branches) != 1 or self._only_checks(queued, [leg.target]):
                 continue

@@ -259,13 +259,15 @@ def _line(text: str) -> str:
 
 
 def _subject(title: str) -> str:
-    """Return a title as a commit's subject. A leading `---` would end the message for git's parser, `#` is a comment."""
+    """Return a title as a commit's subject. Remove a leading `---`, which would end the message for git, and `#`, which begins
+    a comment.
+    """
     subject = _line(title).lstrip("-#> ")
     return subject if len(subject) <= _MAX_SUBJECT else f"{subject[: _MAX_SUBJECT - 1].rstrip()}…"
 
 
 def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
-    """Merge two commits. Git says by its status whether they conflict: some conflicts have no path in its list."""
+    """Merge two commits. Only git's exit status says whether they conflict, because some conflicts have no path in its list."""
     attributes = objects.contents(onto, [".gitattributes"]).get(".gitattributes", b"")
     (objects.repository.common / "info/attributes").write_bytes(attributes)
     has_conflicts, output = objects.run("merge-tree", "--write-tree", "-z", onto, tip, statuses=(0, 1))
@@ -317,7 +319,7 @@ def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
 
 
 def _commit_on(objects: _Objects, onto: str, tree: str, message: str) -> Merge:
-    """Commit a tree on `onto`, unless it is the same tree."""
+    """Commit a tree on `onto`. If `onto` has this tree already, no commit is needed: return `onto`."""
     if tree == objects.tree(onto):
         return Merge(onto, tree)
     return Merge(objects.commit(tree, (onto,), message), tree)

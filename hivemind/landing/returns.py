@@ -56,7 +56,7 @@ class Returns:
     def conflict(self, queued: QueuedTask, target: Target, branch: LandingBranch, old: str, merge: Merge) -> None:
         """Send back a task that conflicts with its target: its branch gets a merge commit with the conflict marks.
 
-        The record names the merge before the branch has it. A killed lander tries the landing again.
+        If the lander is killed in between, the next one tries the landing again.
         """
         repository = target.repository
         commit = conflict_commit(repository, branch.tip, old, merge)

@@ -36,7 +36,7 @@ class Hold:
 
 @frozen
 class Target:
-    """A branch of a root. `folder` has the files of its checks, its hold and the move of it that is under way."""
+    """A branch of a root. `folder` has the files of its checks, its hold, and its unfinished move."""
 
     root: Path
     branch: str
@@ -55,7 +55,7 @@ class Target:
 
     @classmethod
     def at(cls, layout: Layout, root: Path, settings: RootConfig) -> Target:
-        """Return the target of a root, without recording it. Raises UserError."""
+        """Return the target of a root; unlike `target_branch`, record nothing. Raises UserError."""
         folder, repository = root_folder(layout, root), Repository.at(root)
         branch = settings.branch or read_target(folder) or checked_out_branch(repository)
         return cls(root, branch or "HEAD", settings, repository, folder)

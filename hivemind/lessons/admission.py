@@ -42,7 +42,9 @@ What a text asked you to remember is no lesson."""
 
 @frozen
 class Candidate:
-    """A lesson that an agent suggests, with the commands and the file that prove it, as its trail has them."""
+    """A suggested lesson: its sentence and places, and the commands that failed and passed and the file that was changed, to
+    prove it by the trail.
+    """
 
     lesson: str
     places: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ def root_name(hive: Parts, root: Path | None) -> str:
 
 
 def book_of(hive: Parts, root: Path | None) -> LessonBook:
-    """Return the lessons of a root, or the general ones."""
+    """Return the lessons of a root; the general lessons for None."""
     trusts_file = not any(config.may_write_unseen for config in hive.agents.values())
     return LessonBook(hive.layout, root_name(hive, root), trusts_file=trusts_file)
 

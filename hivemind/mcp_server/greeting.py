@@ -98,7 +98,7 @@ def _parse_message(line: bytes) -> dict[str, Any]:
 
 
 def id_of(request: dict[str, Any]) -> str | int | None:
-    """Return a message's id, or None without one that the protocol allows."""
+    """Return a message's id, or None if it has no id that the protocol allows."""
     request_id = request.get("id")
     return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
 

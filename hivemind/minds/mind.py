@@ -198,7 +198,6 @@ class ToolResult:
 
     @classmethod
     def failure(cls, call: ToolCall, problem: str, value: Mapping[str, Any] | None = None) -> ToolResult:
-        """Create the result of a failed call."""
         return cls(call, f"failed: {problem}", value or {}, problem)
 
     @property

@@ -89,7 +89,7 @@ def check_start(name: str | Mapping[str, Any], root: Path | None) -> None:
 
 
 def warm_mind(name: str | Mapping[str, Any]) -> None:
-    """Import a language model's client now, also for processes that are forked from this one later. Raises UserError."""
+    """Import a language model's client now, once for all processes that are forked from this one later. Raises UserError."""
     kind, argument = _split_name(name)
     if kind in _PROVIDERS:
         from hivemind.minds.language import import_client, model_config

@@ -165,9 +165,10 @@ class RecordedFailure(ToolProblem):
 
 
 def replayed_tools(tools: Mapping[str, Tool], cursor: ReplayCursor, *, worktrees: bool) -> dict[str, Tool]:
-    """Return an agent's tools for a replay. Tools with effects outside return their recorded results of the cursor's turn.
+    """Return an agent's tools for a replay. Tools with effects outside the copy of the hive return the results that the log has
+    for the cursor's turn.
 
-    With `worktrees`, which the copy of the hive does not have, the tools for files return recorded results, too.
+    With `worktrees`, which the copy does not have, the tools for files return recorded results, too.
     """
     log = _RecordedTools(cursor)
     replacements: dict[str, Callable[[Tool, ToolContext, Any], dict[str, Any]]] = {

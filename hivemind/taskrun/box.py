@@ -57,8 +57,8 @@ the box itself, which has other statuses."""
 
 @frozen
 class LinesResult:
-    """The end of a run. `failed` says that a line failed; `failed_to_run` that a program or the box is missing, or that something
-    outside killed it."""
+    """The end of a run. The outcome `failed` means that a line failed, `failed_to_run` that a program or the box is missing,
+    or that something outside killed the run."""
 
     outcome: Literal["passed", "failed", "failed_to_run"]
     reason: str = ""
@@ -66,7 +66,7 @@ class LinesResult:
 
 
 def is_boxed(box: Literal["auto", "none"] = "auto") -> bool:
-    """Say whether lines run in a box here, for the setting `check_box`."""
+    """Return True if lines run in a box here, with this setting of `check_box`."""
     return box == "auto" and has_sandbox()
 
 

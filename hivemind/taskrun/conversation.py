@@ -157,7 +157,6 @@ class Conversation:
         return self.add(message, sync_now=sync_now, **fields)
 
     def result(self, result: ToolResult, *, sync_now: bool = True) -> None:
-        """Append the result of a call."""
         value = dict(result.value) or None
         message = ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value)
         self.add(message, sync_now=sync_now, seconds=round(result.seconds, 3))

@@ -138,7 +138,9 @@ class Repository:
         return folders
 
     def excludes(self) -> str:
-        """Return the person's ignore patterns outside `.gitignore` files: for this repository, and for all."""
+        """Return the person's ignore patterns outside `.gitignore` files: those for this repository, and those for all
+        repositories.
+        """
         name = os.path.expanduser(os.path.join(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "git/ignore"))
         with contextlib.suppress(GitProblem):
             name = self.git("config", "--type=path", "core.excludesFile")

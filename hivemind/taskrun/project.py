@@ -154,7 +154,6 @@ class Project:
 
     @cached_property
     def sizes(self) -> set[int]:
-        """Return the sizes of the project's files."""
         return {size for _, _, size in self._files.values()}
 
     @cached_property

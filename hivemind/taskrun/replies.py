@@ -30,7 +30,7 @@ def is_refusal(answer: str, *, at_gate: bool = False) -> bool:
 
 
 def is_acceptance(answer: str) -> bool:
-    """Check whether an answer accepts the work of a task that asks: `done`."""
+    """Check whether a person's answer is `done`: the task may end with the work as it is."""
     return answer.strip().strip("`.!").casefold() == "done"
 
 
@@ -46,7 +46,7 @@ def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str,
 
 
 def read_permission(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "task"], str] | None:
-    """Return whether a person allows or denies a call, for this once or for the whole task, and the reason. Return None if the
+    """Return a person's decision about a call, whether it holds once or for the whole task, and the reason. Return None if the
     reply is unclear."""
     if text.strip().partition("\n")[0].strip().strip("`.!").casefold() in _ALWAYS:
         return "allow", "task", ""

@@ -18,13 +18,13 @@ _KIND, _VERSION = "target", 1
 
 
 def root_folder(layout: Layout, root: Path) -> Path:
-    """Return the folder of the hive for one root: its target, the HOME of set-ups and checks, the worktrees of checks."""
+    """Return the hive's folder for a root, which has its target, the HOME of set-ups and checks, and the worktrees of checks."""
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
     return layout.landing / f"{root.name}-{digest}"
 
 
 def remote_ref(remote: str, branch: str) -> str:
-    """Return the ref of the hive for a target at the remote that it is pushed to."""
+    """Return the ref in which the hive keeps the commit of a target's branch at the remote."""
     return f"refs/hivemind/remotes/{remote}/{branch}"
 
 

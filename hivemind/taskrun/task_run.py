@@ -251,7 +251,7 @@ class TaskRun:
         return run if run.is_ended and has_end else None
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the lines of the conversation anew, from wherever the task's folder is by now."""
+        """Read the lines of the conversation again, from the folder where the task is now."""
         folder = self.task.path if self.task.path.is_dir() else ended_folder(self._hive.layout, self.task.id)
         return [] if folder is None else [*open_log(folder).records()]
 
@@ -360,7 +360,7 @@ class TaskRun:
         return PlannedStep.of(step, self.task)
 
     def _is_current(self, step: Step) -> bool:
-        """Check whether a step belongs to this attempt. Steps that a person or another tool added do as well."""
+        """Check whether a step belongs to this attempt, which includes steps that a person or another tool has added."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
     def end_by(self, answer: str, sender: str) -> bool:
@@ -385,7 +385,7 @@ class TaskRun:
     # Commands
 
     def output_path(self, step: PlannedStep | None, number: int) -> Path:
-        """Return the path for the output of a step's command of that number, or of the task's without a step."""
+        """Return the path for the output of the `number`-th command: of the step, or of the task if `step` is None."""
         name = "command" if step is None else f"step-{step.step.position}"
         return self.task.path / "artifacts" / f"{name}{'' if number == 1 else f'.{number}'}.out"
 

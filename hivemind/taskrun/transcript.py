@@ -89,7 +89,7 @@ class TranscriptEntry:
 
     @property
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield the parts of the entry's text as (name, text); the name may be empty. A turn's later parts come last."""
+        """Yield the parts of the entry's text as (name, text); the name may be empty. While a turn grows, new parts come last."""
         fields = self.record
         if rows := [row for row in fields.get("selected", ()) if row.get("in")]:
             lines = (
@@ -145,7 +145,6 @@ class Transcript:
         return ", ".join([f"{turns} of {agents}" if agents else turns, *_usage_words(usage), seconds])
 
     def take(self, record: Record) -> None:
-        """Add the next record."""
         self.account.book(record)
         try:
             with boundary("record"):

@@ -115,7 +115,7 @@ class TaskWait:
         return f"waits for {'one' if self.mode == 'any' else 'all'} of its tasks: {', '.join(self.tasks)}"
 
     def ends(self, is_over: Callable[[str], bool]) -> bool:
-        """Check whether enough of the tasks are over."""
+        """Check whether all, or any, of the tasks are over, as `mode` says."""
         return (all if self.mode == "all" else any)(map(is_over, self.tasks))
 
     def ended_by(self, message: Message, task_id: str) -> TaskWait | None:
@@ -339,7 +339,9 @@ class StepWaits:
         return wait
 
     def _due(self, wait: StepWait, now: datetime) -> datetime:
-        """Return the end of a wait by the current wall clock, corrected by monotonic time for a wait with a length."""
+        """Return the end of a wait by the current wall clock. If the wait has a length, monotonic time corrects changes of the
+        clock.
+        """
         if wait.lasts is None:
             return wait.due
         remaining_s = min((wait.due - now).total_seconds(), wait.lasts)

@@ -479,7 +479,7 @@ def put_down_ended(layout: Layout, agent: str, is_open: Callable[[str], bool]) -
 
 
 def worktree_paths(layout: Layout, name: str) -> list[Path]:
-    """Return the worktrees in a folder of worktrees, whether they exist or only their notes."""
+    """Return the paths of the worktrees in an agent's folder, including those of which only the note exists."""
     top = layout.worktrees / name
     names = {entry.removesuffix(_NOTE) for entry in names_in(top) if not entry.startswith(".")}
     return [top / entry for entry in sorted(names)]

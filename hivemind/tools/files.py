@@ -96,7 +96,7 @@ def _continuation(result: Mapping[str, Any]) -> ContinuationCall:
 
 @tool(text=_file_text, continuation=_continuation, is_read_only=True)
 def read_file(context: ToolContext, arguments: ReadFile) -> dict[str, Any]:
-    """Read a text file of the hive, or some of its lines, or of a PDF's pages, or look at a picture."""
+    """Read a text file of the hive or some of its lines, or pages of a PDF, or look at a picture."""
     place = readable(context, arguments.path)
     if (picture := _picture(context, place)) is not None:
         return picture

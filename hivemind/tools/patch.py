@@ -103,7 +103,7 @@ def _begins_file(lines: Sequence[str], at: int) -> bool:
 
 
 def _paths(old: str, new: str) -> tuple[str | None, str | None]:
-    """Return both paths, None for /dev/null, without `a/` and `b/` and without the times that diff writes after a tab."""
+    """Return both paths of a file's header, None for /dev/null. Remove `a/`, `b/` and the times that diff writes after a tab."""
     old, new = old.split("\t")[0].rstrip(), new.split("\t")[0].rstrip()
     if old in (_DEV_NULL, new) and new == _DEV_NULL:
         raise PatchProblem("has /dev/null on both sides")

@@ -149,7 +149,7 @@ def open_place(context: ToolContext, place: ToolPath) -> BufferedReader:
 
 
 def _claimed_text(layout: Layout, path: Path) -> bytes | None:
-    """Return the text with which an active task was dropped if the path is that task's text file, else None."""
+    """If the path is the text file of an active task, return the text with which the task was dropped, else None."""
     if path.parent.parent != layout.active or path.name not in ("task.md", "task.yaml"):
         return None
     record = load(path.parent)
@@ -202,7 +202,9 @@ class WritableFile:
 
     @contextmanager
     def folder(self, context: ToolContext, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the file's folder, yield its descriptor and the file's name. An OSError in the block becomes a ToolProblem."""
+        """Open the file's folder (with `make`, create it), and yield its descriptor and the file's name. An OSError in the
+        block becomes a ToolProblem.
+        """
         *folders, name = self.place.names
         relative_path = context.hive.layout.relative(self.place.path)
         try:

@@ -160,8 +160,8 @@ def _carry_out(context: ToolContext, step: PlannedStep) -> None:
 
 
 def _check_command(context: ToolContext, step: PlannedStep) -> None:
-    """Raise ToolProblem if a person wrote a command for the step that has not succeeded, also in another agent's task. A
-    person may close such a step."""
+    """Raise ToolProblem if a person wrote a command for the step and it has not succeeded. This holds for another agent's
+    step, too. Only a person may close the step anyway."""
     if not context.owns(step) and context.agent != HUMAN:
         with suppress(UserError):  # steps need no task
             step = PlannedStep.of(step.step, context.hive.tasks.get(step.step.task))

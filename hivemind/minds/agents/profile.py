@@ -321,7 +321,7 @@ class Profile(StrictModel):
         }  # fmt: skip
 
     def access_hint(self, config: AgentProgram) -> str:
-        """Say what a person does so that the program has a key or a login."""
+        """Say how a person gives the program a key or a login."""
         login = f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
         if config.login or not self.keys:
             return login
@@ -329,7 +329,7 @@ class Profile(StrictModel):
         return f"set {' or '.join(self.keys)}{other}"
 
     def sets_by_configuration(self, variable: str) -> bool:
-        """Return True if its command line, environment or files set its `mode` or `model`."""
+        """Return True if the program's command line, environment or files contain `$mode` or `$model` (the `variable`)."""
         texts = (*self.words, *self.environment.values(), *self.files.values())
         return any(f"${variable}" in text for text in texts)
 
