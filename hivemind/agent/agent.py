@@ -264,7 +264,7 @@ class Agent:
 
     @cached_property
     def memory(self) -> WorkingMemory:
-        """The working memory, opened on first use: many agents of a swarm never need it."""
+        """The working memory, opened on first use."""
         return WorkingMemory(self.hive, self.name)
 
     @cached_property

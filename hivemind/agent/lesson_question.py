@@ -1,4 +1,4 @@
-"""Learning at the end of a task: which texts of its openings it used, and lessons, for which the mind is asked once."""
+"""Learning at the end of a task: note which texts of its openings it used, and ask its mind once for lessons."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def learn_from(
 ) -> None:
     """Learn from a task that has ended in this turn. If that fails, log the error: the task has ended all the same.
 
-    Only language models, programs that think (`mind: {command: …}`) and coding agents are asked for lessons. A model's answer
-    costs one short request on the cached conversation. The request has the cause `lesson` and is booked on the day's budgets,
-    because the task's account is closed.
+    Only language models, programs that think (`mind: {command: …}`) and coding agents are asked for lessons. A model gets one
+    short request on the cached conversation. It has the cause `lesson` and is booked on the day's budgets, because the task's
+    account is closed.
     """
     work, config = context.focus.work, context.hive.config
     if work is None or not work.is_ended or config.lessons == config.relevance == "off":

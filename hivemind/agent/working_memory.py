@@ -49,7 +49,7 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 class SelectedMemory:
     """A selection for a question: its entries (id, content, metadata) and the reason for each block's selection or rejection.
 
-    `nearest` are the blocks that came next to the required relevance."""
+    `nearest` are the best blocks among those that were not relevant enough."""
 
     entries: Sequence[Entry]
     selection: Selection

@@ -1,9 +1,9 @@
 """Checks: the root's `check:` runs on the tree of a merge, in a worktree and a HOME of the hive. The verdict is remembered.
 
 The check, its `setup:` and everything that they call are code written by agents. What they leave in ignored files (dependencies,
-caches) and in HOME stays for the next check, as it does for a person. Worktree and HOME are emptied once a day, and when a person
-asks for a check again. So an agent can spoil later checks for a day at most. The verdicts, the index and the log are where no
-check can write, and a box does not show them.
+caches) and in HOME stays for the next check. Worktree and HOME are emptied once a day, and when a person asks for a check again.
+So an agent can spoil later checks for a day at most. The verdicts, the index and the log are where no check can write, and a box
+does not show them.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class CheckSpace:
         return is_boxed(self.settings.check_box)
 
     def prepare(self, commit: str, *, again: bool = False) -> None:
-        """Bring the worktree to a commit, and write only what differs. Empty worktree and HOME first if this is a check
-        `again`, the first of the day, or if the disk is almost full. Raises UserError, OSError."""
+        """Bring the worktree to a commit, and write only what differs. Empty worktree and HOME first if `again` is set, if
+        they were not emptied today, or if the disk is almost full. Raises UserError, OSError."""
         if again or not self._was_emptied_today() or self.is_disk_full():
             self.empty()
         fs.make_folder(self.home)

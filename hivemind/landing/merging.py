@@ -319,7 +319,7 @@ def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
 
 
 def _commit_on(objects: _Objects, onto: str, tree: str, message: str) -> Merge:
-    """Commit a tree on `onto`. If `onto` has this tree already, no commit is needed: return `onto`."""
+    """Commit a tree on `onto`. If `onto` has this tree already, return `onto`."""
     if tree == objects.tree(onto):
         return Merge(onto, tree)
     return Merge(objects.commit(tree, (onto,), message), tree)

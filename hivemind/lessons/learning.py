@@ -52,8 +52,8 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
 def _placed(
     answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders
 ) -> tuple[Path | None, ProvenCandidate]:
-    """Return the root of a lesson that a mind suggests, the lesson, and the pair that proves it. The root is the one whose
-    trail has that pair. Without a pair, it is the one of the lesson's places.
+    """Return a mind's lesson with its root, and the pair that proves it, if any. The root is that of the pair, else that of
+    the lesson's places.
     """
     candidates = dict[Path | None, Candidate]()
     for root, trail in trails.items():

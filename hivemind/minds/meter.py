@@ -29,7 +29,6 @@ class Prices:
     written: float | None = None
 
     def price_of(self, usage: Usage) -> float:
-        """Return the price of a request."""
         cached_price = self.tokens_in / 10 if self.cached is None else self.cached
         write_price = self.tokens_in * 1.25 if self.written is None else self.written
         uncached_tokens = max(0, usage.tokens_in - usage.cached - usage.written)

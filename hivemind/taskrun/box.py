@@ -206,7 +206,6 @@ class RunningLines:
         return LinesResult("failed_to_run", f"its box or shell did not start (exit status {status})")
 
     def close(self) -> None:
-        """End the lines with everything that they started."""
         self._files.close()
 
     def __enter__(self) -> RunningLines:

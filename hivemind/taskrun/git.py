@@ -276,7 +276,6 @@ def _keep_ref(branch: str, name: str) -> str:
 
 
 def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return git settings as environment variables."""
     pairs = {f"GIT_CONFIG_{kind}_{index}": word for index, pair in enumerate(settings.items())
              for kind, word in zip(("KEY", "VALUE"), pair, strict=True)}  # fmt: skip
     return {"GIT_CONFIG_COUNT": str(len(settings)), **pairs}

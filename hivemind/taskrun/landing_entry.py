@@ -64,12 +64,12 @@ class LandingEntry:
     `agent` and `role` did the work; `queued` is the time of the first finish (ISO 8601), `said` the number of texts added to the
     task by then. `state` is `queued`, `waits` (for a change or a person, for the `reason`), `moving` (the target is being moved),
     `returned` or `green` (a candidate whose check passed, which waits for the choice). `approved` is True if a person has said
-    that it may land. `tries` counts the returns. `asks` is True while a person must decide, `again` until remembered checks are
-    forgotten.
+    that it may land. `tries` counts the returns. `asks` is True while a person must decide, `again` if remembered verdicts do not
+    count.
 
     A subtask has the id of its `parent`, whose agent lands it. A task without `branches` waits for its candidates. `reverts` is
-    the commit that the task undoes. `checked` are the tips that passed the check before a person is asked, `red` those with which
-    the task was returned.
+    the commit that the task undoes. `checked` are the tips that passed the check, after which a person is asked; `red` those with
+    which the task was returned.
     """
 
     agent: str
@@ -107,7 +107,7 @@ class LandingEntry:
 
     def save_in(self, record: TaskRecord) -> TaskRecord:
         """Return the record with this entry. The task is parked: without end if it waits for a person or for a choice, else
-        only until now."""
+        with an end that has come."""
         parked = None
         if self.state != "returned":
             now = datetime.now(UTC)

@@ -230,7 +230,7 @@ def hive_skills(layout: Layout) -> list[Skill]:
 
 
 def skills_of(layout: Layout, projects: Iterable[Project], own_files: Collection[str] = ()) -> dict[str, Skill]:
-    """Return the skills of the hive and of the projects by name. If several have one name, usable ones come first, then the
+    """Return the skills of the hive and of the projects by name. Of several with one name, prefer a usable one, then the
     hive's."""
     skills = [*hive_skills(layout), *(skill for project in projects for skill in project.skills(own_files))]
     by_name = dict[str, Skill]()

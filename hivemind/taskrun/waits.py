@@ -349,8 +349,8 @@ class StepWaits:
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
-        """Return the task that a step awaits for `reason`, and "failed" if the reason says so, else None. Return None if no
-        step waits for it.
+        """Return the task that a step awaits if that is the `reason` for parking, else None. With it, return "failed" if the
+        reason says that the task failed, else None.
         """
         for wait in self._waits.values():
             if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):

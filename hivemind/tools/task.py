@@ -145,9 +145,7 @@ def _drop_rejected(context: ToolContext, answer: str) -> dict[str, Any]:
 
 
 def _end(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Finish the task if it needs no review by criteria, or if that has approved the result. Else return what the mind gets,
-    or raise Parking.
-    """
+    """Finish the task if it needs no review by criteria, or has passed it. Else return what the mind gets, or raise Parking."""
     work = context.work
     outcome = advance_review(context, answer)
     if outcome is not None:

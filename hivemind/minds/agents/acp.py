@@ -270,8 +270,8 @@ class AcpSession(ProgramSession):
             self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
 
     def _choices(self, name: str, value: str | None, result: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-        """Return how to set the mode or model, and the values that the program offers: the id of an option, or None if there
-        is a method for it.
+        """Return the id of the option that sets the mode or model (None: the protocol has a method for it), and the values
+        that the program offers.
         """
         plural = f"{name}s"
         entries = _mappings(_mapping(result.get(plural)).get(f"available{plural.capitalize()}"))
@@ -401,7 +401,7 @@ def _dumped(value: Any) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """Return the text of a content block. If it is no text block, begin with its type, and use its address for a missing text."""
+    """Return the text of a content block; of a block of another type, its type and its text or address."""
     block = _mapping(content)
     if isinstance(block.get("text"), str):
         return str(block["text"])

@@ -46,8 +46,7 @@ _PATCHES = frozenset({"EpisodePatches", "MemoryPatch"})
 class _LazyClient:
     """A client that opens with the first request, shared by a mind and its copies with other meters.
 
-    An agent that never calls its model has no connections and no thread for them, and does not import asyncio and ssl,
-    which are a tenth of all that a swarm without a model imports.
+    An agent that never calls its model has no connections and no thread for them, and does not import asyncio and ssl.
     """
 
     def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
