@@ -134,10 +134,10 @@ class Agent:
         turn = Turn(self.name, focus)
         by_rule = self.metered_mind.works_by_rule(focus)
         # Other minds take long, and have tools that act outside.
-        with self._letting_go_of_moved(turn), postponing(is_on=by_rule):
+        with self._dropping_lost_task(turn), postponing(is_on=by_rule):
             window = None if by_rule else self.window(focus)
             context = self.tool_context(focus, window)
-            with self._vouching(turn):
+            with self._staying_alive(turn):
                 if window is None:
                     turn.recalled_entries, turn.search_gap, turn.previous_results = recall(focus, self.memory)
                     turn.thought = think(turn, context, window, self.metered_mind, self.lease, self._runner)
@@ -145,7 +145,7 @@ class Agent:
                     turn.thought = self._converse(turn, context, window)
                 act(turn, context, window, self.lease, self.news.read_files, self._open_calls)
             learn_from(turn, context, window, self.metered_mind, self._runner)
-            if not self._gives_up(turn):
+            if not self._is_stopped_early(turn):
                 talk = None if window is None else window.talk
                 tidy(turn, context, talk, self.metered_mind, self.scheduler, self.memory, self.log)
                 self._close_turn(turn)
@@ -176,7 +176,7 @@ class Agent:
                 cause = "session lost"
 
     @contextlib.contextmanager
-    def _letting_go_of_moved(self, turn: Turn) -> Iterator[None]:
+    def _dropping_lost_task(self, turn: Turn) -> Iterator[None]:
         """Forget the turn's task if the agent's claim on it turns out to be over (TaskMoved)."""
         try:
             yield
@@ -185,7 +185,7 @@ class Agent:
             self.scheduler.handle_error(moved)
 
     @contextlib.contextmanager
-    def _vouching(self, turn: Turn) -> Iterator[None]:
+    def _staying_alive(self, turn: Turn) -> Iterator[None]:
         """Keep heartbeat and lease alive during the turn. If the turn ends early, record the reason in the turn."""
         self._has_reported_idle, self._idle_looks = False, 0
         self.reporter.working(turn.focus)
@@ -204,7 +204,7 @@ class Agent:
             finally:
                 self.lease.let_age()
 
-    def _gives_up(self, turn: Turn) -> bool:
+    def _is_stopped_early(self, turn: Turn) -> bool:
         """Return True if the agent was stopped before its mind could answer. The agent's next process repeats the turn."""
         return turn.parking is not None and turn.thought is None and self.stop_request.is_set()
 

@@ -51,7 +51,7 @@ def tidy(
         if work is not None:
             work.note_actions(turn.results, context.focus.step)
             if talk is not None and not work.is_ended:
-                _go_on(turn, context, talk, mind)
+                _prompt_again(turn, context, talk, mind)
         elif message is not None and turn.problem is None and turn.parking is None:
             memory.keep_message(message)
     goes_on = mind.program is not None or (turn.thought is not None and turn.thought.cut)
@@ -88,7 +88,7 @@ def _note_turn(turn: Turn, context: ToolContext, log: AgentLog, **fields: Any) -
     }))  # fmt: skip
 
 
-def _go_on(turn: Turn, context: ToolContext, talk: Conversation, mind: MeteredMind) -> None:
+def _prompt_again(turn: Turn, context: ToolContext, talk: Conversation, mind: MeteredMind) -> None:
     """Prompt a mind whose answer was cut off or had no calls. Ask the operator if the mind repeats itself, or takes too many
     turns.
     """

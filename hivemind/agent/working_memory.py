@@ -177,7 +177,7 @@ class WorkingMemory:
         nodes = knowledge.graph_blocks(self._hive, self._name, question)
         documents, _ = knowledge.document_blocks(self._hive, focus, [question])
         memories = knowledge.memory_blocks(self._hive, self._name, [question])
-        blocks = [*documents, *memories, *nodes, *self._about(question)]
+        blocks = [*documents, *memories, *nodes, *self._blocks_about(question)]
         self.scorer.model = None  # the mind has asked
         return self._select_from(blocks, [question], tokens, is_known)[0]
 
@@ -199,7 +199,7 @@ class WorkingMemory:
             for known_id in known_ids:
                 del remaining[known_id]
 
-    def _about(self, question: str) -> list[MemoryBlock]:
+    def _blocks_about(self, question: str) -> list[MemoryBlock]:
         """Return the kept blocks, mainly letters, that contain half of the question's words."""
         blocks = list(self.blocks)
         return [

@@ -223,11 +223,11 @@ class RunningCheck:
                 self._is_full = True
                 self._lines.terminate()
             result = self._lines.poll()
-            return None if result is None else self._go_on(result)
+            return None if result is None else self._start_next(result)
         except (UserError, OSError) as error:
             return self._end(Verdict("failed_to_run", self._tree, _reason(error)))
 
-    def _go_on(self, result: LinesResult) -> Verdict | None:
+    def _start_next(self, result: LinesResult) -> Verdict | None:
         """Start the next lines (the check, or a second run), or return the verdict. Raises UserError, OSError."""
         seconds = time.monotonic() - self._start_time
         lines, self._lines = self._lines, None

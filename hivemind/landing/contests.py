@@ -59,7 +59,7 @@ class Contests:
         for queued in queue:
             try:
                 if not queued.entry.branches:
-                    has_changed |= self._go_on(queued, by_id)
+                    has_changed |= self._advance(queued, by_id)
                 elif (contest := Contest.of(queued.task.kept)) is not None:
                     has_changed |= self._close_candidates(contest, by_id)
             except TaskMoved:
@@ -70,7 +70,7 @@ class Contests:
                     self._queue.wait(queued, str(error))
         return has_changed
 
-    def _go_on(self, queued: QueuedTask, by_id: Mapping[str, QueuedTask]) -> bool:
+    def _advance(self, queued: QueuedTask, by_id: Mapping[str, QueuedTask]) -> bool:
         contest = Contest.of(queued.task.kept)
         if contest is None:
             self._begin(queued)

@@ -111,9 +111,9 @@ class Lander:
         self._has_ended_one = True
         while self._contests.step() or self._has_ended_one:
             self._has_ended_one = False
-            self._go_on(self._queue.read())
+            self._advance_all(self._queue.read())
 
-    def _go_on(self, queue: Sequence[QueuedTask]) -> None:
+    def _advance_all(self, queue: Sequence[QueuedTask]) -> None:
         by_id = {queued.id: queued for queued in queue}
         self._waits.prune(by_id)
         for remote in self._remotes.values():
@@ -200,7 +200,7 @@ class Lander:
         if not all(remote is None or remote.is_current() for remote in map(self._remote, targets)):
             return
         is_pushed = all(branch.landed or branch.pushed is not None for branch in entry.branches)
-        if is_pushed and self._follow(queued, targets):
+        if is_pushed and self._await_merge(queued, targets):
             return
         legs = [Leg.at_tip(target) for target in targets]
         landing = Landing(legs)
@@ -229,7 +229,7 @@ class Lander:
         remote.target = target
         return remote
 
-    def _follow(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
+    def _await_merge(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
         """End a task whose pushed branches are all merged at the remote; else let it wait. Return False if a branch has new
         commits.
         """
@@ -393,7 +393,7 @@ class Lander:
         assert leg is not None
         root, ids = leg.target.root, [queued.id for queued in landing.tasks]
         if landing.blames is not None:
-            self._blame(landing, leg, verdict)
+            self._take_target_verdict(landing, leg, verdict)
         elif verdict.outcome == "green":
             self._batches.note_green(root, verdict)
             leg.is_green = True
@@ -409,7 +409,7 @@ class Lander:
             landing.blames = verdict
             self._start_check(landing, leg, leg.start, leg.target.folder / LOG)
 
-    def _blame(self, landing: Landing, leg: Leg, verdict: Verdict) -> None:
+    def _take_target_verdict(self, landing: Landing, leg: Leg, verdict: Verdict) -> None:
         """Take the verdict on the target's own commit, after a task's check was red. If the target is green, the task goes
         back; if it is red, the target is held.
         """
@@ -587,8 +587,8 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
 
 
 def _lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> str | None:
-    """Return the target's commit on which the branch builds if somebody has removed that commit from the target, else None. It
-    is the branch's base, or the commit that was merged into the branch last."""
+    """Return the commit on which the branch builds if somebody has removed it from the target, else None. That commit is the
+    branch's base, or the target's commit that was merged into the branch last."""
     target = leg.target
     merged = [
         target.repository.commit_of(f"{merge.commit}^2") for merge in queued.entry.merges if merge.root == branch.root

@@ -87,17 +87,17 @@ def _free_id(hive: Parts, target: Target, task_id: str, commit: str) -> str:
 def claim_tasks(hive: Parts) -> None:
     """Take the reverts, and the tasks with candidates, out of the inbox. Only the lander's process may call this."""
     while (task := hive.tasks.claim(LANDING, partitions=_LANES)) is not None:
-        _enter(hive, task)
+        _enqueue(hive, task)
 
 
 def resume_claims(hive: Parts) -> None:
     """Finish the claims of a killed lander. Only the lander's process may call this."""
     for task in hive.tasks.mine(LANDING):
         if LANDING not in task.kept:
-            _enter(hive, task)
+            _enqueue(hive, task)
 
 
-def _enter(hive: Parts, task: Task) -> None:
+def _enqueue(hive: Parts, task: Task) -> None:
     """Put a claimed task into the queue."""
     entry = LandingEntry.of(task.kept)
     if entry is None and task.candidates:

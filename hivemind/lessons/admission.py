@@ -98,7 +98,7 @@ def admit(
     if pair is not None:
         record.failed, record.passed = pair.failed.command, pair.passed.command
         messages = f"{pair.failed.id} and {pair.passed.id}, "
-        is_live = not _is_told(pair, candidate.changed, trail)
+        is_live = not _is_from_text(pair, candidate.changed, trail)
         reason = f"learned in {task}" if is_live else "a text that the agent read says so"
     record.evidence = f"task `{task}`, {messages}{datetime.now(UTC):%Y-%m-%d}"
     record.change("live" if is_live else "waiting", reason)
@@ -109,7 +109,7 @@ def has_proof(record: TrackedLesson, pair: Pair | None) -> bool:
     return pair is not None and (record.failed, record.passed) == (pair.failed.command, pair.passed.command) != ("", "")
 
 
-def _is_told(pair: Pair, changed: str, trail: Trail) -> bool:
+def _is_from_text(pair: Pair, changed: str, trail: Trail) -> bool:
     """Check whether the agent has read the lesson in somebody's text: one that has the new words of the command, or the
     changed file.
     """

@@ -291,7 +291,7 @@ def read_trail(
         elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
             action = _action(record, call)
             if action is not None:
-                actions.append(_located(action, call["arguments"], folders))
+                actions.append(_locate_action(action, call["arguments"], folders))
             path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or "")
             source = path if action is None else action.command
             if is_prose(source) and (action is None or (action.is_ok and " " in source)):
@@ -299,7 +299,7 @@ def read_trail(
     return Trail(tuple(actions), tuple(materials))
 
 
-def _located(action: Action, arguments: Mapping[str, Any], folders: TaskFolders) -> Action:
+def _locate_action(action: Action, arguments: Mapping[str, Any], folders: TaskFolders) -> Action:
     """Return an action with its repository. Make its paths relative to that repository, and remove the worktree's path from
     its command.
     """

@@ -41,7 +41,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
         if ask is not None and not any(record.get("cause") == "lesson" for record in records):
             # its words come before those of the rule, since they may say why
             for answer in read_candidates(ask()):
-                root, proven_answer = _placed(answer, trails, folders)
+                root, proven_answer = _locate_lesson(answer, trails, folders)
                 candidates[root].append(proven_answer)
     finally:
         for root, root_trail in trails.items():
@@ -49,7 +49,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
             _add(hive, work, root, root_trail, [*candidates[root], *pairs])
 
 
-def _placed(
+def _locate_lesson(
     answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders
 ) -> tuple[Path | None, ProvenCandidate]:
     """Return a mind's lesson with its root, and the pair that proves it, if any. The root is that of the pair, else that of

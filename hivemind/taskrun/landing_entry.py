@@ -107,7 +107,7 @@ class LandingEntry:
 
     def save_in(self, record: TaskRecord) -> TaskRecord:
         """Return the record with this entry. The task is parked: without end if it waits for a person or for a choice, else
-        with an end that has come."""
+        only until now."""
         parked = None
         if self.state != "returned":
             now = datetime.now(UTC)

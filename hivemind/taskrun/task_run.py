@@ -172,7 +172,7 @@ class TaskRun:
     # Other tasks
 
     def has_come(self, reason: str) -> bool:
-        """Check whether the news has come for which the task was parked with this reason."""
+        """Check whether a task that was parked for this reason can continue."""
         return has_come(self._hive, self.task, reason)
 
     @cached_property

@@ -164,7 +164,7 @@ class Worktrees:
         worktree = self._begin(repository, path)
         note = _read_note(path)
         is_own = note is not None and note.task == self._task.id and note.branch == worktree.branch and path.exists()
-        if note is not None and not is_own and not _left_over(path, note, repository.hold, self._is_open):
+        if note is not None and not is_own and not _commit_noted_work(path, note, repository.hold, self._is_open):
             return self._make(repository)  # this one is the doctor's now, another path is free
         note = _read_note(path) or WorktreeNote(root, repository.common, worktree.branch, worktree.base).save(path)
         tip = worktree.tip or worktree.base
@@ -521,14 +521,14 @@ def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_
         note = _read_note(path)
         if note is None or note.task != task or (note.tries >= _MAX_TRIES and not is_last_try):
             return
-        _left_over(path, note, hold, is_open, raises=True)
+        _commit_noted_work(path, note, hold, is_open, raises=True)
         if path.parent.name == task:
             _put_away(path, hold, is_open)
             if all(name.startswith(".") for name in names_in(path.parent)):
                 fs.remove_tree(path.parent)
 
 
-def _left_over(
+def _commit_noted_work(
     path: Path, note: WorktreeNote, hold: int | None, is_open: Callable[[str], bool], *, raises: bool = False
 ) -> bool:
     """Commit the uncommitted work that the note names, and clear the note. If that fails, record why, and return False or
@@ -563,7 +563,7 @@ def _put_away(path: Path, hold: int, is_open: Callable[[str], bool]) -> None:
     """
     note = _read_note(path)
     if note is not None:
-        _left_over(path, note, hold, is_open, raises=True)
+        _commit_noted_work(path, note, hold, is_open, raises=True)
     elif path.is_dir() and any(path.iterdir()) and not has_git(path):
         raise UserError("is not a worktree of this hive", location=path, remedy="keep what you need, and delete it")
     fs.remove_tree(path)

@@ -70,7 +70,7 @@ def readable(context: ToolContext, path: str) -> ToolPath:
     place = _resolve(context, path)
     place = _archived_place(layout, place) or place
     worktree_place = _worktree_place(context, path, place)
-    if worktree_place is not None and _is_there(context, worktree_place):
+    if worktree_place is not None and _exists(context, worktree_place):
         place = worktree_place
     elif context.focus.work is not None and not os.path.isabs(path) and place.names:
         task = context.work.task
@@ -81,7 +81,7 @@ def readable(context: ToolContext, path: str) -> ToolPath:
             (candidate for candidate in candidates if os.path.lexists(candidate.path)), worktree_place or place
         )
     if place is worktree_place:
-        _enter(context, place)
+        _ensure_worktree(context, place)
     if not is_readable(context, place.path):
         raise ToolProblem(
             "is the mailbox of another agent"
@@ -235,7 +235,7 @@ def writable(context: ToolContext, path: str) -> WritableFile:
     is_explicit = worktree_place is None and (os.path.isabs(path) or enclosing_roots[0] != layout.root)
     if worktree_place is not None:
         place = worktree_place
-        _enter(context, place)
+        _ensure_worktree(context, place)
         if any(worktree.path == worktree_place.base and worktree.branch is None for worktree in context.worktrees):
             raise ToolProblem(
                 "is part of the work that you review, which you may only read",
@@ -285,24 +285,24 @@ def _worktree_place(context: ToolContext, path: str, place: ToolPath) -> ToolPat
         return None
     first = ToolPath(worktrees[0].path, place.names[:1])
     other = next((worktree for worktree in worktrees[1:] if place.names[:1] == (worktree.root.name,)), None)
-    if other is not None and not _is_there(context, first):
+    if other is not None and not _exists(context, first):
         return ToolPath(other.path, place.names[1:])
     layout = context.hive.layout
     is_in_hive = layout.worktrees in _with_parents(place.path) or (layout.root.joinpath(*first.names)).is_dir()
-    if first.names and is_in_hive and not _is_there(context, first):
+    if first.names and is_in_hive and not _exists(context, first):
         return None
     return ToolPath(first.base, place.names)
 
 
-def _is_there(context: ToolContext, place: ToolPath) -> bool:
+def _exists(context: ToolContext, place: ToolPath) -> bool:
     """Check whether a path exists in its worktree or, before the task has used the root, in the person's checkout."""
     worktree = next(worktree for worktree in context.worktrees if worktree.path == place.base)
     if worktree.base:
-        _enter(context, place)
+        _ensure_worktree(context, place)
     return os.path.lexists((worktree.path if worktree.base else worktree.root).joinpath(*place.names))
 
 
-def _enter(context: ToolContext, place: ToolPath) -> None:
+def _ensure_worktree(context: ToolContext, place: ToolPath) -> None:
     """Make the worktree that contains the place, if it is missing."""
     context.enter(next(worktree.root for worktree in context.worktrees if worktree.path == place.base))
 
