@@ -120,9 +120,9 @@ class Agent:
     def cycle(self) -> bool:
         """Take one turn: sense, scope, recall, select, build, think, act, tidy. Return False if the agent is idle.
 
-        A mind that works by rule gets the entries from `recall`. For a mind that reads conversations, `select` chooses
-        the content of an opening, and `build` starts the conversation in the `window` with that opening or appends the
-        news. After the turn that ends a task, its lessons are learned.
+        A mind that works by rule gets the entries from `recall`. For a mind that reads conversations, `select` chooses the
+        content of an opening. `build` starts the conversation in the `window` with it, or appends the news. After the turn that
+        ends a task, its lessons are learned.
         """
         # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count

@@ -132,9 +132,9 @@ def relevant_blocks(
 ) -> tuple[list[KnowledgeMemoryBlock], list[KnowledgeMemoryBlock]]:
     """Return what the hive knows about a task: first the relevant blocks, then the nearest of those that are not relevant enough.
 
-    Blocks are passages, notes, memories, and results of earlier tasks that landed in the task's files. Relevant ones pass a gate
-    of confidence. They come surest first, each text once. A `factor` above 1 raises a block's confidence; one below `SUNK`
-    rejects the block.
+    Blocks are passages, notes, memories, and results of earlier tasks that landed in the task's files. A block is relevant if its
+    confidence, raised by a `factor` above 1, is high enough; a factor below `SUNK` rejects it. Relevant blocks come surest first,
+    each text once.
 
     Copies of the project's files are not searched: the agent has those files, and their copies would come before all else.
     """

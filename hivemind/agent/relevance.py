@@ -69,7 +69,7 @@ class Weights:
 
     @classmethod
     def load(cls, layout: Layout) -> Weights:
-        """Read the file; a missing one has no weights. Raises UserError."""
+        """Read the weights from their file; none if it is missing. Raises UserError."""
         record = load_record(layout.relevance, "relevance", 1) or {}
         return as_dataclass(cls, record, "relevance record", layout.relevance, remedy="mend or delete it")
 

@@ -65,8 +65,8 @@ class TaskFolders:
         """Return the root to whose repository a path belongs, and the path in that repository. The root is None for a path
         elsewhere.
 
-        A relative path begins with the name of another root, or is below the hive's folder if that leads to a worktree, or else
-        is in the default worktree."""
+        A relative path may begin with the name of another root. Else it is below the hive's folder, if that leads to a worktree,
+        or in the default worktree."""
         if (named_root := self._named_root(path)) is not None:
             return named_root, path.partition("/")[2] or "."
         for base in (self.hive, *[*self.worktrees.values()][:1]):
@@ -80,8 +80,8 @@ class TaskFolders:
         return None, path
 
     def _named_root(self, path: str) -> Path | None:
-        """Return the root with whose name a relative path begins, unless it is the default root or the default worktree has
-        such a file; else None.
+        """Return the root, other than the default one, that the first name of a relative path names. Return None if there is
+        none, or if the default worktree has that name.
         """
         name, other_roots = path.split("/", 1)[0], [*self.worktrees][1:]
         if not other_roots or (next(iter(self.worktrees.values())) / name).exists():

@@ -58,7 +58,7 @@ the box itself, which has other statuses."""
 @frozen
 class LinesResult:
     """The end of a run. The outcome `failed` means that a line failed, `failed_to_run` that a program or the box is missing,
-    or that something outside killed the run."""
+    or that the run was killed from outside."""
 
     outcome: Literal["passed", "failed", "failed_to_run"]
     reason: str = ""

@@ -88,7 +88,7 @@ def _named_quotes(text: str, result: str) -> Sequence[Citation]:
 
 
 def _latest_result(layout: Layout, task_id: str, ended: Path | None) -> str:
-    """Return the result of a task that is over, else of its latest attempt that has one, or ""."""
+    """Return the result of a task that is over, else that of its latest attempt with a result; "" without any."""
     if ended is not None:
         return read_outcome(ended) or ""
     folders = (layout.inbox / task_id, layout.active / task_id)
@@ -120,7 +120,7 @@ class SaidText:
 def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
     """Add a text to a task. A task that is over goes back to the inbox with it.
 
-    If the text calls the latest result wrong, the quotes that it names, or all if it names none, are not used again. Raises
+    If the text calls the latest result wrong, the quotes that it names (all, if it names none) are not used again. Raises
     UserError if it names a place that is not quoted, or names none and the quotes answer several questions.
     """
     from hivemind.documents.wrong_quotes import WrongQuote, add_wrong_quotes, calls_wrong  # late: `task show` is fast

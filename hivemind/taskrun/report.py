@@ -94,7 +94,7 @@ class Account:
             self.book(record)
 
     def book(self, record: Mapping[str, Any]) -> None:
-        """Add a line of the conversation. Lines that people have damaged do not count."""
+        """Add a line of the conversation. Damaged lines do not count."""
         with self._mutex, suppress(HivemindError), boundary("line of a conversation"):
             if "reserved" in record or "answered" in record:
                 self._requests[str(record.get("answered") or record["request"])] = usage_of(record)

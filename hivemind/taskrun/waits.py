@@ -161,7 +161,7 @@ class StepWait:
 
     `message_id` is the question's Message-ID (human), `answer` the Message-ID that ended the wait. `lasts` is the length in
     seconds of a wait that counts from its beginning; it holds even if the clock is changed. `said` is the number of texts that
-    had been added to the task when a blocked step asked: one more answers it too.
+    had been added to the task when a blocked step asked: the next added text is an answer, too.
     """
 
     step: str
@@ -349,8 +349,8 @@ class StepWaits:
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
-        """Return the task that a step awaits if that is the `reason` for parking, else None. With it, return "failed" if the
-        reason says that the task failed, else None.
+        """Return the task that a step awaits for this `reason`, and its outcome then ("failed", or None before its end).
+        Return None if no step awaits a task for this reason.
         """
         for wait in self._waits.values():
             if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):

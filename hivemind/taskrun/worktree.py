@@ -236,8 +236,8 @@ class Worktrees:
         return any(call.startswith("review ") and self._task.id in ids for call, ids in calls)
 
     def _free_path(self, root: Path, recorded_path: Path) -> Path:
-        """Return a path for the worktree: the recorded one if the task may still have it, else the agent's first path for this
-        root in which none of its other tasks is at work."""
+        """Return a path for the worktree: the recorded one if it is free, else the first free path for this root. A path is
+        free if none of the agent's other tasks is at work there."""
         other_paths = {path for other_root, path in self._paths.items() if other_root != root}
         other_paths |= {worktree.path for worktree in self.recorded if worktree.root != root}
 

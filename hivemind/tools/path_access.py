@@ -220,7 +220,8 @@ class WritableFile:
 
 
 def writable(context: ToolContext, path: str) -> WritableFile:
-    """Resolve a path for writing: in knowledge/ or a root open for writing if named, else in the task's worktree or folder.
+    """Resolve a path for writing: in knowledge/ or a root open for writing, if the path names one, else in the task's worktree or
+    folder.
 
     Raises UserError for any other path, and for a path that exists and is not a regular file.
     """

@@ -378,7 +378,7 @@ def write_below(base: Path, name: str, text: str) -> None:
 
 
 def value_at(message: Any, path: str | None) -> Any:
-    """Return the value at a path, or None."""
+    """Return the value at a dotted path in a message, or the literal text after `=`. Return None if the path leads nowhere."""
     if path is None:
         return None
     if path.startswith("="):
