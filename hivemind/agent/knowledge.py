@@ -136,7 +136,7 @@ def relevant_blocks(
     confidence, raised by a `factor` above 1, is high enough; a factor below `SUNK` rejects it. Relevant blocks come surest first,
     each text once.
 
-    Copies of the project's files are not searched: the agent has those files, and their copies would come before all else.
+    Copies of the project's files are not searched, because the agent has those files.
     """
     projects = [] if focus.work is None else focus.work.projects
     results, copies = earlier_results(hive, projects, focus.text), _copies(hive, projects)

@@ -144,8 +144,8 @@ class Budget:
     def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
         """Reserve the tokens and money that a request may use at most. Return a function that books the actual usage, once.
 
-        Without it, the reservation counts as used. Raises Parking if a limit would be passed, TaskMoved if the task or its
-        topmost task is gone, OSError if an account cannot be written.
+        If it is never called, the reservation counts as used. Raises Parking if a limit would be passed, TaskMoved if the task or
+        its topmost task is gone, OSError if an account cannot be written.
         """
         if work is not None:
             _check_task_budget(work, tokens, money)

@@ -22,9 +22,9 @@ _FIRST_WORD = pattern(r"(?s)\W*(\w+)[\s`:,.!]*(.*)")
 
 
 def is_refusal(answer: str, *, at_gate: bool = False) -> bool:
-    """Check whether an answer is a no that ends the task. "No problem, go on." is none.
+    """Check whether an answer is a no that ends the task. "No problem, go on." is not a no.
 
-    "Do not paint it." is one only `at_gate`, at a step that waits for a person's consent; elsewhere it may say how to continue.
+    "Do not paint it." is a no only `at_gate`, at a step that waits for a person's consent; elsewhere it may say how to continue.
     """
     return _REFUSAL.match(answer) is not None or (at_gate and _PROHIBITION.match(answer) is not None)
 

@@ -38,8 +38,8 @@ class StepCard:
 class TaskTrail:
     """One task's graph for the agent that works on the task; the agent's drafts are in the lane `lane`.
 
-    A step's folded nodes are unfolded when work on the step continues. New cards are synced (`sync`) before the journal refers to
-    them, and at the end. Most can be made again, or are also in the task's log.
+    A step's folded nodes are unfolded when work on the step continues. New cards are synced (`sync`) only before the journal
+    refers to them, and at the end.
     """
 
     def __init__(self, hive: Parts, task: Task, agent: str, authority: Callable[[str], Mapping[str, Any]]) -> None:
