@@ -43,7 +43,7 @@ class EditorSession:
     # What the editor does
 
     def prompt(self, request: Request) -> None:
-        """Give a prompt to the open task, as an answer or an addition; without one, make it a task."""
+        """Add a prompt to the session's open task, as an answer or an addition. If no task is open, add a task."""
         prompt = read_prompt(request.params.get("prompt"), self._hive)
         try:
             tasks = thread_tasks(self._hive, self.id, self._task_ids)
@@ -96,11 +96,13 @@ class EditorSession:
             yield self._hive.layout.relative(path)
 
     def cancel(self) -> None:
-        """Cancel the task of the turn. Without a turn, do not cancel: a task that the editor only shows continues."""
+        """Cancel the task at the next refresh if a prompt's turn is open. Without one the editor only shows the task, which
+        continues.
+        """
         self._is_cancelled = bool(self.prompts)
 
     def answer(self, response: Response) -> None:
-        """Take the person's choice, unless the response belongs to another session or the question is settled."""
+        """Act on the person's choice. Ignore a response to another session's question, or to one that is settled."""
         if self._permission is None or response.id != self._permission[0]:
             return
         question, self._permission = self._permission[1], None
@@ -121,7 +123,7 @@ class EditorSession:
     # What the task does
 
     def open(self, tasks: list[Task], *, replay: bool) -> None:
-        """Follow the open task of a thread. With `replay`, first send the whole thread."""
+        """Follow the open task of a thread. With `replay`, first send what has happened in all its `tasks`."""
         self._task_ids.update(task.id for task in tasks)
         for task in tasks:
             updates = TaskUpdates(self._hive)
@@ -178,7 +180,7 @@ class EditorSession:
             self._send(update)
 
     def _show_question(self, question: Question | None) -> None:
-        """Ask the person the new question: by the editor's own means during a turn, where there are choices, else in words."""
+        """Ask the person a question that is new: by the editor's dialog if it has choices and a turn is open, else in words."""
         if question is not None and self._question is not None and question.key == self._question.key:
             return
         self._withdraw_permission()

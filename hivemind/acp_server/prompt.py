@@ -1,4 +1,4 @@
-"""An editor's prompt as the text of a task: mentioned files become paths in the text, their contents attachments."""
+"""An editor's prompt as the text of a task. Mentioned files become paths in the text; their contents become attachments."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _MAX_COPY_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class Prompt:
-    """The text of a prompt, in which each file has its place, and the files to attach."""
+    """A prompt as the text of a task, with a path at each place where a file was mentioned, and the files to attach."""
 
     text: str = ""
     attachments: list[Path | tuple[str, bytes]] = field(default_factory=list)
 
     def add(self, part: str) -> None:
-        """Append a part of the text. A space keeps two words or mentions apart."""
+        """Append a part of the text, after a space if two words or paths would touch."""
         is_glued = self.text[-1:].isalnum() or self.text[-1:] in ("`", ")")
         self.text += f" {part}" if is_glued and part[:1] and (part[0].isalnum() or part[0] in "`[") else part
 
 
 def read_prompt(blocks: Any, hive: Hive) -> Prompt:
-    """Return the prompt with these content blocks. Raises Unreadable if one is invalid."""
+    """Return the prompt that consists of these content blocks. Raises Unreadable if one is invalid."""
     prompt = Prompt()
     with boundary("prompt"):
         for number, block in enumerate(blocks, 1):
@@ -49,7 +49,7 @@ def read_prompt(blocks: Any, hive: Hive) -> Prompt:
 
 
 def _add_file(prompt: Prompt, uri: str, content: bytes | None, hive: Hive) -> None:
-    """Name a file. Attach its content from the editor, or a copy of a file that agents cannot read."""
+    """Add a file's path to the prompt. Attach the `content` that the editor sent, or a copy if agents cannot read the file."""
     parts = urlsplit(uri)
     path, name = Path(unquote(parts.path)), unquote(parts.path).rpartition("/")[2].strip(". ")[:100]
     visible_path = _readable_path(path, hive) if parts.scheme == "file" else None
@@ -62,7 +62,9 @@ def _add_file(prompt: Prompt, uri: str, content: bytes | None, hive: Hive) -> No
 
 
 def _readable_path(path: Path, hive: Hive) -> str | None:
-    """Return the path by which agents read a file: in a repository, below the hive, or in another root. None: they cannot."""
+    """Return the path by which agents read a file, relative in a repository or the hive, absolute in another root. Return None
+    if they cannot read it.
+    """
     real_path = path.resolve()
     for root in (*hive.config.worktree_roots(hive.layout), hive.layout.root):
         if real_path.is_relative_to(root):

@@ -1,4 +1,4 @@
-"""Threads: the tasks of an editor's session, as their records say. Sessions are recorded nowhere else."""
+"""Threads: the tasks of an editor's session. Only the tasks' records say which session they belong to."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _MAX_LISTED = 100
 
 
 def thread_tasks(hive: Hive, session_id: str, known_ids: Collection[str] | None = None) -> list[Task]:
-    """Return the tasks of a session, oldest first. The id of any task is also the id of a session, which begins with it.
+    """Return the tasks of a session, oldest first. If `session_id` is the id of a task, the session begins with that task.
 
-    With `known_ids`, the rest is looked for among the open tasks only: the records of all tasks are read once a session.
+    With `known_ids`, the ids of its tasks so far, only open tasks are searched for others: the records of ended tasks are read
+    once per session.
     """
     layout = hive.layout
     ended = (layout.done, layout.failed, *archived_folders(layout)) if known_ids is None else ()
@@ -45,7 +46,7 @@ def _marked_tasks(folders: Iterable[Path], session_id: str) -> Iterator[str]:
 
 
 def list_sessions(hive: Hive, cwd: str | None) -> list[dict[str, Any]]:
-    """Return the sessions with the latest tasks of people, newest first; with `cwd` only those of that folder."""
+    """Return the latest sessions of people, newest first; with `cwd` only those of that folder."""
     sessions: dict[str, dict[str, Any]] = {}
     summaries = (task for task in hive.tasks.list(limit=_MAX_LISTED) if task.maker == HUMAN and task.parent is None)
     for task in sorted(summaries, key=lambda summary: summary.since):

@@ -106,7 +106,7 @@ class TaskUpdates:
             yield update
 
     def _call_fields(self, task: Task, call: Mapping[str, Any]) -> Update:
-        """Return what a call is about. A coding agent's own call has that in its result."""
+        """Return title, kind, arguments and files of a call. For a coding agent's own call, they are in its recorded result."""
         arguments, details = call["arguments"], call.get("result") or {}
         subject = next((arguments[name] for name in _SUBJECTS if arguments.get(name)), "")
         words = subject if isinstance(subject, str) else json.dumps(subject, ensure_ascii=False)

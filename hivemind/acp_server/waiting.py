@@ -24,7 +24,9 @@ _PROPOSED_ANSWERS = re.compile(r"\bAnswer `[^`\n]{1,60}`(?:(?:,| or|, or) `[^`\n
 
 @frozen
 class Choice:
-    """One way to answer a question: its label, its kind in the protocol, and the action. Without one, the person writes."""
+    """One way to answer a question: its label, its kind in the protocol, and the action. If `act` is None, the person answers
+    in words.
+    """
 
     name: str
     kind: str
@@ -33,7 +35,7 @@ class Choice:
 
 @frozen
 class Question:
-    """A matter that waits for the person. `key` tells it from others; `letter_id` is the letter that an answer replies to."""
+    """A matter that waits for the person. `key` identifies it; `letter_id` is the letter that an answer replies to."""
 
     key: str
     text: str
@@ -63,7 +65,7 @@ def question_of(hive: Hive, task: Task) -> Question | None:
 
 
 def _letter_choices(hive: Hive, letter_id: str, text: str) -> Iterator[Choice]:
-    """Yield the answers that a letter proposes: Answer `once`, `always` or `deny`."""
+    """Yield the answers that a letter proposes, such as `once`, `always` and `deny`, and a last choice to answer in words."""
     if (proposal := _PROPOSED_ANSWERS.search(text)) is None:
         return
     for answer in proposal[0].split("`")[1::2]:

@@ -42,11 +42,12 @@ def act(
     read_files: ReadFiles,
     open_calls: set[str],
 ) -> None:
-    """Take the step's lease and make the calls of the turn's thought.
+    """Take the step's lease and make the calls of the turn's thought. Set the turn's `results` and, if a call must wait, its
+    `parking`.
 
-    Set the turn's results and parking. With a `window`, append each result to the conversation at once; without one,
-    set the turn's problem. `open_calls` has the ids of the calls that this process asked for and that have no result.
-    Raises Parking if another agent holds the step.
+    With a `window`, append each result to the conversation at once. A turn without one is by rule: if a call fails, set the
+    turn's `problem`. `open_calls` has the ids of the calls that this process asked for and that have no result. Raises Parking if
+    another agent holds the step.
     """
     thought = turn.thought
     if thought is None:  # a coding agent has made its calls already
@@ -88,7 +89,9 @@ def _command_problem(results: Sequence[ToolResult]) -> str | None:
 
 
 def ask_operator(turn: Turn, context: ToolContext, talk: Conversation, reason: str) -> None:
-    """Ask the operator whether to continue a task that does not come to an end. The question blocks the task's step."""
+    """Ask the operator whether to continue a task that does not come to an end. The step is blocked until the answer; without
+    a step, park the turn.
+    """
     step = context.focus.step
     talk.add_news(f"{reason} The operator is asked whether the task shall go on.")
     if step is None:
@@ -103,12 +106,11 @@ def ask_operator(turn: Turn, context: ToolContext, talk: Conversation, reason: s
 def make_calls(
     context: ToolContext, thought: Thought, limit_chars: int, report: Callable[[ToolResult], object]
 ) -> Parking | None:
-    """Make the calls of a thought in order and `report` each result at once. Adjacent calls that only read files run in
-    parallel.
+    """Make the calls of a thought in order and `report` each result at once. Adjacent calls that only read files run in parallel.
 
-    A failed call stops only a chained thought. After a call that ended the task or handed it over, the next calls are
-    skipped, and their results say so. If a call must wait, return its Parking; that call and those after it have no
-    result yet.
+    After a failed call the others are still made, unless the thought is `chained`. After a call that ended the task or handed it
+    over, the next calls are skipped, and their results say so. If a call must wait, return its Parking; that call and those after
+    it have no result yet.
     """
     tools = context.tools
 

@@ -74,7 +74,9 @@ class ActiveTasks:
         return None
 
     def _partitions(self) -> tuple[str, ...] | None:
-        """Return the partitions of the tasks that name this agent or its role, if it takes only those, else None."""
+        """Return the queue partitions to claim from if the agent takes only tasks that name it or its role. Return None if it
+        takes any.
+        """
         if self._hive.agents[self._name].claims == "any":
             return None
         local_hives = self._hive.linked_hives.local_names(self._hive.config.workspace.lower())
@@ -187,7 +189,7 @@ class ActiveTasks:
         self.unpark(work)
 
     def is_parked_for(self, work: TaskRun, parking: Parking) -> bool:
-        """Return True if the task was already parked for the same reason. The turn has then had no effect."""
+        """Return True if the task was already parked for the same reason."""
         parked_rest = self._parked.get(work.task.id)
         return parked_rest is not None and parked_rest.reason == parking.reason
 
@@ -235,6 +237,6 @@ class ActiveTasks:
 
     @property
     def remaining_s(self) -> float:
-        """The seconds until a parked task is due, or infinity if no task will be."""
+        """The seconds until the first parked task is due, or infinity if none is parked."""
         parked_rests = [*self._parked.values(), *(parked_rest for _, parked_rest in self._closed.values())]
         return min((parked_rest.remaining_s for parked_rest in parked_rests), default=float("inf"))

@@ -120,9 +120,9 @@ class Agent:
     def cycle(self) -> bool:
         """Take one turn: sense, scope, recall, select, build, think, act, tidy. Return False if the agent is idle.
 
-        A mind that works by rule gets the entries from `recall`. For a mind that reads conversations, `select` chooses
-        the content of an opening, and `build` starts the conversation in the `window` with that opening or appends the
-        news. After the turn that ends a task, its lessons are learned.
+        A mind that works by rule gets the entries from `recall`. For a mind that reads conversations, `select` chooses the
+        content of an opening. `build` starts the conversation in the `window` with it, or appends the news. After the turn that
+        ends a task, its lessons are learned.
         """
         # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count
@@ -134,10 +134,10 @@ class Agent:
         turn = Turn(self.name, focus)
         by_rule = self.metered_mind.works_by_rule(focus)
         # Other minds take long, and have tools that act outside.
-        with self._letting_go_of_moved(turn), postponing(is_on=by_rule):
+        with self._dropping_lost_task(turn), postponing(is_on=by_rule):
             window = None if by_rule else self.window(focus)
             context = self.tool_context(focus, window)
-            with self._vouching(turn):
+            with self._staying_alive(turn):
                 if window is None:
                     turn.recalled_entries, turn.search_gap, turn.previous_results = recall(focus, self.memory)
                     turn.thought = think(turn, context, window, self.metered_mind, self.lease, self._runner)
@@ -145,14 +145,14 @@ class Agent:
                     turn.thought = self._converse(turn, context, window)
                 act(turn, context, window, self.lease, self.news.read_files, self._open_calls)
             learn_from(turn, context, window, self.metered_mind, self._runner)
-            if not self._gives_up(turn):
+            if not self._is_stopped_early(turn):
                 talk = None if window is None else window.talk
                 tidy(turn, context, talk, self.metered_mind, self.scheduler, self.memory, self.log)
                 self._close_turn(turn)
         return True
 
     def _converse(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
-        """Select, build, think.
+        """Select, build, think. Return the thought, or None if a coding agent has already made its calls.
 
         Start the conversation again if it is too long for the model, or if the coding agent does not know its session.
         """
@@ -176,8 +176,8 @@ class Agent:
                 cause = "session lost"
 
     @contextlib.contextmanager
-    def _letting_go_of_moved(self, turn: Turn) -> Iterator[None]:
-        """Forget the turn's task if a person moved it, or if it failed because of its record."""
+    def _dropping_lost_task(self, turn: Turn) -> Iterator[None]:
+        """Forget the turn's task if the agent's claim on it turns out to be over (TaskMoved)."""
         try:
             yield
         except TaskMoved as moved:
@@ -185,7 +185,7 @@ class Agent:
             self.scheduler.handle_error(moved)
 
     @contextlib.contextmanager
-    def _vouching(self, turn: Turn) -> Iterator[None]:
+    def _staying_alive(self, turn: Turn) -> Iterator[None]:
         """Keep heartbeat and lease alive during the turn. If the turn ends early, record the reason in the turn."""
         self._has_reported_idle, self._idle_looks = False, 0
         self.reporter.working(turn.focus)
@@ -204,7 +204,7 @@ class Agent:
             finally:
                 self.lease.let_age()
 
-    def _gives_up(self, turn: Turn) -> bool:
+    def _is_stopped_early(self, turn: Turn) -> bool:
         """Return True if the agent was stopped before its mind could answer. The agent's next process repeats the turn."""
         return turn.parking is not None and turn.thought is None and self.stop_request.is_set()
 
@@ -235,8 +235,7 @@ class Agent:
         )  # fmt: skip
 
     def _talk_about(self, focus: Focus) -> Conversation:
-        """Return the conversation about the task in focus, or of the letter's thread, named by the Message-ID of its first
-        letter."""
+        """Return the conversation about the focus: the task's own, or that of the letter's thread."""
         if focus.work is not None:
             return focus.work.conversation
         assert focus.message is not None
@@ -265,7 +264,7 @@ class Agent:
 
     @cached_property
     def memory(self) -> WorkingMemory:
-        """The working memory, opened on first use: many agents of a swarm never need it."""
+        """The working memory, opened on first use."""
         return WorkingMemory(self.hive, self.name)
 
     @cached_property
@@ -337,7 +336,9 @@ class Agent:
             raise MindUnavailable(_TOLD_TO_END, lost=True)
 
     def close(self) -> None:
-        """Release all that others may wait for. Open tasks stay on disk for the agent's next process."""
+        """Release the leases and locks, save the memory, and report the exit. Open tasks stay on disk for the agent's next
+        process.
+        """
         with contextlib.ExitStack() as closing:  # if one part fails, the others are done
             closing.callback(ring, self.hive.layout.doorbells, SUPERVISOR)
             closing.callback(self.status.update, state="exited", task=None, step=None)
@@ -350,7 +351,7 @@ class Agent:
             closing.callback(self.status.update, state="stopping")
 
     def _beat(self) -> None:
-        """Touch the heartbeat file and renew the lease. The pulse calls this method during long work."""
+        """Touch the heartbeat file and renew the lease. During long work, the pulse (a thread) calls this method."""
         try:
             self._check()
         except HiveGone:  # ends the work; the turn then raises it too
@@ -372,7 +373,9 @@ class Agent:
             return False
 
     def _wait_for_work(self) -> None:
-        """Report that the agent is idle. Do upkeep and wait until a ring, a stop, the parent's end, or the next due time."""
+        """Report that the agent is idle. Do upkeep, then wait for a ring of the doorbell, a stop, the parent's end, or the
+        next due time.
+        """
         self.reporter.idle()
         if not self._has_reported_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)

@@ -96,8 +96,9 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
 
 def content_sources(hive: Parts) -> dict[str, Source]:
-    """Return the functions that load a memory, node or passage, by the prefix of its location. Each shortens the
-    content to `max_tokens`, unless that is None."""
+    """Map the prefix of a block's location to the function that loads it: a memory, a part of a document, or a passage.
+
+    The function gets the rest of the location and `max_tokens`, to which it shortens the content (None: no limit)."""
 
     def memory(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)
@@ -129,12 +130,13 @@ def relevant_blocks(
     text_of: Callable[[MemoryBlock], str],
     factor: Callable[[MemoryBlock], float],
 ) -> tuple[list[KnowledgeMemoryBlock], list[KnowledgeMemoryBlock]]:
-    """Return what the hive knows of a task: passages, notes and memories that pass the gate, the surest first, each text
-    once; and those next to the gate. Results of earlier tasks that landed in the files of the task count as documents.
+    """Return what the hive knows about a task: first the relevant blocks, then the nearest of those that are not relevant enough.
 
-    A `factor` above 1 lets in what is less sure, one below `SUNK` keeps out.
+    Blocks are passages, notes, memories, and results of earlier tasks that landed in the task's files. A block is relevant if its
+    confidence, raised by a `factor` above 1, is high enough; a factor below `SUNK` rejects it. Relevant blocks come surest first,
+    each text once.
 
-    Copies of files of the project are not searched: the agent has those files, and they would stand before the rest.
+    Copies of the project's files are not searched, because the agent has those files.
     """
     projects = [] if focus.work is None else focus.work.projects
     results, copies = earlier_results(hive, projects, focus.text), _copies(hive, projects)
@@ -155,7 +157,7 @@ def relevant_blocks(
 
 
 def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
-    """Return the documents that are copies of a file of a project. Only texts with the size of a project's file are read."""
+    """Return the documents that are copies of a project's file. Only documents with the size of such a file are read."""
     sizes = {size for project in projects for size in project.sizes}
     paths = {path: hive.layout.root / path for path, size in hive.knowledge.sizes().items() if size in sizes}
     return [
@@ -178,10 +180,11 @@ def document_blocks(
     without: Collection[str] = (),
     limit: int = PER_QUESTION,
 ) -> tuple[list[KnowledgeMemoryBlock], bool]:
-    """Return quotable passages of knowledge/ `without` some files, of the task's attachments and of `more_files` as blocks,
-    and whether quotes that were called wrong are left out.
+    """Return blocks for the quotable passages that answer the questions, and True if some of the best were left out because they
+    were called wrong.
 
-    Better passages get newer timestamps: of two blocks with equal scores the newer is selected first.
+    The passages are from knowledge/ (but not from the files `without`), from the task's attachments and from `more_files`. Better
+    passages get newer timestamps: of two blocks with equal scores the newer is selected first.
     """
     if not questions:
         return [], False
@@ -236,7 +239,9 @@ def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> lis
 
 
 def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
-    """Return a block for a node and its descendants. At most the tokens that a part may have are counted."""
+    """Return a block for a part of a document: a node and its descendants, which have `tokens` tokens. `reason` says why it is
+    shown.
+    """
     return KnowledgeMemoryBlock(
         timestamp=now,
         id=f"knowledge:{DOCUMENTS}:{node.id}",
@@ -251,8 +256,8 @@ def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str |
 def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = False) -> list[ContextMemoryBlock]:
     """Return the nodes of task graphs that answer a question, folded ones too, if they are published or in the agent's lane.
 
-    With `allow_stale`, graphs of active tasks are not read again. Decisions and notes can be quoted as answers.
-    Evidence is quoted from its file. A note titled with a question is an earlier answer to that question.
+    With `allow_stale`, the index of active tasks' graphs is used without an update. Decisions and notes count as answers, but not
+    those whose title is a question.
     """
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     search_result = hive.graph_index.find(question, limit=_NODES, quick=allow_stale)

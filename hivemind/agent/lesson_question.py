@@ -1,4 +1,4 @@
-"""Learning at the end of a task: the texts that it used, and lessons, for which its conversation is asked once."""
+"""Learning at the end of a task: note which texts of its openings it used, and ask its mind once for lessons."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 def learn_from(
     turn: Turn, context: ToolContext, window: ContextWindow | None, mind: MeteredMind, runner: ProgramRunner
 ) -> None:
-    """Learn from a task that has ended in this turn. A failure is logged: the task has ended all the same.
+    """Learn from a task that has ended in this turn. If that fails, log the error: the task has ended all the same.
 
-    Language models, programs that think (`mind: {command: …}`) and coding agents are asked, other minds are not. A model's
-    answer costs one short request on the cached conversation, noted with the cause `lesson` and booked on the day's budgets:
-    the task's account is closed.
+    Only language models, programs that think (`mind: {command: …}`) and coding agents are asked for lessons. A model gets one
+    short request on the cached conversation. It has the cause `lesson` and is booked on the day's budgets, because the task's
+    account is closed.
     """
     work, config = context.focus.work, context.hive.config
     if work is None or not work.is_ended or config.lessons == config.relevance == "off":

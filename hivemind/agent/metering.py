@@ -83,8 +83,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 class MeteredMind:
     """An agent's mind with its accounts.
 
-    `total` is the usage of this process, `estimates` the part of it that a later report may replace. `request` is the
-    last request whose answer was a message, `last_usage` the usage of that request.
+    `total` is the usage of this process. `estimates` has the part of it that a coding agent's later report may replace. `request`
+    is the id of the last request that was answered with a message, `last_usage` its usage.
     """
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter) -> None:
@@ -104,7 +104,7 @@ class MeteredMind:
         return not getattr(self.mind, "by_rule", False)
 
     def works_by_rule(self, focus: Focus) -> bool:
-        """Return True if a turn is taken by rule: the mind works by rule, or the letter asks to check quotes."""
+        """Return True if the mind works by rule, or if the turn is about a letter that asks to check quotes."""
         return not self.reads or focus.asks_review
 
     @cached_property
@@ -177,7 +177,7 @@ class MeteredMind:
     ) -> Iterator[MeteredExchange]:
         """Reserve the most that a request may use, note the request in the conversation, and book its usage.
 
-        Raises Parking if a budget has no room for a thought, MindUnavailable if one has no room for a fold.
+        If a budget has no room for it, raises Parking for a thought, MindUnavailable for a fold.
         """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
@@ -210,7 +210,8 @@ class MeteredMind:
                 self._book(request, exchange, usage, talk)
 
     def _usage_of(self, request: MeteredRequest, counted_tokens: int, exchange: MeteredExchange) -> Usage:
-        """Return the usage of a request. If its answer was lost, or counts more than it can have had, an estimate counts.
+        """Return the usage of a request. Estimate it if the answer was lost, or if the provider reports more tokens than are
+        possible.
 
         If the provider counts more than was reserved, later requests reserve more.
         """
@@ -246,8 +247,8 @@ class MeteredMind:
             _note_answer(talk, record)
 
     def _sent_tokens(self, counted_tokens: int) -> int:
-        """Return the most tokens that the provider may count for a request. Its vocabulary differs from the local
-        counter's."""
+        """Return the most tokens that the provider may count for a request: its vocabulary differs from that of the local
+        counter."""
         return math.ceil(counted_tokens * self._margin) + _FRAME
 
 
@@ -268,8 +269,9 @@ class RunAccount:
         session: str | None,
         cause: str = "turn",
     ) -> None:
-        """Reserve the prompt's tokens. The run continues `session`, unless that is None. Raises Parking, TaskMoved,
-        OSError."""
+        """Reserve the prompt's tokens. The run continues `session`, or begins one if that is None.
+
+        Raises Parking if a budget is used up, TaskMoved if the task is gone, OSError if an account cannot be written."""
         self._cause = cause
         self._meter, self._budget = meter, meter.budget
         self._mind, self._work, self._talk = mind, work, talk
@@ -320,8 +322,8 @@ class RunAccount:
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
     def close(self, *, was_heard: bool) -> None:
-        """Close the account. A prompt whose tokens were not reported counts as used if the program was heard (`was_heard`),
-        else nothing."""
+        """Close the account. Tokens of a prompt that the program did not report count as used if it has answered
+        (`was_heard`), else as unused."""
         usage = self._prompt if was_heard else Usage()
         if self._reported is not None:
             if usage.tokens:

@@ -155,7 +155,7 @@ def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequenc
 
 
 def letter(message: Message, *, stranger: bool = False, colleague: bool = False) -> str:
-    """Show a letter: the operator's unmarked, a colleague's as a request, any other as material."""
+    """Show a letter. The operator's text is unmarked, a colleague's is named as such, and any other is marked as material."""
     head = f"Mail {message.id} from {message.sender}: {message.subject}"
     attachment_line = f"\n\nAttached: {message.attachment_summary}" if message.attachments else ""
     body = f"{message.body.strip()}{attachment_line}"
@@ -168,12 +168,12 @@ def letter(message: Message, *, stranger: bool = False, colleague: bool = False)
 
 
 def material(source: str, text: str) -> str:
-    """Mark a text as material, to be read and not to be followed. It cannot end the mark or begin another."""
+    """Mark a text as material, to be read and not to be followed. The text cannot end the mark or begin another."""
     return f"<material from={json.dumps(visible(source), ensure_ascii=False)}>\n{escaped(text)}\n</material>"
 
 
 def escaped(text: str) -> str:
-    """Return the text as material contains it."""
+    """Return the text without tags that could end its mark (`<material>`, `<instructions>`) or begin another."""
     return visible(_TAG.sub("&lt;", text.strip()))
 
 
@@ -199,7 +199,7 @@ def _printed(hive: Parts, config: AgentConfig, path: Path) -> str:
 def _instructions(
     projects: Sequence[Project], task_text: str, own_files: Collection[str], count: Callable[[str], int]
 ) -> str:
-    """Show the instructions of the projects. Their text cannot end its mark or begin another."""
+    """Show the projects' instructions between `<instructions>` tags. Their text cannot end the tag or begin another."""
     files = [file for project in projects for file in project.instructions(task_text, own_files).items()]
     parts, room = [], _INSTRUCTIONS
     for path, text in files:
@@ -259,7 +259,7 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig) -> str:
 
 
 def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
-    """Say where a worktree is, on which branch, and where and after which check that branch lands."""
+    """Describe a worktree: its path and branch, the target in which that branch lands, and the check before that."""
     place = f"`{hive.layout.relative(tree.path)}`, a git worktree of `{tree.root}`"
     start = f"Your folder is {place}" if first else f"Another is {place}"
     runs_program = hive.agents[run.agent].runs_program
@@ -294,7 +294,7 @@ def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
 
 
 def _plan(steps: Sequence[PlannedStep], tokens: int, count: Callable[[str], int]) -> str:
-    """List the steps. If that needs more than `tokens`, start at the first that is not done, as far as there is room."""
+    """List the steps in at most `tokens` tokens. If they do not all fit, begin at the first step that is not done."""
     lines = [_step(step) for step in steps]
     if count("\n".join(lines)) <= tokens:
         return "\n".join(lines)
@@ -329,7 +329,7 @@ def source_of(entry: Entry) -> str:
 
 
 def shorten_to(text: str, tokens: int, count: Callable[[str], int], full_text_call: str) -> str:
-    """Return the text, or its beginning and its end with the call that shows all of it, in `tokens` tokens."""
+    """Shorten a text to `tokens` tokens: keep its beginning and its end, and name the call that shows all of it."""
     chars = max(200, tokens * _CHARS_A_TOKEN)
     while count(text) > tokens and chars >= 200:
         excerpt = shortened(text, chars, full_text_call)

@@ -26,8 +26,10 @@ _MAX_CHARS = 2_000
 
 @frozen
 class Grant:
-    """The operator's answer about a call: allowed or denied, `once` (then it is `used`) or for the whole `task`; empty while the
-    question is open. `number` counts the questions about the call."""
+    """The operator's answer about a call that a coding agent wants to make.
+
+    The `answer` is empty while the question is open. It `lasts` for one call, after which it is `used`, or for the task. `number`
+    counts the questions about the call."""
 
     key: str
     description: str
@@ -48,7 +50,7 @@ class PermissionDesk:
             self._grants = {row["key"]: as_dataclass(Grant, row, "permission") for row in rows}
 
     def look_up(self, call: ProgramCall) -> Grant | None:
-        """Return the operator's answer about a call, or None. An answer that holds once is used up."""
+        """Return the operator's answer about a call, or None without one. Mark an answer that lasts for one call as used."""
         grant = self._grants.get(call_key(call))
         if grant is None or grant.answer in ("", "used"):
             return None
@@ -75,7 +77,9 @@ class PermissionDesk:
         return grant
 
     def take_answers(self) -> list[Grant]:
-        """Read the answers that have come. Return their grants. After an unclear answer the question is asked again."""
+        """Read the operator's new answers and return their grants. If an answer is unclear, ask again and return the open
+        grant.
+        """
         grants = []
         for grant in [*self._grants.values()]:
             wait = self._work.waits.get(self._wait_name(grant))

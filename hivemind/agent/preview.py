@@ -35,8 +35,8 @@ class Preview:
     lessons: Sequence[TrackedLesson] = ()
 
     def choices(self) -> list[dict[str, Any]]:
-        """Return each candidate block with its score, the reason, and how likely it is to be used: selected blocks first, each
-        group by falling score."""
+        """Return the candidate blocks with score, reason and chance of use. Selected blocks come first; each group is sorted
+        by falling score."""
         return [
             {
                 "block": choice.id, "type": choice.block.type.value, "priority": choice.block.priority.name.lower(),
@@ -47,7 +47,9 @@ class Preview:
         ]  # fmt: skip
 
     def use_lines(self) -> Iterator[str]:
-        """Say how likely the use of each lesson is, and of what comes next to the gate, and what is learned."""
+        """Yield a line for each lesson and for each block that was almost relevant, with its chance of use; then a line on
+        what is learned.
+        """
         relevance = self.selected.relevance
         for lesson in self.lessons:
             yield ": ".join(filter(None, (f"lesson {lesson.id}", relevance.explain(lesson_block(lesson)))))
@@ -58,8 +60,8 @@ class Preview:
 
 
 def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:
-    """Build the opening of the agent's next epoch from the files on disk, read-only: for a task, by default the task
-    that it works on, else the next waiting one.
+    """Build the opening of the agent's next epoch from the files on disk, and write nothing. Without a `task_id` it is about the
+    task that the agent works on, else about the next waiting task.
 
     Raises UserError if the task does not exist.
     """
@@ -97,7 +99,7 @@ def _next_task(hive: Parts, name: str) -> str | None:
 
 
 def _run(hive: Parts, name: str, task_id: str) -> TaskRun:
-    """Return the run of a task. A waiting task has the folder that it will have."""
+    """Return the run of a task. The path of a waiting task is the one that it will have when it is claimed."""
     task = hive.tasks.get(task_id)
     if task.state is TaskState.INBOX:
         task = replace(task, path=hive.layout.active / task.id)

@@ -118,8 +118,8 @@ class ProgramRunner:
 
 
 class _ProgramRun:
-    """One run of the program, which continues `session`. `has_session` is True once it has opened it, `heard` after its first
-    text or call."""
+    """One run of the program. `has_session` is True once the program has opened its `session`, `heard` after its first text or
+    call."""
 
     def __init__(self, runner: ProgramRunner, turn: Turn, context: ToolContext, window: ContextWindow) -> None:
         assert runner.mind.program is not None
@@ -190,7 +190,9 @@ class _ProgramRun:
     # the program
 
     def _place(self) -> Path:
-        """Create the folder to work in: the task's worktree or its folder, or one for letters."""
+        """Create and return the program's working directory: the first worktree or the folder of the task, or a folder for
+        letters.
+        """
         place = self._folder / "mail"
         if self._work is not None:
             trees = self._work.worktrees.catch_up()
@@ -199,7 +201,9 @@ class _ProgramRun:
         return place
 
     def _visible_folders(self) -> dict[Path, bool | None]:
-        """Return the folders that a box shows: roots that are no repositories, the task's folder and its worktrees."""
+        """Return the folders that the program sees in its box, and whether it may write to each. A repository is seen only
+        through its worktree.
+        """
         hive, work = self._context.hive, self._work
         repositories = hive.config.worktree_roots(hive.layout)
         roots = hive.config.sandbox_folders(hive.layout)
@@ -245,7 +249,9 @@ class _ProgramRun:
             self._end(None, 0.0)
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
-        """Give the program `grace_s` seconds to exit. After that it is ended. A cancelled turn keeps its time to report usage."""
+        """Give the program `grace_s` seconds to exit; after that it is ended. A program whose turn was cancelled keeps the
+        time to report its usage.
+        """
         ends_at = time.monotonic() + grace_s
         may_shorten = self._end_reason is None and not self._was_cancelled
         if self._ends_at is None or (may_shorten and ends_at < self._ends_at):
@@ -282,7 +288,7 @@ class _ProgramRun:
         self._program.prompt(prompt)
 
     def _conclude(self, error: str) -> None:
-        """Set the outcome of the turn."""
+        """Set the turn's outcome after the program has exited. `error` is the last line of its error output."""
         name, work = self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # after its usage is counted
             self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending_calls)), True
@@ -320,7 +326,7 @@ class _ProgramRun:
         ask_operator(self._turn, self._context, self._talk, reason)
 
     def _text_of(self, message: ChatMessage) -> str:
-        """Return a message as the program reads it. A result names its tool: the session may have ended before it."""
+        """Return a message as text for the program. Name the tool of a result, because a new session has not seen the call."""
         if message.role != "tool":
             return message.text
         calls = (call for answer in self._talk.messages for call in answer.calls)
@@ -369,7 +375,9 @@ class _ProgramRun:
                     self._failure = event
 
     def _add_text(self, event: events.AgentText) -> None:
-        """Collect the chunks of a message. A whole message, or a chunk of another one, ends it."""
+        """Collect the chunks of a message. Write out the chunks so far when another message begins; write a whole message at
+        once.
+        """
         last = self._chunks[-1] if self._chunks else event
         if not event.is_chunk or (event.is_thought, event.message) != (last.is_thought, last.message):
             self._flush_chunks()
@@ -396,7 +404,9 @@ class _ProgramRun:
             self._talk.note({"event": event, "text": text}, sync_now=False)
 
     def _decide(self, request: events.PermissionRequest) -> None:
-        """Answer a request for permission by the policy, by what the operator has answered, or ask him."""
+        """Answer a request for permission by the agent's policy or by the operator's earlier answer. If neither decides, ask
+        the operator.
+        """
         call, desk = request.call, self._desk
         self._open_calls.setdefault(call.id, call)
         self._unpermitted.add(call.id)
@@ -414,7 +424,7 @@ class _ProgramRun:
             self._question = request, desk.ask(call), time.monotonic() + self._mind.config.ask_s
 
     def _answer_permission(self, request: events.PermissionRequest, is_allowed: bool, denial: str) -> None:
-        """Answer a request. A denial is recorded with its reason, which is in the next result or prompt."""
+        """Answer a request. A denial is recorded, and the next result or prompt repeats its reason."""
         if not is_allowed:
             description = describe_call(request.call)[:_UPDATE_CHARS]
             self._note("denied", f"{description}: {denial}")
@@ -593,7 +603,7 @@ class _ProgramRun:
 
 
 def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
-    """Return the program's session in which the conversation is held."""
+    """Return the id of the program's session that holds the conversation, or None."""
     for message in reversed(talk.messages):
         provider_fields = message.provider or {}
         if provider_fields.get("agent") == mind.session_kind and provider_fields.get("session"):
@@ -602,6 +612,6 @@ def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
 
 
 def _unheard_messages(talk: Conversation) -> list[ChatMessage]:
-    """Return the messages since the program's last answer: it may not have received them."""
+    """Return the messages after the program's last answer, which it may not have received."""
     last = max((at for at, message in enumerate(talk.messages) if message.role == "assistant"), default=-1)
     return talk.messages[last + 1 :]

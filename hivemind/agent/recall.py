@@ -48,8 +48,8 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def subjects_of(focus: Focus) -> list[str]:
-    """Return the texts for which an opening's content is selected: the questions in focus, else the task's title, and it
-    again with the first paragraphs of the text, without headings. Of a long text some words are nowhere, and each hit is weak.
+    """Return the texts for which an opening's content is selected: the questions in focus, or else the task's title and its
+    first paragraphs, without headings. In a search for a longer text, each hit is weak.
     """
     lead, *paragraphs = _HEADING.sub("", focus.text).strip().split("\n\n")
     for paragraph in paragraphs:

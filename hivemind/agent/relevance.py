@@ -1,7 +1,7 @@
 """Learned relevance: fifteen weights say which texts of an opening a task is likely to use.
 
-At a task's end each text of its openings is a sample: it was used if the agent quoted or named it. The weights of a
-logistic regression move a step towards that. `.hive/relevance.json` has them (README.md, *Relevance*).
+At a task's end each text of its openings is a sample: it was used if the agent quoted or named it. Each sample moves the weights
+of a logistic regression a little. They are in `.hive/relevance.json` (README.md, *Relevance*).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class ShownText:
-    """A text of an opening: the names by which an agent refers to it, its source there, and its features (0 to 1) then."""
+    """A text of an opening: the names by which an agent refers to it, its source in the opening, and its features (0 to 1)."""
 
     names: tuple[str, ...]
     source: str
@@ -58,8 +58,9 @@ class ShownText:
 
 @frozen
 class Weights:
-    """What the hive has learned: the weights, how often texts were used and how often in a row they were not since, by
-    their first name, and the last tasks that count.
+    """What the hive has learned. `weights` has a number per feature, `tasks` the last tasks that were counted.
+
+    `texts` has two numbers per text or folder: how many tasks used it, and how many in a row since then did not.
     """
 
     weights: dict[Feature, Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Weights:
 
     @classmethod
     def load(cls, layout: Layout) -> Weights:
-        """Read the file; a missing one has no weights. Raises UserError."""
+        """Read the weights from their file; none if it is missing. Raises UserError."""
         record = load_record(layout.relevance, "relevance", 1) or {}
         return as_dataclass(cls, record, "relevance record", layout.relevance, remedy="mend or delete it")
 
@@ -77,7 +78,9 @@ class Weights:
         return 1 / (1 + math.exp(-sum(self.weights.get(name, 0.0) * value for name, value in features.items())))
 
     def learn(self, task: str, samples: Iterable[tuple[ShownText, bool]]) -> Weights:
-        """Return the weights after a task, of which each text was used or not. A task counts once."""
+        """Return the weights after a task. Each sample is a text and whether the task used it. A task that was already counted
+        changes nothing.
+        """
         if task in self.tasks:
             return self
         learned = Weights(dict(self.weights), dict(self.texts), (*self.tasks, task)[-MAX_TASKS:])
@@ -154,13 +157,13 @@ class Relevance:
         return ShownText(tuple(names), source_of(context_entry(block, "")), features)
 
     def record(self, blocks: Iterable[MemoryBlock]) -> list[dict[str, Any]]:
-        """Return the texts of an opening for its record, if they are to be learned from."""
+        """Return the texts of an opening as records, to learn from them later; none if relevance is off."""
         return [] if self._setting == "off" else [asdict(self.shown_text(block)) for block in blocks]
 
 
 def learn_use(hive: Parts, work: TaskRun) -> None:
-    """Learn from a task that has ended which texts of its openings it used: the agent wrote one of their names, or six of
-    their words in a row. Raises UserError, OSError.
+    """Learn which texts of its openings a task has used, at its end. A text is used if the agent wrote one of its names, or
+    six of its words in a row. Raises UserError, OSError.
     """
     records = work.records()
     rows = [(row, record["opening"][-1]["text"]) for record in records for row in record.get("shown", ())]
@@ -175,7 +178,7 @@ def learn_use(hive: Parts, work: TaskRun) -> None:
 
 
 def save_samples(hive: Parts, task: str, samples: Iterable[tuple[ShownText, bool]]) -> None:
-    """Move the weights by the texts that a task was shown, each used or not. Raises UserError, OSError."""
+    """Update and save the weights after a task. Each sample is a text and whether it was used. Raises UserError, OSError."""
     with Lock(hive.layout.locks / "relevance.lock"):
         weights = Weights.load(hive.layout)
         if (learned := weights.learn(task, samples)) is not weights:

@@ -48,7 +48,7 @@ class Scheduler:
     def deliver(self, message: Message) -> str | None:
         """Deliver a letter to the tasks that wait for it: a verdict on a result, or an answer to a step's question.
 
-        Return the id of that task, or None. Return "" for a person's answer that no step waits for, which starts no
+        Return the id of the task that waited, or None. If no step waits for a person's answer, return "": that letter starts no
         turn.
         """
         is_answer = is_question(message.in_reply_to, self._hive.config.workspace)
@@ -66,7 +66,7 @@ class Scheduler:
         return awaiting_task
 
     def _pass_on(self, answer: Message) -> None:
-        """Copy a person's answer to the agent whose task has asked, if it came into another mailbox."""
+        """Copy a person's answer that came into this agent's mailbox to the agent whose task had asked, if that is another."""
         tasks = [task for task in self._hive.tasks.list(TaskState.ACTIVE) if is_asked_by(task.id, answer.in_reply_to)]
         asker = max(tasks, key=lambda task: len(task.id)).owner if tasks else None
         if asker in self._hive.agents and asker != self._name:
@@ -174,7 +174,7 @@ class Scheduler:
     # after a turn
 
     def only_looked(self, turn: Turn) -> bool:
-        """Return True if the turn only found that its task, or the mail, stays parked for the same reason."""
+        """Return True if the turn did nothing but park its task, or the mail, again for the same reason."""
         if turn.parking is None or turn.results or turn.thought is not None:
             return False
         if turn.focus.work is not None:
@@ -227,7 +227,7 @@ class Scheduler:
     def next_look_s(self, limit_s: float, idle_looks: int) -> float:
         """Return the seconds until a parked task is due or a half-written file may be complete, at most `limit_s`.
 
-        `idle_looks` counts the looks without result. Files that stay half-written are looked at less and less often.
+        `idle_looks` is the number of looks in a row that found nothing: with each, the pause before a half-written file doubles.
         """
         waits = [limit_s, self.active_tasks.remaining_s]
         if self.letters.rest is not None and self.letters:

@@ -32,7 +32,7 @@ def select(
 ) -> NewEpoch | None:
     """Return the new epoch with the selection for its opening. Return None if the conversation continues.
 
-    With a `cause`, the epoch has to end in the middle of a turn. A mind that `keeps_sessions` limits the conversation
+    `cause` is the reason if an epoch must begin in the middle of a turn. A mind that `keeps_sessions` limits the conversation
     itself.
     """
     cause = cause or _cause(window, keeps_sessions=keeps_sessions)

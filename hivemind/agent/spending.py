@@ -50,13 +50,12 @@ class _TokenUse:
 class SharedAccount:
     """The account at `path` with its `limit`. If it is `daily`, it starts again each day.
 
-    With a `lock` several processes share the account: each change is one read and one write under the lock, so their
-    reservations together never pass the limit. In a durable hive an account survives a power cut; that costs two
-    flushes a change, little compared with a thought.
+    With a `lock` several processes share the account: each change is one read and one write under the lock, so their reservations
+    together never pass the limit. In a durable hive an account survives a power cut, which costs two flushes per change.
 
-    A reservation counts as used, even if the process ends before it settles. A damaged account is set aside and a new
-    account started. An account that cannot be read, or has another version, is kept, and no request is made until a
-    person repairs it, because its usage is unknown.
+    A reservation counts as used, even if the process ends before it settles. A damaged account is set aside and a new account
+    started. An account that cannot be read, or has another version, is kept. Its usage is unknown, so no request is made until a
+    person repairs it.
     """
 
     def __init__(
@@ -145,8 +144,8 @@ class Budget:
     def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
         """Reserve the tokens and money that a request may use at most. Return a function that books the actual usage, once.
 
-        A reservation counts as used, even if the process ends first. Raises Parking if a limit would be passed,
-        TaskMoved if the task or its topmost task is gone, OSError if an account cannot be written.
+        If it is never called, the reservation counts as used. Raises Parking if a limit would be passed, TaskMoved if the task or
+        its topmost task is gone, OSError if an account cannot be written.
         """
         if work is not None:
             _check_task_budget(work, tokens, money)

@@ -25,8 +25,8 @@ def remaining_s(deadline: Path) -> float:
 class StopRequest:
     """Says when the loop of a process must end. `stop` and `finish` may be called from a signal handler or a thread.
 
-    `lifeline` is a descriptor of a pipe to the parent process. When the parent ends, that counts as `stop`. A running command
-    has three seconds after `stop`, or until the latest of the `deadlines` (`remaining_s`).
+    `lifeline` is a descriptor of a pipe to the parent process. When the parent ends, that counts as `stop`. After `stop` a
+    running command has three seconds, or more if the modification time of a file in `deadlines` is later.
     """
 
     def __init__(self, lifeline: int | None = None, *deadlines: Path) -> None:
@@ -54,7 +54,7 @@ class StopRequest:
         return self._command_deadline < math.inf
 
     def ends_commands(self) -> bool:
-        """Return True if the process must end, and a running command has had its time."""
+        """Return True if the process must end and the time that a running command had for its end is over."""
         return (
             self.is_stopped()
             and self._command_deadline <= time.monotonic()

@@ -51,7 +51,7 @@ def tidy(
         if work is not None:
             work.note_actions(turn.results, context.focus.step)
             if talk is not None and not work.is_ended:
-                _go_on(turn, context, talk, mind)
+                _prompt_again(turn, context, talk, mind)
         elif message is not None and turn.problem is None and turn.parking is None:
             memory.keep_message(message)
     goes_on = mind.program is not None or (turn.thought is not None and turn.thought.cut)
@@ -77,8 +77,8 @@ def _record(turn: Turn, context: ToolContext, log: AgentLog) -> None:
 
 
 def _note_turn(turn: Turn, context: ToolContext, log: AgentLog, **fields: Any) -> None:
-    """Note a turn about a letter in the agent's log. All that a mind that reads conversations did is in the log of the
-    `thread`."""
+    """Note a turn about a letter in the agent's log. If the mind reads conversations, the entry only names the `thread`, whose
+    log has the rest."""
     traceparent = None if context.focus.message is None else context.focus.message.traceparent
     optional_fields = {"problem": turn.problem, "traceparent": traceparent}
     log.note(mask_values({
@@ -88,8 +88,10 @@ def _note_turn(turn: Turn, context: ToolContext, log: AgentLog, **fields: Any) -
     }))  # fmt: skip
 
 
-def _go_on(turn: Turn, context: ToolContext, talk: Conversation, mind: MeteredMind) -> None:
-    """Prompt a mind after an answer without calls. Ask the operator if the mind repeats itself, or takes too many turns."""
+def _prompt_again(turn: Turn, context: ToolContext, talk: Conversation, mind: MeteredMind) -> None:
+    """Prompt a mind whose answer was cut off or had no calls. Ask the operator if the mind repeats itself, or takes too many
+    turns.
+    """
     thought = turn.thought
     if thought is not None and thought.cut:
         talk.add_news(

@@ -24,7 +24,9 @@ _MAX_DEATHS = 5  # of processes in turns about one letter; other kills do not co
 
 @dataclass(slots=True)
 class _OpenLetter:
-    """An open letter: the task that waited for it or None, whether it needs a turn, and the number of its turns so far."""
+    """An open letter: the id of the task that waited for it (or None), whether it needs a turn, and the number of its turns so
+    far.
+    """
 
     message: Message
     awaited_by: str | None = None
@@ -35,8 +37,9 @@ class _OpenLetter:
 class UnreadMail:
     """One agent's letters, in the order of their turns.
 
-    A letter is open until it was answered, or until the mind made no further calls. After three problems, twenty turns, or
-    five processes that died in a turn about it, the hive informs its sender, and moves it to `.Dead` with a file that says why.
+    A letter is open until it is answered, or until the mind makes no further calls. After three problems, twenty turns, or five
+    turns in which the process died, the hive gives it up: it tells the sender, and moves the letter to `.Dead` with a file that
+    says why.
     """
 
     def __init__(self, hive: Parts, name: str) -> None:
@@ -87,11 +90,10 @@ class UnreadMail:
             self.rest = ParkedRest.of(disk_full_parking(), self.rest)
 
     def first(self, *, needs_turn: bool) -> Message | None:
-        """Return the next letter that needs a turn, or, if `needs_turn` is False, the next new letter.
+        """Begin a turn and return its letter: the next that needs a turn, or, if `needs_turn` is False, the next new one.
 
-        Return None if there is none, or if mail is parked because the mind is not available. A turn begins, which
-        lasts until `end_turn`, `count_problem`, `mark_for_turn` or the next call. If the process is killed in this
-        turn, the death is counted.
+        Return None without a letter, or while mail is parked because the mind is not available. The turn lasts until `end_turn`,
+        `count_problem`, `mark_for_turn` or the next call of `first`. If the process dies during the turn, that is counted.
         """
         self._turn.close()
         while self.rest is None or self.rest.is_over:

@@ -1,7 +1,7 @@
 """Upkeep by idle agents: stale summaries, vectors, deleted files, expired memories, backups.
 
-One agent at a time does one small piece at a time, only after a database has changed or once a memory has expired. A
-check for work costs six stats and wakes no process.
+One agent at a time does one small piece at a time, only after a database has changed or a memory has expired. To see that nothing
+is due costs six stat calls and wakes no process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Upkeep:
             self._lock.release()
 
     def _read_note(self) -> tuple[str, float]:
-        """Return the databases' stamp at the last upkeep, and the time of the next piece (seconds since 1970)."""
+        """Return two figures of the last upkeep's note: the databases' stamp then, and when the next piece is due (seconds
+        since 1970).
+        """
         try:
             with boundary("note", self._note):
                 stores_stamp, _, due = read_input(self._note).decode().partition("\n")

@@ -47,8 +47,9 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 
 @frozen
 class SelectedMemory:
-    """A selection for a question: its entries (id, content, metadata), the reasons why blocks are in or not, and the blocks
-    `nearest` to the gate of relevance that did not pass it."""
+    """A selection for a question: its entries (id, content, metadata) and the reason for each block's selection or rejection.
+
+    `nearest` are the best blocks among those that were not relevant enough."""
 
     entries: Sequence[Entry]
     selection: Selection
@@ -58,7 +59,7 @@ class SelectedMemory:
 
     @property
     def ranking(self) -> list[tuple[bool, Choice]]:
-        """The choices, and whether they are entries: those first, each group by falling score."""
+        """The choices, each with True if it became an entry: entries first, then the others, each group by falling score."""
         inside = {str(entry["id"]) for entry in self.entries}
         choices = sorted(self.selection, key=lambda choice: (choice.id not in inside, -choice.score, choice.id))
         return [(choice.id in inside, choice) for choice in choices]
@@ -119,8 +120,9 @@ class WorkingMemory:
         ]
 
     def answer_entries(self, focus: Focus, questions: Sequence[str]) -> tuple[Sequence[Entry], str]:
-        """Return all that the hive knows about the questions, unshortened, best first, for a mind that works by rule; and
-        sentences on what the search has left out, "" without a gap."""
+        """Return all that the hive knows about the questions, unshortened, for a mind that works by rule.
+
+        The second value has sentences on what the search left out, or is "" if it left out nothing."""
         nodes = [
             node
             for question in questions
@@ -149,8 +151,8 @@ class WorkingMemory:
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
     ) -> SelectedMemory:
-        """Select what an opening shows unasked: texts relevant to the task, and its letters. Texts for which `is_known` is
-        true are left out."""
+        """Select the content of an opening: texts relevant to the task, and its letters. Leave out texts for which `is_known`
+        is true."""
         self.has_news(focus)
         relevance = Relevance(self._hive, focus)
         load, factor = self._loader.load_content, relevance.factor
@@ -175,15 +177,15 @@ class WorkingMemory:
         nodes = knowledge.graph_blocks(self._hive, self._name, question)
         documents, _ = knowledge.document_blocks(self._hive, focus, [question])
         memories = knowledge.memory_blocks(self._hive, self._name, [question])
-        blocks = [*documents, *memories, *nodes, *self._about(question)]
+        blocks = [*documents, *memories, *nodes, *self._blocks_about(question)]
         self.scorer.model = None  # the mind has asked
         return self._select_from(blocks, [question], tokens, is_known)[0]
 
     def _select_from(
         self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
     ) -> tuple[Sequence[Entry], Selection]:
-        """Score and select blocks and load their contents, until no content is known (`is_known`). Of two blocks with
-        one id the later counts."""
+        """Score the blocks, select as many as fit, and load their contents. Texts for which `is_known` is true are removed,
+        and the selection is repeated. Of two blocks with one id the later counts."""
         remaining = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:
@@ -197,7 +199,7 @@ class WorkingMemory:
             for known_id in known_ids:
                 del remaining[known_id]
 
-    def _about(self, question: str) -> list[MemoryBlock]:
+    def _blocks_about(self, question: str) -> list[MemoryBlock]:
         """Return the kept blocks, mainly letters, that contain half of the question's words."""
         blocks = list(self.blocks)
         return [
@@ -276,8 +278,8 @@ def _message_block(message: Message) -> MessageMemoryBlock:
 
 
 def rom_blocks(hive: Parts, agent: str, extra: Iterable[str]) -> list[FileMemoryBlock]:
-    """Return the agent's read-only memory: rom/*.md, rom/<agent>/*.md, and the files that the agent's file names,
-    without README.md."""
+    """Return the instructions that an agent always sees: rom/*.md and rom/<agent>/*.md (but no README.md), and the `extra`
+    files."""
     layout = hive.layout
     paths: list[Path] = []
     for folder in (layout.rom, layout.rom / agent):

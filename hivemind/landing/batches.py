@@ -12,7 +12,7 @@ _BATCH_S = 1.0  # a check that takes this long is run for several tasks together
 
 
 class Batches:
-    """The batches of each root. A red one is halved until the task to blame is checked alone."""
+    """The batches of each root. After a red check, half of a batch is checked at a time, until the task to blame is alone."""
 
     def __init__(self) -> None:
         self._suspects: dict[Path, list[str]] = {}
@@ -21,17 +21,19 @@ class Batches:
         self._check_s: dict[Path, float] = {}
 
     def takes_several(self, target: Target) -> bool:
-        """Check whether the next landing in a target takes several tasks: its last check was slow, or a batch was red."""
+        """Check whether the next landing in a target takes several tasks: it does if the last check was slow, or after a red
+        batch.
+        """
         settings, root = target.settings, target.root
         is_slow = self._check_s.get(root, _BATCH_S) >= _BATCH_S
         return bool(settings.check) and not target.takes_requests and (is_slow or self.is_searching(root))
 
     def is_searching(self, root: Path) -> bool:
-        """Check whether the task to blame for a red batch is still to be found."""
+        """Check whether a batch was red and the task to blame is not found yet."""
         return bool(self._suspects.get(root))
 
     def is_next(self, task_id: str, root: Path, ids: Collection[str]) -> bool:
-        """Check whether a task is in the part of a red batch that is checked next. Without a red batch any task is. `ids` are the
+        """Check whether a task may be in the next check: after a red batch only half of its tasks, else any. `ids` are the
         tasks that can land."""
         suspects = self._suspects[root] = [suspect for suspect in self._suspects.get(root, []) if suspect in ids]
         return not suspects or task_id in suspects[: max(1, len(suspects) // 2)]
@@ -45,7 +47,9 @@ class Batches:
         self._red_verdicts[verdict.tree] = verdict
 
     def red_verdict(self, tree: str) -> Verdict | None:
-        """Return the verdict on a red batch with this tree, which the last suspect has once all others have landed."""
+        """Return the verdict if a red batch had this tree, else None. The last suspect has that tree once all others have
+        landed.
+        """
         return self._red_verdicts.get(tree)
 
     def note_landed(self, ids: Collection[str]) -> None:
@@ -54,6 +58,6 @@ class Batches:
             self._suspects[root] = [task_id for task_id in suspects if task_id not in ids]
 
     def note_blamed(self, root: Path) -> None:
-        """End the search for the task to blame, which has gone back to its agent."""
+        """End the search for the task to blame: it is found, and goes back to its agent."""
         self._suspects.pop(root, None)
         self._red_verdicts.clear()

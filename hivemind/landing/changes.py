@@ -40,7 +40,7 @@ def branch_diffs(hive: Parts, task: Task, *options: str) -> Iterator[tuple[str, 
 
 
 def commit_before(target: Target, branch: LandingBranch) -> str:
-    """Return the target's commit before the commits of a landed branch, which were several where `how` is `rebase`."""
+    """Return the target's commit before a task landed its branch (with `how: rebase`, as several commits)."""
     commits = target.repository.git("rev-list", "--first-parent", str(branch.commit), f"^{branch.old}").split()
     landed = target.landed()
     return next((commit for commit in commits[1:] if commit in landed), str(branch.old))

@@ -1,7 +1,7 @@
-"""The move of a target branch, together with the files and the index of the checkout where it is checked out.
+"""The move of a target branch. If the branch is checked out somewhere, the files and the index of that checkout move with it.
 
-The index, the files and the branch change under that checkout's own `index.lock`, so no git of the person builds a commit on a
-stale index. A move that was killed is finished by the next one. Only a fast-forward that git allows changes the checkout.
+Branch, index and files change under the checkout's own `index.lock`, so no git of the person builds a commit on a stale index. If
+a move is killed, the next move finishes it. Only a fast-forward that git allows changes the checkout.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GITLINK, _LINK = "160000", "120000"
 
 
 class TargetMoved(UserError):
-    """The target is at another commit than the landing began from; the landing begins again."""
+    """The target has left the commit from which the landing began. The landing begins again."""
 
 
 class TargetBusy(UserError):
@@ -56,8 +56,8 @@ class Checkout:
 
 
 def checkouts(repository: Repository) -> Iterator[Checkout]:
-    """Yield the main checkout and the linked worktrees of a repository. A folder that was deleted without `git worktree remove`
-    is left out, unless the worktree is locked."""
+    """Yield the main checkout and the linked worktrees of a repository. Skip a worktree whose folder was deleted without `git
+    worktree remove`, unless it is locked."""
     link = _text(repository.root / ".git").removeprefix("gitdir: ")  # "" for a folder
     if os.path.realpath(repository.root / (link or ".git")) == os.path.realpath(repository.common):
         yield Checkout(repository.root, repository.common)
@@ -71,7 +71,7 @@ def checkouts(repository: Repository) -> Iterator[Checkout]:
 
 
 def checkout_of(repository: Repository, branch: str) -> Checkout | None:
-    """Return the checkout where a branch is checked out; None for none. Raises TargetBusy."""
+    """Return the checkout where a branch is checked out, or None. Raises TargetBusy."""
     match = None
     for checkout in checkouts(repository):
         is_current = _text(checkout.git / "HEAD") == f"ref: refs/heads/{branch}"
@@ -91,7 +91,7 @@ def checkout_of(repository: Repository, branch: str) -> Checkout | None:
 
 
 def checkout_signature(repository: Repository, path: Path | None = None) -> tuple[object, ...]:
-    """Return a value that changes with the checkouts of a repository, and with the file that a TargetBusy names."""
+    """Return a value that changes when a checkout of the repository changes, or the file at `path` (from a TargetBusy)."""
     paths = [checkout.git / name for checkout in checkouts(repository) for name in _SIGNED]
     return tuple(_stat_of(file) for file in (*paths, *([] if path is None else [path])))
 
@@ -100,11 +100,11 @@ def move_target(
     repository: Repository, branch: str, old: str, new: str, saved: Mapping[str, Any] | None,
     save: Callable[[dict[str, Any] | None], object],
 ) -> tuple[str, ...]:  # fmt: skip
-    """Move a branch from the commit `old` to `new`, together with the checkout where it is checked out.
+    """Move a branch from the commit `old` to `new`, together with the checkout where it is checked out. Return the paths that a
+    person changed in the meantime: they are left as they are.
 
-    `save` keeps a record while a checkout changes; after a kill, `saved` is that record. Returns the paths that a person changed
-    in the meantime: they are left as they are. `repository.hold` must keep a second move from beginning while git still works for
-    a killed one. Raises TargetMoved, TargetBusy, UserError, OSError.
+    While a checkout changes, `save` keeps a record; after a kill, pass that record as `saved`. `repository.hold` must prevent a
+    second move while git still works for a killed one. Raises TargetMoved, TargetBusy, UserError, OSError.
     """
     if saved is not None:
         _remove_ref_locks(repository, branch, saved["new"])
@@ -162,7 +162,7 @@ def rehearse_move(repository: Repository, branch: str, old: str, new: str) -> No
 
 @frozen
 class _Move:
-    """One move of a branch that is checked out. The lock is known by its content, `token`, and the next index by its name."""
+    """One move of a branch that is checked out. `token` is the content of its lock, and part of the name of the next index."""
 
     repository: Repository
     checkout: Checkout
@@ -214,7 +214,9 @@ class _Move:
             raise TargetBusy(f"{match[1]} is changed in your checkout", self.checkout.path / match[1]) from None
 
     def _check_path(self, path: str, *, is_new: bool) -> None:
-        """Raise TargetBusy if a path cannot be written, or if a new one is an untracked file, which git overwrites if ignored."""
+        """Raise TargetBusy if a path cannot be written. Raise it also for a new path where an untracked file is: git would
+        overwrite an ignored one.
+        """
         file = self.checkout.path / path
         if is_new and (obstacle := self._obstacle(file)):
             untracked_path = obstacle.relative_to(self.checkout.path)
@@ -224,7 +226,9 @@ class _Move:
             raise TargetBusy(f"{folder} is not writable", folder)
 
     def _obstacle(self, file: Path) -> Path | None:
-        """Return the untracked file, or the untracked content of a folder, in the place of a new file."""
+        """Return the untracked file, or the folder with untracked files, that is in the place of a new file; None if the place
+        is free.
+        """
         blocking_file = next((parent for parent in (file, *file.parents) if os.path.lexists(parent)), file)
         if blocking_file != file and blocking_file.is_dir() and not blocking_file.is_symlink():
             return None
@@ -234,7 +238,9 @@ class _Move:
         return blocking_file
 
     def resume(self) -> tuple[str, ...] | None:
-        """Finish a move that was killed; None if it had not moved the branch yet. Raises TargetBusy."""
+        """Finish a killed move, and return the paths that a person has changed since. Return None if the branch had not moved
+        yet. Raises TargetBusy.
+        """
         tip = self.repository.commit_of(f"refs/heads/{self.branch}")
         has_moved = tip not in (None, self.old) and not self.repository.git(
             "rev-list", "--max-count=1", self.new, f"^{tip}"
@@ -252,7 +258,7 @@ class _Move:
         return self.finish(is_resumed=True)
 
     def finish(self, *, is_resumed: bool) -> tuple[str, ...]:
-        """Bring files and index to the new commit, and give the lock back. Returns the paths that a person has changed since."""
+        """Bring files and index to the new commit, and release the lock. Return the paths that a person has changed since."""
         start = self.old
         left_paths: tuple[str, ...] = ()
         for remaining_tries in reversed(range(_TRIES)):
@@ -276,9 +282,9 @@ class _Move:
         return left_paths
 
     def _make_way(self) -> tuple[str, tuple[str, ...]]:
-        """Delete what a killed git has half written, and take the paths that a person has changed out of the update.
+        """Prepare a second try of an interrupted update: delete half-written files, and find the paths that a person has changed.
 
-        Returns the tree to start from, which has these paths as in the new commit, and the paths.
+        Return the tree to start from and those paths. The tree has them as in the new commit, so the update leaves them alone.
         """
         self._copy_index()
         modified_paths = set(_paths(self._git("diff-files", "-z", "--name-only")))
@@ -306,7 +312,9 @@ class _Move:
         return os.fsdecode(self._git("write-tree", index=start_index)).strip(), tuple(left_paths)
 
     def _is_changed(self, path: str, new_mode: str) -> bool:
-        """Check whether a person has changed a path. Deletes a file with the new content or a beginning of it, which git left."""
+        """Check whether a person has changed a path. If the file has the new content or a beginning of it, git has written it:
+        delete it.
+        """
         file = self.checkout.path / path
         if any(parent.is_symlink() or parent.is_file() for parent in file.parents if parent != self.checkout.path):
             return True
@@ -330,7 +338,7 @@ class _Move:
         return self.checkout.git / f"hivemind-{self.token}{suffix}"
 
     def _copy_index(self) -> None:
-        """Copy the index with its time, which git compares with the times of files, and refresh the copy."""
+        """Copy the index and refresh the copy. It keeps the index's time, which git compares with the times of files."""
         shutil.copy2(self._index, self._next_index)
         self._git("update-index", "-q", "--refresh", statuses=(0, 1))
 
@@ -357,7 +365,7 @@ def _take_lock(checkout: Checkout, token: str) -> None:
 
 
 def _release(folders: Sequence[Path], token: str) -> None:
-    """Delete everything of a move from git folders, the lock last."""
+    """Delete the files of a move from git folders: the next index first, the lock last."""
     for folder in folders:
         for path in folder.glob(f"hivemind-{token}*"):
             path.unlink()
@@ -368,8 +376,8 @@ def _release(folders: Sequence[Path], token: str) -> None:
 def _move_alone(
     repository: Repository, branch: str, old: str, new: str, save: Callable[[dict[str, Any] | None], object]
 ) -> None:
-    """Move a branch that is checked out nowhere. All checkouts are locked meanwhile: `git checkout` of the branch reads it
-    first, and would bring that one's files and index to a branch that has moved."""
+    """Move a branch that is checked out nowhere. Lock all checkouts meanwhile: a `git checkout` of the branch that began
+    before the move would write the old files and index."""
     token = secrets.token_hex(16)
     others = [checkout for checkout in checkouts(repository) if (checkout.git / "index").exists()]
     folders = [checkout.git for checkout in others]
@@ -393,7 +401,9 @@ def _move_alone(
 
 
 def _remove_ref_locks(repository: Repository, branch: str, new: str) -> None:
-    """Remove the locks that a killed `update-ref` has left: the branch's has the new commit, HEAD's is empty."""
+    """Remove the locks that a killed `update-ref` has left: that of the branch if it has the new commit, that of HEAD if it
+    stays empty.
+    """
     lock, head_lock = repository.common / f"refs/heads/{branch}.lock", repository.common / "HEAD.lock"
     if _text(lock) == new:
         lock.unlink()
@@ -422,7 +432,7 @@ def _paths(output: bytes) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    """Return a small file of git's without its last newline; an empty text if it cannot be read."""
+    """Return one of git's small files without its last newline; "" if it cannot be read."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return os.fsdecode(file.read(1 << 16)).rstrip("\n")
     return ""

@@ -1,10 +1,9 @@
-"""Checks: the root's `check:` on the tree of a merge, in a worktree and a HOME of the hive's own, with a verdict that is
-remembered.
+"""Checks: the root's `check:` runs on the tree of a merge, in a worktree and a HOME of the hive. The verdict is remembered.
 
 The check, its `setup:` and everything that they call are code written by agents. What they leave in ignored files (dependencies,
-caches) and in HOME stays for the next check, as it does for a person; both are emptied once a day, and when a check is asked for
-again. So an agent can spoil later checks for a day at most. The verdicts, the index and the log are where no check can write; in
-a box nothing else is visible.
+caches) and in HOME stays for the next check. Worktree and HOME are emptied once a day, and when a person asks for a check again.
+So an agent can spoil later checks for a day at most. The verdicts, the index and the log are where no check can write, and a box
+does not show them.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _NO_NETWORK = re.compile(
 @frozen
 class Verdict:
     """The end of a check. `failed_to_run` says nothing about the tree: a program is missing, the disk is full, the check was
-    killed. `is_flaky`: red once, green when run once more. `seconds` are those of the check's last run."""
+    killed. `is_flaky`: the first run was red, the second green. `seconds` is the duration of the last run."""
 
     outcome: Literal["green", "red", "failed_to_run"]
     tree: str
@@ -57,7 +56,7 @@ class Verdict:
 
 
 class CheckSpace:
-    """The place of one root's checks: `tree` and `home`, where they write, and beside them what they cannot see."""
+    """The folder for one root's checks. They write in `tree` and `home`, and do not see its other files."""
 
     def __init__(self, folder: Path, repository: Repository, settings: RootConfig) -> None:
         self.settings = settings
@@ -72,8 +71,8 @@ class CheckSpace:
         return is_boxed(self.settings.check_box)
 
     def prepare(self, commit: str, *, again: bool = False) -> None:
-        """Bring the worktree to a commit; only what differs is written. Empties worktree and HOME first `again`, once a day, and
-        if the disk is almost full. Raises UserError, OSError."""
+        """Bring the worktree to a commit, and write only what differs. Empty worktree and HOME first if `again` is set, if
+        they were not emptied today, or if the disk is almost full. Raises UserError, OSError."""
         if again or not self._was_emptied_today() or self.is_disk_full():
             self.empty()
         fs.make_folder(self.home)
@@ -100,8 +99,9 @@ class CheckSpace:
     def start(
         self, commit: str, tree: str, log: Path, *, again: bool = False, confirms: bool = True
     ) -> RunningCheck | Verdict:
-        """Start the check of a commit with this tree. Returns the verdict at once if there is no check, the tree is known to be
-        green, or the check cannot be started. The output is written to `log`."""
+        """Start the check of a commit with this tree, with its output in `log`. Return a verdict at once if there is no check,
+        if the tree is known to be green, or if the check cannot start. With `confirms` a red check runs once more before it
+        counts."""
         if again:
             self.forget(tree)
         if not self.settings.check:
@@ -124,7 +124,7 @@ class CheckSpace:
         )  # fmt: skip
 
     def needs_setup(self, commit: str) -> bool:
-        """Say whether `setup:` must run: it has not since the worktree was filled, or a file of `setup_when:` has changed."""
+        """Check whether `setup:` must run: because the worktree was filled since, or a file of `setup_when:` has changed."""
         if not self.settings.setup:
             return False
         try:
@@ -177,8 +177,8 @@ class CheckSpace:
 
 
 class RunningCheck:
-    """A check under way: `setup:` if it is needed, then `check:`, and both once more if they fail. `poll` must be called when
-    `fileno` is readable, and at least once a second."""
+    """A check under way: `setup:` if needed, then `check:`. If one fails, both may run once more. Call `poll` when `fileno` is
+    readable, and at least once a second."""
 
     def __init__(self, space: CheckSpace, commit: str, tree: str, log: BinaryIO, *, confirms: bool) -> None:
         self._space, self._commit, self._tree, self._log = space, commit, tree, log
@@ -192,7 +192,7 @@ class RunningCheck:
         self._verdict: Verdict | None = None
 
     def begin(self, *, again: bool = False) -> Verdict | None:
-        """Start a run; return the verdict if that is impossible."""
+        """Start a run. If that is impossible, return the verdict."""
         try:
             self._space.prepare(self._commit, again=again)
             if self._space.is_disk_full():
@@ -210,12 +210,12 @@ class RunningCheck:
         )
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when `poll` has something to do; another one after each `poll`."""
+        """Return a descriptor that is readable when `poll` has something to do. After each `poll` it may be another one."""
         assert self._lines is not None
         return self._lines.fileno()
 
     def poll(self) -> Verdict | None:
-        """Go on without waiting; return the verdict at the end."""
+        """Do what can be done without waiting. Return the verdict if the check has ended, else None."""
         if self._verdict is not None or self._lines is None:
             return self._verdict
         try:
@@ -223,12 +223,12 @@ class RunningCheck:
                 self._is_full = True
                 self._lines.terminate()
             result = self._lines.poll()
-            return None if result is None else self._go_on(result)
+            return None if result is None else self._start_next(result)
         except (UserError, OSError) as error:
             return self._end(Verdict("failed_to_run", self._tree, _reason(error)))
 
-    def _go_on(self, result: LinesResult) -> Verdict | None:
-        """Start what comes after these lines, or return the verdict. Raises UserError, OSError."""
+    def _start_next(self, result: LinesResult) -> Verdict | None:
+        """Start the next lines (the check, or a second run), or return the verdict. Raises UserError, OSError."""
         seconds = time.monotonic() - self._start_time
         lines, self._lines = self._lines, None
         assert lines is not None
@@ -283,8 +283,8 @@ def _reason(error: UserError | OSError) -> str:
 
 
 def protected_changes(paths: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that a pattern of `protect:` names, as in .gitignore: without a slash in any folder, `**` for any folders,
-    a folder for all below."""
+    """Return the paths that match a pattern of `protect:`, as in .gitignore: a name without a slash matches in any folder,
+    `**` any folders, and a folder everything below it."""
     expressions = [_expression(pattern) for pattern in patterns]
     return tuple(path for path in paths if any(expression.match(path) for expression in expressions))
 

@@ -40,13 +40,13 @@ _CHOICE = re.compile(r"\s*([a-z])\s*(?:[:.,\n](.*))?", re.DOTALL | re.IGNORECASE
 
 
 class Contests:
-    """Leads the contests of one hive. Each step is recorded before it is done, and done again after a kill."""
+    """Leads the contests of one hive. Each action is recorded before it is done, and repeated after a kill."""
 
     def __init__(self, hive: Parts, queue: Queue) -> None:
         self._hive, self._queue = hive, queue
 
     def step(self) -> bool:
-        """Go on with the contests until all of them wait. Returns True if one has gone on."""
+        """Advance the contests until all of them wait. Return True if one has advanced."""
         has_changed = False
         while self._step_once():
             has_changed = True
@@ -59,7 +59,7 @@ class Contests:
         for queued in queue:
             try:
                 if not queued.entry.branches:
-                    has_changed |= self._go_on(queued, by_id)
+                    has_changed |= self._advance(queued, by_id)
                 elif (contest := Contest.of(queued.task.kept)) is not None:
                     has_changed |= self._close_candidates(contest, by_id)
             except TaskMoved:
@@ -70,7 +70,7 @@ class Contests:
                     self._queue.wait(queued, str(error))
         return has_changed
 
-    def _go_on(self, queued: QueuedTask, by_id: Mapping[str, QueuedTask]) -> bool:
+    def _advance(self, queued: QueuedTask, by_id: Mapping[str, QueuedTask]) -> bool:
         contest = Contest.of(queued.task.kept)
         if contest is None:
             self._begin(queued)
@@ -83,7 +83,7 @@ class Contests:
         return True
 
     def _judge(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> bool:
-        """Ask for a choice, or take it, once no candidate is at work. Returns False while one is, or nobody has chosen."""
+        """Once no candidate is at work, ask for a choice, or take it. Return False while the contest has to wait."""
         green = {task_id: by_id[task_id] for task_id in contest.candidates if _is_green(by_id.get(task_id))}
         if any(task_id not in green and self._hive.tasks.listing.is_open(task_id) for task_id in contest.candidates):
             return False
@@ -156,7 +156,7 @@ class Contests:
         return names[: task.candidates]
 
     def _complete(self, queued: QueuedTask, contest: Contest) -> None:
-        """Make the subtasks, or the letter, that the record names and that are missing."""
+        """Create the subtasks or the letter that the record names, if they are missing."""
         if contest.choice is None:
             for task_id in contest.candidates:
                 self._add(queued.task, task_id, partial(_candidate_fields, queued.task, contest, task_id))
@@ -179,8 +179,8 @@ class Contests:
             self._hive.tasks.add(**fields(), id=task_id, by=task.maker, parent=task.id, traceparent=task.traceparent)
 
     def _pass_on(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> None:
-        """Take a person's answer to the question which candidate it is. Any other addition goes to all candidates, of which the
-        green ones go back to work."""
+        """Take the next text that a person added to the task. If it answers which candidate lands, that is decided. Any other
+        text goes to all candidates, and green ones go back to work."""
         addition = queued.task.said[contest.said]
         if contest.judge == HUMAN:
             self._hive.mail.mark_answered(HUMAN, str(contest.choice))
@@ -198,13 +198,13 @@ class Contests:
     # the choice
 
     def _withdraw_choice(self, contest: Contest) -> None:
-        """Cancel an open choice, since the candidates are about to change, or have changed."""
+        """Cancel the reviewer's open subtask, because the candidates change."""
         if contest.judge not in (None, HUMAN) and self._hive.tasks.listing.is_open(str(contest.choice)):
             self._hive.tasks.cancel(str(contest.choice), by=LANDING, reason="the candidates have changed")
 
     def _ask(self, queued: QueuedTask, contest: Contest, green: Mapping[str, QueuedTask], why: str = "") -> None:
-        """Ask a reviewer to choose, or a person where there is none, or where the reviewer had no answer (`why`). The only green
-        candidate is chosen at once, unless the task wants a review."""
+        """Ask a reviewer for the choice. Ask a person if there is no reviewer, or if the reviewer gave no answer (`why`). If
+        only one candidate is green and the task wants no review, choose it at once."""
         review = queued.task.review
         if len(green) == 1 and review is None:
             self._decide(queued, contest, next(iter(green.values())), "It is the only one that is green.", None)
@@ -231,7 +231,7 @@ class Contests:
         crash_point("landing.candidates.asking")
 
     def _take_verdict(self, queued: QueuedTask, contest: Contest, green: Mapping[str, QueuedTask]) -> bool:
-        """Take the choice of the reviewer. Returns False while there is none."""
+        """Take the reviewer's choice. Return False while there is none."""
         listing, choice = self._hive.tasks.listing, str(contest.choice)
         if listing.is_open(choice):
             return False
@@ -247,7 +247,7 @@ class Contests:
         return True
 
     def _decide(self, queued: QueuedTask, contest: Contest, chosen: QueuedTask, reason: str, by: str | None) -> None:
-        """Make the branches of the chosen candidate the task's own, which land next."""
+        """Give the branches of the chosen candidate to the task, and queue it to land."""
         words = mask(reason).strip()
         report = [f"Chosen: {chosen.id}, the work of {chosen.entry.agent}{f', by {by}' if by else ''}. {words}", ""]
         contest = replace(contest, winner=chosen.id, report=(*report, *self._table(contest)))
@@ -267,7 +267,7 @@ class Contests:
         crash_point("landing.candidates.chosen")
 
     def _close_candidates(self, contest: Contest, by_id: Mapping[str, QueuedTask]) -> bool:
-        """End the candidates of a contest that is decided. Their branches stay, but for the one that lands."""
+        """End the green candidates of a decided contest; their branches stay. Return True if there were any."""
         green = [by_id[task_id] for task_id in contest.candidates if _is_green(by_id.get(task_id))]
         for queued in green:
             outcome = "Chosen" if queued.id == contest.winner else f"Not chosen: {contest.winner} was"
@@ -301,7 +301,7 @@ class Contests:
             yield f"| {task_id} | {agent} | {used} | {_cell(check or 'failed')} | {branches} |"
 
     def _choice_text(self, task: Task, contest: Contest, green: Mapping[str, Task]) -> str:
-        """Return what a choice is made from: the criteria, the costs, and the result and diff of each green candidate."""
+        """Return the material for a choice: the criteria, the costs, and each green candidate's result and diff."""
         criteria = () if task.review is None else task.review.criteria
         lines = [
             "Several agents have done the same task, and the work of one will land. Choose by the criteria, and say why. What",
@@ -321,7 +321,9 @@ class Contests:
 
 
 def _candidate_fields(task: Task, contest: Contest, task_id: str) -> dict[str, Any]:
-    """Return the task of a candidate: as its author wrote it, without review and budget, which are the contest's."""
+    """Return the fields of a candidate's task: those of the author's task, without its review and budget, which belong to the
+    contest.
+    """
     others = len(contest.candidates) - 1
     text = replace(task, said=task.said[: contest.said]).full_text
     lines = [text.rstrip(), "", f"({others} more do this task too, apart from you. The best result is used."]

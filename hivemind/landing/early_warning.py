@@ -1,4 +1,6 @@
-"""Early warnings: after a turn its branches are merged in memory, so a conflict is news long before one of them lands."""
+"""Early warnings: after each turn the task's branches are merged in memory, so agents hear of a conflict long before one
+lands.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def note_branches(hive: Parts, work: TaskRun) -> None:
-    """Note what a task's branches change once a turn has committed, and where they conflict. A failure is only logged."""
+    """Save notes on what a task's branches change and where they conflict, after a turn has committed. A failure is only
+    logged.
+    """
     for worktree in work.worktrees.recorded:
         try:
             if worktree.branch is not None and worktree.into and (tip := worktree.tip) is not None:
@@ -31,7 +35,9 @@ def note_branches(hive: Parts, work: TaskRun) -> None:
 
 
 def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> None:
-    """Merge a new tip with its target, and with the branches of active tasks that change the same paths."""
+    """Note the conflicts of a branch's new commit with its target, and with branches of active tasks that change the same
+    paths.
+    """
     folder, repository, task = root_folder(hive.layout, worktree.root) / NOTES, worktree.repository, work.task
     notes = read_notes(folder)
     old_note = notes.pop(task.id, None)

@@ -19,7 +19,7 @@ from hivemind.tasks import Task
 
 
 def close_landed(hive: Parts, queue: Queue, queued: QueuedTask, branches: Sequence[LandingBranch]) -> None:
-    """End a task whose targets have moved. Its branches go once its commits are in their targets."""
+    """End a task whose targets have moved. Delete a branch of it once its target contains the commits."""
     branches = tuple(replace(branch, landed=True) for branch in branches)
     if branches != queued.entry.branches:  # else a killed lander has said so
         queued = queue.change(queued, "landing.landed", branches=branches)
@@ -62,8 +62,8 @@ def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
 
 
 def delete_branches(hive: Parts, task_id: str) -> None:
-    """Delete the branches of a candidate that was not chosen, and what protects the commits of landed work. A branch that is
-    checked out, or has moved since, stays. Raises UserError, OSError."""
+    """Delete the branches of a candidate that was not chosen, and the refs that protect landed commits. A branch stays if it
+    is checked out, or has moved since. Raises UserError, OSError."""
     task = hive.tasks.get(task_id)
     contest, entry = contest_of(hive, task), LandingEntry.of(task.kept)
     for branch in () if entry is None else entry.branches:

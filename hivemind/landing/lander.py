@@ -1,8 +1,8 @@
 """The lander: brings the finished branches of tasks into their targets, one landing at a time for each target.
 
-`Lander.step` does all that can be done at once: short git operations, one after the other. Only checks take long. They are other
-processes, and the lander waits for them and for its doorbell together. It keeps no state that the tasks' records and git do not
-have, so it can be killed at any moment (docs/design/landing.md).
+`Lander.step` does all that can be done at once: short git operations, one after the other. Only checks take long; they are other
+processes, and the lander waits for them and for its doorbell together. All state is in the tasks' records and in git, so the
+lander can be killed at any moment (docs/design/landing.md).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Lander:
 
     @property
     def processes(self) -> list[RunningCheck | RemoteBranch]:
-        """What runs, for `wait_for_input`."""
+        """The running checks and git processes, for `wait_for_input`."""
         return [*self.checks, *(remote for remote in self._remotes.values() if remote.is_running)]
 
     @property
@@ -90,7 +90,7 @@ class Lander:
         return max(0.0, min([*pauses, self._waits.next_look - time.monotonic()]))
 
     def close(self) -> None:
-        """Stop what runs. The next lander runs it again."""
+        """Stop the running checks and git processes. The next lander starts them again."""
         for process in self.processes:
             process.stop()
         self._landings.clear()
@@ -98,7 +98,7 @@ class Lander:
     # one step
 
     def step(self) -> None:
-        """Go on with every landing that can go on, and begin those that can begin, until all wait for a check or a change."""
+        """Advance each landing, and begin those that can begin, until all wait for a check or a change."""
         if not self._is_resumed:
             self._settle_ended()
             roots = self._hive.config.repository_roots(self._hive.layout)
@@ -111,9 +111,9 @@ class Lander:
         self._has_ended_one = True
         while self._contests.step() or self._has_ended_one:
             self._has_ended_one = False
-            self._go_on(self._queue.read())
+            self._advance_all(self._queue.read())
 
-    def _go_on(self, queue: Sequence[QueuedTask]) -> None:
+    def _advance_all(self, queue: Sequence[QueuedTask]) -> None:
         by_id = {queued.id: queued for queued in queue}
         self._waits.prune(by_id)
         for remote in self._remotes.values():
@@ -137,7 +137,7 @@ class Lander:
                 self._guarded([], remote.retry)
 
     def _guarded(self, tasks: Sequence[QueuedTask], action: Callable[[], None]) -> None:
-        """Call `action`. An error lets its tasks wait with the reason, and stops no other task."""
+        """Call `action`. On an error its tasks wait, with the error as the reason; no other task is affected."""
         try:
             action()
         except TaskMoved:
@@ -200,7 +200,7 @@ class Lander:
         if not all(remote is None or remote.is_current() for remote in map(self._remote, targets)):
             return
         is_pushed = all(branch.landed or branch.pushed is not None for branch in entry.branches)
-        if is_pushed and self._follow(queued, targets):
+        if is_pushed and self._await_merge(queued, targets):
             return
         legs = [Leg.at_tip(target) for target in targets]
         landing = Landing(legs)
@@ -229,8 +229,10 @@ class Lander:
         remote.target = target
         return remote
 
-    def _follow(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """End a task once its pushed branches are merged at the remote, else let it wait. Returns False if a branch has grown."""
+    def _await_merge(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
+        """End a task whose pushed branches are all merged at the remote; else let it wait. Return False if a branch has new
+        commits.
+        """
         branches, reasons = [], []
         for branch, target in zip(queued.entry.branches, targets, strict=True):
             if branch.landed:
@@ -270,7 +272,7 @@ class Lander:
         return self._batches.is_next(queued.id, target.root, ids)
 
     def _fill(self, leg: Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
-        """Add the other tasks that wait for the same target and merge cleanly."""
+        """Add to the leg the other tasks that wait for the same target and merge cleanly."""
         for queued in queue:
             if queued.id == first.id or len(queued.entry.branches) != 1 or self._only_checks(queued, [leg.target]):
                 continue
@@ -282,9 +284,10 @@ class Lander:
                 self._pick(leg, queued, branch)
 
     def _pick(self, leg: Leg, queued: QueuedTask, branch: LandingBranch) -> bool:
-        """Merge a branch onto the commits that are picked already. Returns False for a conflict.
+        """Merge a branch onto the leg's earlier picks. Return False if it conflicts or must wait.
 
-        A conflict with the target itself sends the task back. One with an earlier pick is decided when that has landed.
+        If it conflicts with the target itself, the task goes back to its agent. If it conflicts with an earlier pick, it is tried
+        again when that has landed.
         """
         target, entry = leg.target, queued.entry
         tip = target.follow_branch(branch)
@@ -352,11 +355,15 @@ class Lander:
 
     @staticmethod
     def _only_checks(queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task is only checked now: others land it, or a person is asked after that."""
+        """Check whether a task is only checked and not landed now: because others land it, or because a person is asked after
+        the check.
+        """
         return queued.entry.lands_elsewhere or any(needs_check(queued, target) for target in targets)
 
     def _note_green(self, landing: Landing) -> None:
-        """Record that a candidate, or a subtask, is green. Others choose or land it."""
+        """Record that a candidate or a subtask is green. A candidate then waits for the choice, a subtask for its parent's
+        agent.
+        """
         queued = landing.tasks[0]
         branches = tuple(
             branch if queued.entry.parent is None else replace(branch, old=leg.old, new=commit, commit=commit)
@@ -371,7 +378,7 @@ class Lander:
             ring_all(self._hive)
 
     def _start_check(self, landing: Landing, leg: Leg, commit: str, log: Path, *, again: bool = False) -> None:
-        """Start a check. Red counts at once for a batch, which blames nobody, and for a task that was in a red batch."""
+        """Start the check of a commit. A red check is repeated only for a single task that was in no red batch."""
         tree = leg.target.repository.git("rev-parse", f"{commit}^{{tree}}")
         confirms = len(landing.tasks) == 1 and not self._batches.is_searching(leg.target.root)
         verdict = self._batches.red_verdict(tree) if commit == leg.new else None
@@ -386,7 +393,7 @@ class Lander:
         assert leg is not None
         root, ids = leg.target.root, [queued.id for queued in landing.tasks]
         if landing.blames is not None:
-            self._blame(landing, leg, verdict)
+            self._take_target_verdict(landing, leg, verdict)
         elif verdict.outcome == "green":
             self._batches.note_green(root, verdict)
             leg.is_green = True
@@ -402,8 +409,10 @@ class Lander:
             landing.blames = verdict
             self._start_check(landing, leg, leg.start, leg.target.folder / LOG)
 
-    def _blame(self, landing: Landing, leg: Leg, verdict: Verdict) -> None:
-        """Send a task back whose check is red, unless the target's own commit is red too: then the target is held."""
+    def _take_target_verdict(self, landing: Landing, leg: Leg, verdict: Verdict) -> None:
+        """Take the verdict on the target's own commit, after a task's check was red. If the target is green, the task goes
+        back; if it is red, the target is held.
+        """
         queued, branch, _ = leg.picks[0]
         root, blames = leg.target.root, landing.blames
         assert blames is not None
@@ -422,7 +431,7 @@ class Lander:
     # moving
 
     def _move(self, landing: Landing) -> None:
-        """Push the checked commits and move the targets to them. The records say first what will be where."""
+        """Record the move of each task, then push the checked commits and move the targets to them."""
         for at, queued in enumerate(landing.tasks):
             branches = []
             for leg in landing.legs:
@@ -441,7 +450,7 @@ class Lander:
         self._push(landing)
 
     def _push(self, landing: Landing) -> None:
-        """Push what is checked, one target after another, then move the targets. Returns while git talks to a remote."""
+        """Push the checked commits, one target after another, then move the targets. Return early while git talks to a remote."""
         for leg in landing.legs:
             remote = self._remote(leg.target)
             if remote is None or leg.is_pushed or leg.picks[0][1].landed:
@@ -456,8 +465,8 @@ class Lander:
         self._end_move(landing)
 
     def _push_target(self, landing: Landing, leg: Leg, remote: RemoteBranch) -> bool:
-        """Push a target's new commit before the target moves, so what others push meanwhile is never behind it. Returns False
-        while that is under way, or if these tasks have to wait."""
+        """Push a target's new commit before the target moves: if others have pushed meanwhile, nothing has moved yet. Return
+        False while the push runs, or if the tasks have to wait."""
         if leg.push_tries == 0 and not self._move_target(
             landing.moving, leg.target, leg.old, leg.new, move=rehearse_move
         ):
@@ -475,7 +484,9 @@ class Lander:
         return outcome in ("pushed", "away")
 
     def _push_branch(self, landing: Landing, leg: Leg, remote: RemoteBranch) -> bool:
-        """Push a task's branch for a person who requests its merge, by the next name if the remote has another of that name."""
+        """Push a task's branch for a person to request its merge; if the remote has another branch of that name, by the next
+        name. Return True once it is pushed.
+        """
         outcome = "away" if remote.problem else remote.push(leg.picks[0][1].tip, leg.pushed_name)
         if outcome == "moved" and leg.push_tries < _MAX_NAMES:
             leg.push_tries = max(2, leg.push_tries + 1)
@@ -487,7 +498,9 @@ class Lander:
         return outcome == "pushed"
 
     def _end_move(self, landing: Landing) -> None:
-        """Move the targets, and end the tasks, unless a person is to request the merge of a branch."""
+        """Move the targets. Then end the tasks, or, if a person has to request the merge of a branch, record that it is
+        pushed.
+        """
         tasks = landing.moving
         self._drop(landing)
         for leg in landing.legs:
@@ -515,8 +528,8 @@ class Lander:
         *,
         move: Callable[..., None] | None = None,
     ) -> bool:
-        """Move one target, or call `move` instead. Returns False if it cannot move now: the tasks wait, or are merged again with
-        its new tip."""
+        """Move one target (or call `move` instead). Return False if it cannot move now: if it has a new tip, the tasks are
+        merged again; if its checkout is in the way, they wait."""
         try:
             if move is not None:
                 move(target.repository, target.branch, old, new)
@@ -544,7 +557,7 @@ class Lander:
         return True
 
     def _settle_ended(self) -> None:
-        """Journal the end of tasks that a killed lander has closed."""
+        """Write the event for the end of tasks that a killed lander had already closed."""
         for task_id in self._hive.journal.view(open_seqs):
             if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
                 agent = self._hive.tasks.get(task_id).owner
@@ -566,7 +579,7 @@ class Lander:
 
 
 def _copy_log(tasks: Sequence[QueuedTask]) -> None:
-    """Give each task of a batch the output of the check, which the first one has."""
+    """Copy the check's output from the first task of a batch to the others."""
     first = tasks[0].task.path / LOG
     for queued in tasks[1:]:
         with suppress(OSError):
@@ -574,8 +587,8 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
 
 
 def _lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> str | None:
-    """Return the commit of the target from which the branch began, or that a return merged into it last, if somebody has taken
-    that commit out of the target."""
+    """Return the commit on which the branch builds if somebody has removed it from the target, else None. That commit is the
+    branch's base, or the target's commit that was merged into the branch last."""
     target = leg.target
     merged = [
         target.repository.commit_of(f"{merge.commit}^2") for merge in queued.entry.merges if merge.root == branch.root

@@ -12,8 +12,8 @@ from hivemind.taskrun.landing_entry import LandingBranch
 
 @dataclass(slots=True)
 class Leg:
-    """What a landing does in one target: `picks` has each task's branch and its commit, in the order in which they land. The
-    target is at `old`, the first pick is merged onto `start`, and `new` is the commit that the target will have.
+    """The part of a landing in one target. `picks` has each task's branch and its merged commit, in the order in which they
+    land. The target is at `old` and will be moved to `new`. The first pick is merged onto `start`.
     """
 
     target: Target
@@ -27,23 +27,25 @@ class Leg:
 
     @classmethod
     def at_tip(cls, target: Target) -> Leg:
-        """Begin at the commit where the target is. It is read once: a commit between two reads would be left out of the landing
-        and yet be taken for the one that the landing replaces. Raises UserError."""
+        """Begin at the target's commit. It is read only once, so no commit that comes later is lost in the move. Raises
+        UserError."""
         tip = target.tip
         start = target.start_of(tip)
         return cls(target, tip, start, start)
 
     @property
     def pushed_name(self) -> str:
-        """The next name at the remote for the branch of a task: its own, if that is not another one's there."""
+        """The name to try next for a task's branch at the remote: the branch's own, then with a number if that is taken."""
         name = self.picks[0][1].branch
         return name if self.push_tries < 2 else f"{name}.{self.push_tries}"
 
 
 @dataclass(slots=True)
 class Landing:
-    """A landing under way. Several tasks have one leg, a task with several roots has one for each. `blames` is the verdict on
-    the task while the check of the target's own commit runs. `moving` are the tasks once all checks are green."""
+    """A landing under way: several tasks with one leg, or one task with a leg for each root.
+
+    After a task's check was red, the target's own commit is checked; meanwhile `blames` is the task's verdict. `moving` has the
+    tasks once all checks are green."""
 
     legs: list[Leg]
     check: RunningCheck | None = None

@@ -60,7 +60,7 @@ class Conflict:
 
 @frozen
 class Merge:
-    """A merge: its commit, or None and the conflicts. `tree` has the marks then."""
+    """A merge. `commit` is None if there are `conflicts`; `tree` then has the conflict marks."""
 
     commit: str | None
     tree: str
@@ -122,7 +122,9 @@ def remove_leftovers() -> None:
 def _objects_of(
     repository: Repository, *, keeps_new: bool = True, author: Mapping[str, str] = _COMMITTER
 ) -> Iterator[_Objects]:
-    """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are thrown away."""
+    """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are deleted at the
+    end.
+    """
     is_sha256 = repository.git("rev-parse", "--show-object-format") == "sha256"
     extension = "objectFormat = sha256" if is_sha256 else ""
     with TemporaryDirectory(prefix=_TEMPORARY) as name:
@@ -147,9 +149,8 @@ def merge(
 ) -> Merge:  # fmt: skip
     """Merge the commit `tip` into the commit `onto`, without moving a branch. The task's branch began at `base`.
 
-    `squash` makes one commit, `rebase` one for each commit of the branch that changes something. A branch that has merge commits,
-    or can only be merged as a whole, is merged in any case. If `onto` has all changes already, the commit is `onto`. Raises
-    UserError.
+    `squash` makes one commit, `rebase` one for each commit of the branch that changes something. A branch is still merged if it
+    has merge commits, or if a rebase conflicts. If `onto` has all changes already, the commit is `onto`. Raises UserError.
     """
     with _objects_of(repository, author=author) as objects:
         if not objects.has_commits(tip, f"^{onto}"):
@@ -172,16 +173,18 @@ def merge(
 def transplant(
     repository: Repository, onto: str, tip: str, base: str, message: str, author: Mapping[str, str] = _COMMITTER
 ) -> Merge:
-    """Commit what has changed from `base` to `tip` on the commit `onto`, which need not contain `base`. The commits of a branch
-    that somebody has taken out of `onto` do not come back so, and a landed commit is undone from it to the one before it. If
-    `onto` has all changes already, the commit is `onto`. Raises UserError."""
+    """Commit the changes from `base` to `tip` on the commit `onto`, which need not contain `base`. If `onto` has all changes
+    already, the commit is `onto`. Raises UserError.
+
+    Used for a branch that builds on commits which somebody has removed from `onto`: those do not come back. Used also to undo a
+    landed commit, with that as `base` and the one before it as `tip`."""
     with _objects_of(repository, author=author) as objects:
         picked = _pick(objects, base, onto, tip)
         return picked if picked.conflicts else _commit_on(objects, onto, picked.tree, message)
 
 
 def conflict_commit(repository: Repository, tip: str, target_tip: str, merged: Merge) -> str:
-    """Return a commit on the branch at `tip`: the tree with the conflict marks of its merge into `target_tip`. It never lands."""
+    """Return a commit that merges `target_tip` into the branch at `tip`, with the conflict marks in its tree. It never lands."""
     message = f"Conflicts with {target_tip[:12]}"
     with _objects_of(repository) as objects:
         return objects.commit(merged.tree, (tip, target_tip), message)
@@ -190,11 +193,11 @@ def conflict_commit(repository: Repository, tip: str, target_tip: str, merged: M
 def unresolved(
     repository: Repository, tip: str, merge_commit: str, paths: Collection[str], resolved: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return the paths that in `tip` still have the conflicts of `merge_commit`, which `conflict_commit` made.
+    """Return the paths that in `tip` still have conflicts of `merge_commit` (made by `conflict_commit`).
 
-    A line with this merge's label is a mark wherever the agent has moved it, and `=======` is one if the file has more of them
-    than the two sides. A path without marks is resolved when the agent has changed it. `resolved` names further paths; it cannot
-    excuse a line with a label.
+    Any line with a label of this merge is a conflict mark, even in another file; a `=======` line is one if the file has more of
+    them than the two sides. A path that never had marks is resolved once the agent has changed it. The paths in `resolved` count
+    as resolved, unless they have a line with a label.
     """
     with _objects_of(repository, keeps_new=False) as objects:
         branch, target = objects.git("rev-parse", f"{merge_commit}^1", f"{merge_commit}^2").split()
@@ -210,7 +213,7 @@ def unresolved(
 
 
 def read_file(repository: Repository, commit: str, path: str) -> bytes:
-    """Return the content of a file at the top of a commit, empty if there is none. Raises UserError if it is no file."""
+    """Return the content of a top-level file in a commit; b"" if there is none. Raises UserError if it is not a regular file."""
     _, output = repository.output("ls-tree", "-z", commit, "--", path)
     mode = output.partition(b" ")[0]
     if mode not in (b"", b"100644", b"100755"):
@@ -219,7 +222,7 @@ def read_file(repository: Repository, commit: str, path: str) -> bytes:
 
 
 def write_file(repository: Repository, onto: str, path: str, content: bytes, message: str) -> str:
-    """Return a commit on `onto` with this content of a file at the top."""
+    """Return a commit on `onto` in which a top-level file has this content."""
     with _objects_of(repository) as objects:
         blob = objects.git("hash-object", "-w", "--stdin", stdin=content)
         rows = [row for row in objects.run("ls-tree", "-z", onto)[1].split(b"\0") if row]
@@ -256,13 +259,15 @@ def _line(text: str) -> str:
 
 
 def _subject(title: str) -> str:
-    """Return a title as a commit's subject. A leading `---` would end the message for git's parser, `#` is a comment."""
+    """Return a title as a commit's subject. Remove a leading `---`, which would end the message for git, and `#`, which begins
+    a comment.
+    """
     subject = _line(title).lstrip("-#> ")
     return subject if len(subject) <= _MAX_SUBJECT else f"{subject[: _MAX_SUBJECT - 1].rstrip()}…"
 
 
 def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
-    """Merge two commits. Git says by its status whether they conflict: some conflicts have no path in its list."""
+    """Merge two commits. Only git's exit status says whether they conflict, because some conflicts have no path in its list."""
     attributes = objects.contents(onto, [".gitattributes"]).get(".gitattributes", b"")
     (objects.repository.common / "info/attributes").write_bytes(attributes)
     has_conflicts, output = objects.run("merge-tree", "--write-tree", "-z", onto, tip, statuses=(0, 1))
@@ -289,13 +294,15 @@ def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
 
 
 def _labels(target: str, tip: str) -> re.Pattern[bytes]:
-    """Match the first and last line of a conflict: git writes the commits into them, and for a renamed file its path."""
+    """Return a pattern for the first and last lines of conflicts. Git writes the commits into them, and the path of a renamed
+    file.
+    """
     ends = rb"(?:<+ %b|>+ %b)(?::[^\n]*)?\r?$"
     return re.compile(rb"^" + ends % (target.encode(), tip.encode()), re.MULTILINE)
 
 
 def _has_divider(labels: re.Pattern[bytes], merged: bytes, content: bytes) -> bool:
-    """Check whether a file has more `=======` lines than the two sides of its conflicts."""
+    """Check whether a file still has a conflict's `=======` line: it has more of these lines than the two sides had."""
     marks = labels.findall(merged)
     if not marks:
         return False
@@ -305,14 +312,14 @@ def _has_divider(labels: re.Pattern[bytes], merged: bytes, content: bytes) -> bo
 
 
 def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
-    """Apply the changes from `base` to `tip` to `onto`: merge two commits. Their only common ancestor has the tree of `base`."""
+    """Apply the changes from `base` to `tip` to `onto`, by a merge in which `base` is the common ancestor of both."""
     helper = replace(objects, author={**_COMMITTER, **_EPOCH})
     root = helper.commit(helper.tree(base), (), "base")
     return _merge_trees(helper, *(helper.commit(helper.tree(commit), (root,), "side") for commit in (onto, tip)))
 
 
 def _commit_on(objects: _Objects, onto: str, tree: str, message: str) -> Merge:
-    """Commit a tree on `onto`, unless it is the same tree."""
+    """Commit a tree on `onto`. If `onto` has this tree already, return `onto`."""
     if tree == objects.tree(onto):
         return Merge(onto, tree)
     return Merge(objects.commit(tree, (onto,), message), tree)

@@ -32,7 +32,7 @@ def obstacle(queued: QueuedTask, target: Target) -> str | None:
 
 
 def needs_check(queued: QueuedTask, target: Target) -> bool:
-    """Check whether a task's check must run before a person is asked."""
+    """Check whether the check must run now because a person will be asked afterwards."""
     entry, settings = queued.entry, target.settings
     is_asked = settings.land == "ask" and not (entry.approved or entry.lands_elsewhere)
     return is_asked and bool(settings.check) and entry.checked != entry.tips

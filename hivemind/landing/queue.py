@@ -1,4 +1,4 @@
-"""The landing queue: the finished tasks that the lander has, as their records say. There is no second book."""
+"""The landing queue: the finished tasks that the lander owns, read from their records. It has no file of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class QueuedTask:
 
     @property
     def has_news(self) -> bool:
-        """True if somebody has added to the task since it was finished: its agent has to read that."""
+        """True if a text was added to the task since it was finished, which its agent has to read."""
         return len(self.task.said) > self.entry.said
 
     @property
@@ -44,7 +44,7 @@ class QueuedTask:
 
 
 def open_seqs(state: JournalState) -> dict[str, int]:
-    """Return the tasks that the lander has, as the journal says, each with the number of its last event."""
+    """Return the open tasks that the lander owns according to the journal, each with the number of its last event."""
     return {entry.task: entry.seq for entry in state.open_tasks() if entry.agent_id == LANDING}
 
 
@@ -56,7 +56,7 @@ class Queue:
         self._tasks: dict[str, QueuedTask] = {}
 
     def read(self) -> list[QueuedTask]:
-        """Return the tasks in the order in which they land. A record that cannot be read is left to the doctor."""
+        """Return the tasks in the order in which they land. Skip records that cannot be read; the doctor reports them."""
         known_tasks, self._tasks = self._tasks, {}
         for task_id, seq in self._hive.journal.view(open_seqs).items():
             queued = known_tasks.get(task_id)
@@ -75,7 +75,7 @@ class Queue:
         return None if entry is None else QueuedTask(task, entry, seq)
 
     def change(self, queued: QueuedTask, event: str = "task.recorded", /, **changes: Any) -> QueuedTask:
-        """Save changed fields of an entry; returns the changed task. Raises TaskMoved if the lander has it no more."""
+        """Save changed fields of an entry, and return the changed task. Raises TaskMoved if the lander no longer has the task."""
 
         def rewrite(record: TaskRecord) -> TaskRecord:
             current_entry = LandingEntry.of(record.kept) or queued.entry  # a person may have approved it meanwhile
@@ -86,7 +86,9 @@ class Queue:
     def rewrite(
         self, queued: QueuedTask, rewrite: Callable[[TaskRecord], TaskRecord], event: str, reason: str = ""
     ) -> QueuedTask:
-        """Change a task's record and return the changed task. If the task waits now, tell whoever it notifies."""
+        """Change a task's record and return the changed task. If it begins to wait (`landing.waits`), send the notices that it
+        asks for.
+        """
 
         def rewrite_and_notify(record: TaskRecord) -> TaskRecord:
             if event == "landing.waits":
@@ -100,7 +102,7 @@ class Queue:
         return replace(queued, entry=entry, task=replace(queued.task, kept=record.kept, parked=record.parked))
 
     def wait(self, queued: QueuedTask, reason: str) -> QueuedTask:
-        """Let a task wait for this reason, with one event for each new reason."""
+        """Let a task wait for this reason. The same reason again writes no event."""
         if (queued.entry.state, queued.entry.reason) == ("waits", reason):
             return queued
         return self.change(queued, "landing.waits", state="waits", reason=reason)
@@ -140,8 +142,8 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
 
 
 def approve(hive: Parts, *task_ids: str) -> list[str]:
-    """Let tasks land that wait for a person, in this order; return those that have landed already. Raises UserError before any
-    is changed."""
+    """Let tasks that wait for a person land, in this order. Return those that have landed already. If one cannot be approved,
+    raise UserError and change none."""
     waiting_ids, landed_ids = [], []
     try:
         for task_id in task_ids:
@@ -177,8 +179,7 @@ def _check_approval(hive: Parts, task_id: str) -> None:
 
 
 def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], LandingEntry]) -> None:
-    """Change the entry of a task in the queue for a person, and wake whoever lands it. Raises UserError if it is not in the
-    queue."""
+    """Change the queue entry of a task for a person, and wake the agents. Raises UserError if the task is not in the queue."""
     task, _ = get_queued(hive, task_id)
 
     def rewrite(record: TaskRecord) -> TaskRecord:

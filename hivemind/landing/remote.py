@@ -1,7 +1,7 @@
 """Remotes: a target's branch at a person's remote is fetched before a landing and pushed after the check, never with force.
 
-Git talks to the remote as that person, with all settings and credentials, but without hooks and prompts, in a process of its own
-that has a time limit. A remote that is away holds no landing: the target remembers that a push is due.
+Git talks to the remote as that person, with all settings and credentials but without hooks and prompts, in a separate process
+with a time limit. If a remote does not answer, work still lands, and the target remembers that a push is due.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ PushOutcome = Literal["pushed", "moved", "refused", "away"]
 
 
 class RemoteBranch:
-    """A target's branch at the remote of `push:`. After `poll`, whoever waits for a fetch or a push asks for it again."""
+    """A target's branch at the remote of `push:`. It runs one git process at a time. After `poll`, call `is_current` or `push`
+    again for the outcome.
+    """
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -104,19 +106,21 @@ class RemoteBranch:
     # fetching
 
     def is_current(self) -> bool:
-        """Check whether a landing may begin: the branch was just fetched, or the remote is away. Else fetch it."""
+        """Check whether a landing may begin: the branch was just fetched, or the remote does not answer. If neither, start a
+        fetch.
+        """
         if self.problem or time.monotonic() < self._fetched + _FRESH_S:
             return True
         self._fetch()
         return False
 
     def look(self) -> None:
-        """Fetch the branch if that was a minute ago, for a landing that waits for its change."""
+        """Start a fetch if the last one was a minute ago, for a landing that waits for a change of the branch."""
         if not self.problem and time.monotonic() >= self._fetched + _LOOK_S:
             self._fetch()
 
     def retry(self) -> None:
-        """Fetch again from a remote that was away, and push what is due. Raises UserError."""
+        """If a remote did not answer or a push is due, fetch or push again once its pause is over. Raises UserError."""
         if self.is_running or (not self.problem and self.target.push_due is None) or time.monotonic() < self._again:
             return
         if self.problem or time.monotonic() >= self._fetched + _FRESH_S:
@@ -136,8 +140,9 @@ class RemoteBranch:
         return tip is not None and self.target.is_ancestor(commit, tip)
 
     def find_landed(self, branch: LandingBranch) -> LandingBranch:
-        """Return a pushed branch as landed if somebody has merged it at the remote, also if it was squashed there: merging it
-        changes nothing any more. The commit is the first one with that property."""
+        """Return a pushed branch as landed if somebody has merged or squashed it at the remote, else unchanged.
+
+        It has landed in the first commit into which merging it would change nothing."""
         target, tip = self.target, self.target.remote_tip
         if tip is None or self._examined.get(branch.tip) == tip:
             return branch
@@ -153,7 +158,7 @@ class RemoteBranch:
     # pushing
 
     def push(self, commit: str, name: str) -> PushOutcome | None:
-        """Push a commit to a branch at the remote; None until that has ended."""
+        """Push a commit to a branch at the remote. Return the outcome, or None while the push runs."""
         if self._outcome is not None and self._outcome[0] == (commit, name):
             outcome, self._outcome = self._outcome[1], None
             return outcome
@@ -225,7 +230,7 @@ class RemoteBranch:
         self._hold_push(self.problem)
 
     def _hold_push(self, reason: str) -> None:
-        """Wait with the next try, each time twice as long."""
+        """Pause before the next push, each time twice as long, and note the reason."""
         self._again = time.monotonic() + self.pause_s
         self.pause_s = min(2 * self.pause_s, _MAX_PAUSE_S)
         if self.target.push_due is not None:

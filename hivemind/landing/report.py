@@ -30,8 +30,7 @@ _MAX_LANDED = 5
 
 @frozen
 class ReportedTask:
-    """A task that is to land. A `returned` one is worked on again. `since` is the time of its last change, None for a returned
-    one."""
+    """A task that is to land, or was `returned` to its agent. `since` is the time of its last change, None if it was returned."""
 
     task: Task
     state: Literal["checked", "queued", "waits", "moves", "returned"]
@@ -123,8 +122,8 @@ def _landed_tasks(hive: Parts) -> Iterator[LandedTask]:
 
 @frozen
 class Rehearsal:
-    """What the landing of one branch would do now. `conflicts` and `protected` are paths, `changes` has a line for each file.
-    `verdict` is the remembered outcome of its check."""
+    """A prediction of one branch's landing. `conflicts` and `protected` are paths, `changes` has a line for each file.
+    `verdict` is the remembered outcome of the check on the merged tree, or `not run yet`."""
 
     branch: LandingBranch
     how: str

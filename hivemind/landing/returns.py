@@ -28,7 +28,9 @@ class Returns:
         self._hive, self._queue = hive, queue
 
     def _limit(self, queued: QueuedTask, branch: LandingBranch) -> int:
-        """Return how often the task may go back to its agent. What the hive itself lands has none: a person is asked at once."""
+        """Return how often the task may go back to its agent: never if the lander made the commit itself (a revert, a
+        proposal).
+        """
         if queued.entry.reverts is not None or queued.entry.agent == LANDING:
             return 0
         roots = self._hive.config.repository_roots(self._hive.layout)
@@ -48,13 +50,13 @@ class Returns:
         self._send_back(queued, text, red=queued.entry.tips)
 
     def unchanged(self, queued: QueuedTask) -> None:
-        """Ask a person about a task that came back from its agent with the tips of its red check."""
+        """Ask a person about a task whose check was red and whose agent finished it again without a new commit."""
         self._ask(queued, "has come back unchanged since its check was red", read_draft(queued.task))
 
     def conflict(self, queued: QueuedTask, target: Target, branch: LandingBranch, old: str, merge: Merge) -> None:
         """Send back a task that conflicts with its target: its branch gets a merge commit with the conflict marks.
 
-        The record names the merge before the branch has it. A killed lander tries the landing again.
+        If the lander is killed in between, the next one tries the landing again.
         """
         repository = target.repository
         commit = conflict_commit(repository, branch.tip, old, merge)
@@ -103,7 +105,7 @@ class Returns:
         return lines
 
     def _send_back(self, queued: QueuedTask, text: str, **changes: Any) -> None:
-        """Send a task back, or ask a person once it has come back too often."""
+        """Send a task back to its agent. If that has happened too often, ask a person, or fail a candidate."""
         entry = queued.entry
         if entry.tries < min(self._limit(queued, branch) for branch in entry.branches):
             self._queue.send_back(queued, text, tries=entry.tries + 1, **changes)
@@ -131,7 +133,9 @@ class Returns:
         self._queue.change(queued, "landing.waits", state="waits", reason=reason, asks=True, approved=False)
 
     def left_alone(self, target: Target, commit: str, paths: Sequence[str]) -> None:
-        """Tell a person which files a landing has not updated, since they were changed while it was interrupted."""
+        """Tell a person which files a landing did not update, because the person changed them while the landing was
+        interrupted.
+        """
         names = "\n".join(_names(paths))
         body = f"{target.branch} is at {commit} in {target.root}. git shows these files, which you had changed, as changed:\n\n"
         message_id = f"landing-left.{target.folder.name}.{commit}"
@@ -159,7 +163,7 @@ class Returns:
 
 
 def _details(command: str, verdict: Verdict) -> str:
-    """Return why a check is red, unless only the command is known, and the last line of its output."""
+    """Return the reason of a red check, if it says more than that `command` failed, and the last line of the output."""
     reason = "" if verdict.reason == f"{command} failed" else f" ({verdict.reason})"
     lines = [line for line in verdict.output_tail.splitlines() if line.strip() and not line.startswith("[exit status ")]
     return f"{reason}: {lines[-1].strip()[:_MAX_CHARS]}" if lines else reason

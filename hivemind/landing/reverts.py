@@ -22,8 +22,8 @@ _LANES = (f"{LANDING}/",)
 
 
 def request_revert(hive: Parts, task_id: str) -> str:
-    """Put a task into the inbox that undoes what a task has landed, and return its id. Where git cannot undo it alone, the new
-    task waits for a person. Raises UserError."""
+    """Put a task into the inbox that undoes what a task has landed, and return its id. If later changes conflict, that task
+    waits for a person. Raises UserError."""
     task = hive.tasks.get(task_id)
     entry = LandingEntry.of(task.kept) if task.state is TaskState.DONE else None
     if entry is None or not all(branch.landed for branch in entry.branches):
@@ -71,7 +71,7 @@ def request_revert(hive: Parts, task_id: str) -> str:
 
 
 def _free_id(hive: Parts, target: Target, task_id: str, commit: str) -> str:
-    """Return an id for a revert. Raises UserError if the commit is being undone, or is undone."""
+    """Return a free id for a revert. Raises UserError if the commit was undone already, or another task is undoing it."""
     for name in revert_ids(task_id):
         if hive.tasks.inbox.has_id(name):
             other = hive.tasks.get(name)
@@ -87,17 +87,17 @@ def _free_id(hive: Parts, target: Target, task_id: str, commit: str) -> str:
 def claim_tasks(hive: Parts) -> None:
     """Take the reverts, and the tasks with candidates, out of the inbox. Only the lander's process may call this."""
     while (task := hive.tasks.claim(LANDING, partitions=_LANES)) is not None:
-        _enter(hive, task)
+        _enqueue(hive, task)
 
 
 def resume_claims(hive: Parts) -> None:
     """Finish the claims of a killed lander. Only the lander's process may call this."""
     for task in hive.tasks.mine(LANDING):
         if LANDING not in task.kept:
-            _enter(hive, task)
+            _enqueue(hive, task)
 
 
-def _enter(hive: Parts, task: Task) -> None:
+def _enqueue(hive: Parts, task: Task) -> None:
     """Put a claimed task into the queue."""
     entry = LandingEntry.of(task.kept)
     if entry is None and task.candidates:

@@ -37,8 +37,8 @@ def checks_subtask(hive: Parts, entry: LandingEntry) -> bool:
 
 
 def land_subtasks(hive: Parts, work: TaskRun) -> bool:
-    """Merge the finished subtasks of a task into its branches, oldest finish first. A conflict goes back to the subtask. Return
-    True if a subtask has landed or gone back."""
+    """Merge the finished subtasks of a task into its branches, in the order in which they finished. On a conflict the subtask
+    goes back to its agent. Return True if one has landed or gone back."""
     subtasks = set(work.task.subtasks)
 
     def is_queued(state: JournalState) -> bool:
@@ -72,7 +72,7 @@ def wait_for_subtasks(hive: Parts, work: TaskRun) -> None:
 
 
 def _land(hive: Parts, work: TaskRun, queue: Queue, queued: QueuedTask) -> bool:
-    """Land a subtask, or send it back. Return False if it waits for a person."""
+    """Land a subtask, or send it back to its agent. Return False if it waits for a person or a check."""
     entry = queued.entry
     if entry.state == "returned":
         hive.tasks.release(queued.task)

@@ -27,7 +27,7 @@ _HOLD, _MOVE, _PUSH, _VERSION = "landing hold", "landing move", "landing push", 
 
 @frozen
 class Hold:
-    """The reason why nothing lands in a target: a person has said so, or the target's own commit `tip` fails its check."""
+    """The reason why nothing lands in a target: a person has held it, or the target's own commit `tip` fails its check."""
 
     by: Literal["person", "check"]
     reason: str
@@ -36,7 +36,7 @@ class Hold:
 
 @frozen
 class Target:
-    """A branch of a root. `folder` has the files of its checks, its hold and the move of it that is under way."""
+    """A branch of a root. `folder` has the files of its checks, its hold, and its unfinished move."""
 
     root: Path
     branch: str
@@ -46,7 +46,7 @@ class Target:
 
     @classmethod
     def of(cls, hive: Parts, root: Path, branch: str) -> Target:
-        """Return the target of a root in hive.yaml. Raises UserError if the root is not there, or is no repository."""
+        """Return the target of a root. Raises UserError if hive.yaml no longer lists the root, or if it is no repository."""
         settings = hive.config.repository_roots(hive.layout).get(root)
         if settings is None:
             remedy = "list this path in hive.yaml again: finished work lands there only"
@@ -55,7 +55,7 @@ class Target:
 
     @classmethod
     def at(cls, layout: Layout, root: Path, settings: RootConfig) -> Target:
-        """Return the target of a root, without recording it. Raises UserError."""
+        """Return the target of a root; unlike `target_branch`, record nothing. Raises UserError."""
         folder, repository = root_folder(layout, root), Repository.at(root)
         branch = settings.branch or read_target(folder) or checked_out_branch(repository)
         return cls(root, branch or "HEAD", settings, repository, folder)
@@ -83,7 +83,7 @@ class Target:
 
     @property
     def takes_requests(self) -> bool:
-        """True if tasks' branches are pushed, and people merge them at the remote."""
+        """True if the hive pushes tasks' branches and people merge them at the remote (`push:` with `as: branch`)."""
         return self.settings.push is not None and self.settings.push.kind == "branch"
 
     def has_diverged(self, tip: str) -> bool:
@@ -92,8 +92,8 @@ class Target:
         return remote_tip is not None and not (self.is_ancestor(remote_tip, tip) or self.is_ancestor(tip, remote_tip))
 
     def start_of(self, tip: str) -> str:
-        """Return the commit to build a landing on while the branch is at `tip`: that, or the remote's if it is ahead or takes
-        requests. Raises UserError if the two have diverged."""
+        """Return the commit to build a landing on, if the branch is at `tip`. That is the remote's commit if it is ahead, or
+        if people merge at the remote; else `tip`. Raises UserError if the two have diverged."""
         remote_tip = self.remote_tip
         if remote_tip is None or self.takes_requests:
             return remote_tip or tip
@@ -105,7 +105,7 @@ class Target:
         return tip if self.is_ancestor(remote_tip, tip) else remote_tip
 
     def contains(self, commit: str) -> bool:
-        """Check that the branch contains a commit; if it takes requests, that it does so at the remote."""
+        """Check that the branch contains a commit or, if people merge at the remote, that the remote's branch does."""
         tips = [self.repository.commit_of(self.ref), self.remote_tip if self.takes_requests else None]
         return any(tip is not None and self.is_ancestor(commit, tip) for tip in tips)
 
@@ -113,8 +113,8 @@ class Target:
         return not self.repository.git("rev-list", "--max-count=1", commit, f"^{descendant}")
 
     def follow_branch(self, branch: LandingBranch) -> str:
-        """Return the commit of a task's branch to land. Commits that a person has added count. A branch that was deleted is made
-        again, and one that was moved elsewhere is left alone: the recorded tip lands."""
+        """Return the commit to land for a task's branch: its present one if a person has added commits, else the recorded tip.
+        If the branch was deleted, create it again."""
         commit = self.repository.commit_of(f"refs/heads/{branch.branch}")
         if commit is None:
             self.repository.move(branch.branch, branch.tip, None, "made again")
@@ -122,11 +122,11 @@ class Target:
         return commit if commit != branch.tip and self.is_ancestor(branch.tip, commit) else branch.tip
 
     def is_unchanged_by(self, task_id: str, branch: LandingBranch) -> bool:
-        """Check whether a task's landed commit was there before, or is another task's: its branch had no changes left."""
+        """Check whether a branch had no changes left to land: its landed commit is the target's old one, or another task's."""
         return branch.commit == branch.old or self.landed().get(str(branch.commit), task_id) != task_id
 
     def changed_paths(self, branch: LandingBranch) -> list[str]:
-        """Return the paths that a task's branch changes against the target."""
+        """Return the paths that a task's branch changes since it left the target."""
         words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"{self.tip}...{branch.tip}")
         return [path for path in self.repository.git(*words).split("\0") if path]
 
@@ -138,7 +138,7 @@ class Target:
         return False
 
     def note_landed(self, task_id: str, commit: str) -> None:
-        """Note which task a landed commit is of, for people and for the words of a conflict."""
+        """Record which task a landed commit belongs to, for people and for the texts about conflicts."""
         make_folder(self.folder)
         self._landed_log.append({"task": task_id, "commit": commit})
 
@@ -158,7 +158,7 @@ class Target:
 
     @property
     def hold(self) -> Hold | None:
-        """What holds this target; None if work can land. A hold by a check ends when the branch has moved."""
+        """The reason why nothing lands in this target, or None. A hold because of a red check ends when the branch moves."""
         with suppress(Unreadable):
             hold = load_dataclass(Hold, self.folder / "hold.json", _HOLD, _VERSION)
             return None if hold is not None and hold.by == "check" and hold.tip != self.start_of(self.tip) else hold
@@ -170,7 +170,7 @@ class Target:
 
     @property
     def push_due(self) -> str | None:
-        """Why a push is due: the remote's answer, empty if it was not tried; None if nothing is to be pushed."""
+        """The reason why a push is due: the remote's last answer, or "" if no push was tried. None if nothing is to be pushed."""
         with suppress(Unreadable):
             record = load_record(self.folder / "push.json", _PUSH, _VERSION)
             return None if record is None else str(record["reason"])
@@ -216,7 +216,7 @@ def unpushed_roots(config: HiveConfig, layout: Layout) -> dict[Path, str]:
 def _read_targets(
     name: str, config: HiveConfig, layout: Layout, read: Callable[[Target], _State | None]
 ) -> dict[Path, _State]:
-    """Return what `read` returns for the target of each root that has a file of this name."""
+    """Call `read` with the target of each root that has a file of this name. Return the results that are not None, by root."""
     states = {}
     for root, settings in config.repository_roots(layout).items():
         if (root_folder(layout, root) / name).exists():
@@ -227,8 +227,8 @@ def _read_targets(
 
 
 def hold_roots(hive: Parts, names: Sequence[str], reason: str | None) -> list[Path]:
-    """Hold the landing in roots, or let it go on (`reason` is None), and wake the lander. Roots are named by path or by the
-    last part of these; without a name all are meant. Raises UserError."""
+    """Hold the landing in roots, or let it continue (`reason` is None), and wake the lander. Return the roots. `names` are
+    paths or their last parts; without names, all roots are meant. Raises UserError."""
     settings = hive.config.repository_roots(hive.layout)
     roots = {
         root for name in names for root in settings

@@ -1,4 +1,4 @@
-"""Waits: why a task does not land now, and when it is tried again."""
+"""Waits: the reason why a task does not land now, and the time of the next try."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
 
 @dataclass(slots=True)
 class _Wait:
-    """A wait of a task with this entry: for another `signature` of the checkouts and the file `path`, else until `again`."""
+    """A task's wait. It ends when the `signature` changes; without a signature, at the time `again`; and at once if the
+    `entry` changes.
+    """
 
     entry: LandingEntry
     signature: object
@@ -28,7 +30,7 @@ class _Wait:
     again: float
 
     def is_over(self, targets: Sequence[Target]) -> bool:
-        """Check whether the task is to be tried again. Compares the signatures every two seconds at most."""
+        """Check whether to try the task again. The signatures are compared at most every two seconds."""
         if (now := time.monotonic()) < self.again:
             return False
         self.again = now + _LOOK_S
@@ -63,7 +65,9 @@ class Waits:
         path: Path | None = None,
         retry_s: float = _LOOK_S,
     ) -> None:
-        """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
+        """Let a task wait until the `signature` of its targets' checkouts changes, or, without a signature, for `retry_s`
+        seconds.
+        """
         try:
             queued = self._queue.wait(queued, reason)
         except (HivemindError, OSError) as error:
@@ -71,7 +75,7 @@ class Waits:
         self._waits[queued.id] = _Wait(queued.entry, signature, path, time.monotonic() + retry_s)
 
     def goes_on(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task's wait goes on. It ends early when a person has changed the task's entry."""
+        """Check whether a task still waits. A wait ends early when a person has changed the task's entry."""
         wait = self._waits.get(queued.id)
         if wait is not None and wait.entry == queued.entry and not wait.is_over(targets):
             return True

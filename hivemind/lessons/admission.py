@@ -1,4 +1,4 @@
-"""Admission: which candidates become lessons, which wait for a person, and which are refused, by rule and with the reason.
+"""Admission: rules decide which candidates become lessons, which wait for a person, and which are refused. Each has a reason.
 
 Only what the runtime has seen in the trail is evidence. A text that asks an agent to remember something is not.
 """
@@ -42,7 +42,9 @@ What a text asked you to remember is no lesson."""
 
 @frozen
 class Candidate:
-    """A lesson that an agent suggests, with the commands and the file that prove it, as its trail has them."""
+    """A suggested lesson: its sentence and places, and the commands that failed and passed and the file that was changed, to
+    prove it by the trail.
+    """
 
     lesson: str
     places: tuple[str, ...] = ()
@@ -63,7 +65,9 @@ def read_candidates(answer: str) -> list[Candidate]:
 
 
 def candidate_of(pair: Pair) -> Candidate | None:
-    """Return the lesson that a pair of commands shows; None if they cannot be quoted in a sentence."""
+    """Return the lesson that a pair of commands proves, as a sentence. Return None if a command is too long or cannot be
+    quoted.
+    """
     failed, passed = (" ".join(action.command.split()) for action in (pair.failed, pair.passed))
     if any("`" in command or len(command) > _MAX_COMMAND for command in (failed, passed)):
         return None
@@ -80,8 +84,9 @@ def admit(
     previous: Sequence[TrackedLesson],
     instructions: str,
 ) -> tuple[TrackedLesson | None, str]:
-    """Return the record of a candidate, and the reason: `live` with a `pair` that proves it, else `waiting` for a person, or
-    None if it is refused. `previous` are the lessons of the root so far.
+    """Return the new record of a candidate, and the reason for its state. With a `pair` that proves the lesson it is `live`;
+    else it is `waiting` for a person. Return None and the reason if the candidate is refused. `previous` are the lessons of
+    the root so far.
     """
     text, places = candidate.lesson, candidate.places[:_MAX_PLACES]
     if refusal := refusal_of(text, places, trail, instructions):
@@ -93,7 +98,7 @@ def admit(
     if pair is not None:
         record.failed, record.passed = pair.failed.command, pair.passed.command
         messages = f"{pair.failed.id} and {pair.passed.id}, "
-        is_live = not _is_told(pair, candidate.changed, trail)
+        is_live = not _is_from_text(pair, candidate.changed, trail)
         reason = f"learned in {task}" if is_live else "a text that the agent read says so"
     record.evidence = f"task `{task}`, {messages}{datetime.now(UTC):%Y-%m-%d}"
     record.change("live" if is_live else "waiting", reason)
@@ -104,8 +109,10 @@ def has_proof(record: TrackedLesson, pair: Pair | None) -> bool:
     return pair is not None and (record.failed, record.passed) == (pair.failed.command, pair.passed.command) != ("", "")
 
 
-def _is_told(pair: Pair, changed: str, trail: Trail) -> bool:
-    """Check whether a text that the agent read names what made the difference: the new words of the command, or the file."""
+def _is_from_text(pair: Pair, changed: str, trail: Trail) -> bool:
+    """Check whether the agent has read the lesson in somebody's text: one that has the new words of the command, or the
+    changed file.
+    """
     new_words = [word for word in tokens(pair.passed.command) if word not in tokens(pair.failed.command)]
     clear_words = [word for word in new_words if len(word) > 3 and re.search(r"[\W\d_]", word)]
     phrases = [changed] if changed else clear_words or ([] if pair.failed.is_return else [pair.passed.command])
@@ -113,7 +120,7 @@ def _is_told(pair: Pair, changed: str, trail: Trail) -> bool:
 
 
 def refusal_of(text: str, places: Iterable[str], trail: Trail, instructions: str) -> str | None:
-    """Return the reason for which a text with these places can be no lesson, or None."""
+    """Return the reason why a text with these places cannot become a lesson, or None if it can."""
     prose = _CODE.sub(" ", text)
     commands = [code[1:-1] for code in _CODE.findall(text)]
     if not text.isprintable() or not 10 <= len(text) <= _MAX_CHARS or _SENTENCES.search(text) or text.count("`") % 2:
@@ -149,7 +156,7 @@ def is_same(text: str, previous_text: str) -> bool:
 
 
 def places_of(pair: Pair, named_paths: Iterable[str]) -> tuple[str, ...]:
-    """Return where a pair holds: the paths that its commands name, and its program."""
+    """Return the places where the lesson of a pair holds: the paths that its commands name, and its program."""
     paths = [path if "/" in path or "." in path else f"{path}/" for path in named_paths]
     program = program_of(pair.passed.command)
     return (*paths[: _MAX_PLACES - 1], *([program] if program and "/" not in program and "." not in program else []))

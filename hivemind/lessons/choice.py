@@ -1,4 +1,4 @@
-"""Choice: which lessons hold for a task, which of them it was shown, and which it used or found wrong."""
+"""Choice: which lessons a task is shown, and how often lessons were shown, used and found wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SHOWN = 5
 
 
 def root_name(hive: Parts, root: Path | None) -> str:
-    """Return the name of a root's file: that of its folder, with a digest if another root or file has the name."""
+    """Return the name of a root's lesson file: the root's folder name. A digest is added if that is not unique."""
     if root is None:
         return GENERAL
     names = [GENERAL, "readme", *(other.name.lower() for other in hive.config.worktree_roots(hive.layout))]
@@ -29,7 +29,7 @@ def root_name(hive: Parts, root: Path | None) -> str:
 
 
 def book_of(hive: Parts, root: Path | None) -> LessonBook:
-    """Return the lessons of a root, or the general ones."""
+    """Return the lessons of a root; the general lessons for None."""
     trusts_file = not any(config.may_write_unseen for config in hive.agents.values())
     return LessonBook(hive.layout, root_name(hive, root), trusts_file=trusts_file)
 
@@ -40,7 +40,9 @@ def all_books(hive: Parts) -> list[LessonBook]:
 
 @contextmanager
 def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[list[TrackedLesson]]:
-    """Yield the lessons of a book to change. Each change of a state becomes an event of the journal, with the reason."""
+    """Yield the lessons of a book for changes. After the block, each change of a state becomes an event of the journal, with
+    the reason.
+    """
     states = {record.id: record.state for record in book.saved()}
     with book.edit() as records:
         yield records
@@ -59,7 +61,7 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
 def choose(
     hive: Parts, work: TaskRun, config: AgentConfig, factor: Callable[[MemoryBlock], float] = lambda _: 1.0
 ) -> list[TrackedLesson]:
-    """Return the lessons at a place of the task, at most five: the most relevant and helpful first, those of other hives last."""
+    """Return at most five lessons whose places the task names: the most relevant and helpful first, those of other hives last."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title
@@ -98,7 +100,7 @@ def lesson_block(record: TrackedLesson) -> KnowledgeMemoryBlock:
 
 
 def lesson_line(record: TrackedLesson) -> str:
-    """Show a lesson to an agent, with the id by which it names it."""
+    """Return a lesson as a line for an agent: its id, by which the agent can refer to it, and its text."""
     source = f", from {record.source}, not adopted" if record.state == "foreign" else ""
     source += ", changed since AGENTS.md" if record.has_new_proposal else ""
     return f"{record.id}{source}: {record.text}"
@@ -123,9 +125,10 @@ def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[TrackedLesson]) ->
 
 
 def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[str]) -> list[str]:
-    """Count the lessons that an agent names as used or wrong, each once a task. Return the ids that it was not shown.
+    """Count the lessons that an agent names as used or wrong, each at most once per task. Return the ids that do not exist, or
+    that the task was not shown.
 
-    The runtime's own lesson is retired once two tasks have found it wrong.
+    If two tasks have found a lesson wrong that no person has written or adopted, it is retired.
     """
     task, unseen = work.task.id, list[str]()
 
@@ -143,7 +146,9 @@ def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[s
 
 
 def decide(hive: Parts, ids: Sequence[str], *, adopts: bool) -> None:
-    """Make lessons a person's and live, or take them out of their files. Raises UserError for ids that no lesson has."""
+    """Record a person's decision on lessons: adopt them, which makes them live, or retire them. Raises UserError for unknown
+    ids.
+    """
 
     def change(record: TrackedLesson) -> None:
         record.author = "person"
@@ -154,7 +159,7 @@ def decide(hive: Parts, ids: Sequence[str], *, adopts: bool) -> None:
 
 
 def rewrite(hive: Parts, lesson_id: str, text: str) -> str:
-    """Replace a lesson by a person's words for it, and return the new id. Raises UserError."""
+    """Retire a lesson, and add a person's text in its place. Return the new lesson's id. Raises UserError."""
     lesson = Lesson.parse(text)
     if not lesson.text:
         raise UserError("the lesson is empty", location=lesson_id, remedy="write a sentence")

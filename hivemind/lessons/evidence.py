@@ -1,4 +1,4 @@
-"""Evidence in the trail of a task: a command that failed and another that passed in its place, and returns by landing."""
+"""Evidence in the trail of a task: a failed command and another that passed in its place, and returns of the work by landing."""
 
 from __future__ import annotations
 
@@ -56,15 +56,17 @@ _EDIT_KINDS = frozenset({"edit", "delete", "move"})
 
 @frozen
 class TaskFolders:
-    """The folders in which a task works: the hive's, and the worktree of each repository by its root, the default one first."""
+    """The folders in which a task works: the hive's, and a worktree for each root. The first root is the default one."""
 
     hive: Path
     worktrees: Mapping[Path, Path]
 
     def locate(self, path: str) -> tuple[Path | None, str]:
-        """Return the root of the repository that has a path, and the path in it. A relative path begins at the hive's folder
-        if it leads to a worktree from there, else at the default worktree; if its first name is not there, it may name
-        another root."""
+        """Return the root to whose repository a path belongs, and the path in that repository. The root is None for a path
+        elsewhere.
+
+        A relative path may begin with the name of another root. Else it is below the hive's folder, if that leads to a worktree,
+        or in the default worktree."""
         if (named_root := self._named_root(path)) is not None:
             return named_root, path.partition("/")[2] or "."
         for base in (self.hive, *[*self.worktrees.values()][:1]):
@@ -78,14 +80,16 @@ class TaskFolders:
         return None, path
 
     def _named_root(self, path: str) -> Path | None:
-        """Return the root other than the default one that the first name of a relative path names."""
+        """Return the root, other than the default one, that the first name of a relative path names. Return None if there is
+        none, or if the default worktree has that name.
+        """
         name, other_roots = path.split("/", 1)[0], [*self.worktrees][1:]
         if not other_roots or (next(iter(self.worktrees.values())) / name).exists():
             return None
         return next((root for root in other_roots if root.name == name), None)
 
     def without_worktree(self, text: str, root: Path | None) -> str:
-        """Return a text as seen from a root's worktree. The next agent has another one."""
+        """Remove the path of a root's worktree from a text, because the next agent has another one."""
         if root is None or root not in self.worktrees:
             return text
         folder = self.worktrees[root]
@@ -96,7 +100,7 @@ class TaskFolders:
 
 @frozen
 class Action:
-    """A command, an edit or a return by landing, as message `id` of the conversation shows it. `root` is its repository."""
+    """A command, an edit, or a return by landing; `id` is its message in the conversation, `root` its repository."""
 
     id: str
     command: str = ""
@@ -117,13 +121,17 @@ class Pair:
 
 @frozen
 class Trail:
-    """The actions of a task in order, and the texts of others that its agent read, apart from code and failing commands."""
+    """The actions of a task in order, and in `materials` the texts of others that its agent has read (no code, no output of
+    failing commands).
+    """
 
     actions: tuple[Action, ...]
     materials: tuple[str, ...]
 
     def at(self, root: Path | None) -> Trail:
-        """Return the trail in one repository. A change elsewhere stays as one, since a command here may pass for its sake."""
+        """Return the actions in one repository. A change in another one stays as an edit of the path `?`, because a command
+        here may pass because of it.
+        """
         actions = list[Action]()
         for action in self.actions:
             if action.root == root:
@@ -133,10 +141,11 @@ class Trail:
         return Trail(tuple(actions), self.materials)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield each command that failed with the first other one that passed in its place. A change in between ends the search.
+        """Yield each failed command with the first command that later passed in its place. If files change in between, there is
+        no pair.
 
-        A command that fails and passes again unchanged is no proof. Of landing's checks, the agent's own run that passes
-        counts if it had not run the check before.
+        A failed command that passes later unchanged proves nothing. One exception: if landing returned the work for a check that
+        the agent had not run before, the agent's own run that passes counts.
         """
         for at, failed in self._failures():
             is_new_check = failed.is_return and not self._has_run(failed.command, self.actions[:at])
@@ -158,10 +167,11 @@ class Trail:
         return any(tokens(run.command) == tokens(command) for run in actions)
 
     def proof(self, failed: str, passed: str, changed: str, text: str) -> Pair | None:
-        """Return the pair that a mind cites for a lesson, if it is in the trail and the lesson names the difference.
+        """Return the two commands that a mind cites for a lesson, if the trail has them and the lesson's text names their
+        difference.
 
-        The difference is a word that only the command that passed has, or the file that was `changed` in between. A command
-        that passed stands in for the failed one, or the failed one passes right after it.
+        The difference is a word that only the passed command has, or the file that was `changed` in between. If it is a word, the
+        passed command must have the goal of the failed one, or the failed one must pass right after it.
         """
         prelude, _, last_command = passed.rpartition(" && ")
         if tokens(last_command) == tokens(failed) and "sleep" not in tokens(prelude):  # one command after the other
@@ -215,8 +225,8 @@ def _core(command: str) -> list[str]:
 
 
 def stands_in(passed: str, failed: str) -> bool:
-    """Check that the passed command has the goal of the failed one, with another variable, flag or program, and does not
-    do less."""
+    """Check that the passed command has the goal of the failed one: it differs by a variable, a flag or the program, and does
+    not do less."""
     core, failed_core = _core(passed), _core(failed)
     if not core or not failed_core or not _has_own_status(passed) or "sleep" in core:
         return False
@@ -243,12 +253,12 @@ def stands_in(passed: str, failed: str) -> bool:
 
 
 def _has_own_status(command: str) -> bool:
-    """Return False if the status may be that of another command: `pytest | tail`, `make; true`."""
+    """Return False if a command's exit status may be that of another command, as in `pytest | tail` or `make; true`."""
     return bool(command) and not any(mark in unquoted(command).replace("&&", "") for mark in "|;>&")
 
 
 def unquoted(command: str) -> str:
-    """Return a command without what its quotes contain."""
+    """Return a command without its quoted parts."""
     return _QUOTED.sub("", command)
 
 
@@ -263,8 +273,9 @@ def read_trail(
     *,
     is_from_operator: bool = False,
 ) -> Trail:
-    """Read the trail from the lines of messages.jsonl. `returns` are the texts with which landing has returned the task. If the
-    task is from the operator, only the material in its opening is a text of others."""
+    """Read the trail from the lines of messages.jsonl. `returns` are the texts with which landing has returned the task.
+
+    In the opening of an operator's task, only the marked material counts as texts of others."""
     actions, materials, calls = list[Action](), list[str](), dict[str, Mapping[str, Any]]()
     for record, is_opening in (
         (message, "opening" in line) for line in records for message in line.get("opening", [line])
@@ -280,7 +291,7 @@ def read_trail(
         elif role == "tool" and (call := calls.get(str(record.get("call_id")))) is not None:
             action = _action(record, call)
             if action is not None:
-                actions.append(_located(action, call["arguments"], folders))
+                actions.append(_locate_action(action, call["arguments"], folders))
             path = str(call["arguments"].get("path") or call["arguments"].get("file_path") or "")
             source = path if action is None else action.command
             if is_prose(source) and (action is None or (action.is_ok and " " in source)):
@@ -288,8 +299,10 @@ def read_trail(
     return Trail(tuple(actions), tuple(materials))
 
 
-def _located(action: Action, arguments: Mapping[str, Any], folders: TaskFolders) -> Action:
-    """Return an action with its repository. Its command and its paths are as seen from there."""
+def _locate_action(action: Action, arguments: Mapping[str, Any], folders: TaskFolders) -> Action:
+    """Return an action with its repository. Make its paths relative to that repository, and remove the worktree's path from
+    its command.
+    """
     if action.edited_paths:
         places = [folders.locate(path) for path in action.edited_paths]
         return replace(action, edited_paths=tuple(path for _, path in places), root=places[0][0])
@@ -301,7 +314,9 @@ def _located(action: Action, arguments: Mapping[str, Any], folders: TaskFolders)
 
 
 def is_prose(source: str) -> bool:
-    """Check whether a path, or a command that prints files, may show prose of others; "" stands for any other source."""
+    """Check whether output may be prose that somebody wrote. `source` is the path or the command that it is from, or "" if it
+    is from neither.
+    """
     program, *names = [word for word in source.split() if not word.startswith("-")] or [""]
     file_names = names if program in _PRINTERS else names[1:] if program in _FILTERS else []
     paths = file_names if names else [program]

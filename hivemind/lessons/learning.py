@@ -1,4 +1,4 @@
-"""Learning: what the end of a task adds to the lessons, and which of them its trail contradicts."""
+"""Learning: at the end of a task, add new lessons, and retire lessons that its trail contradicts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ProvenCandidate = tuple[Candidate, Pair | None]
 
 
 def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
-    """Learn from a task that has ended: from its commands, from landing's returns, and from the answer of its mind.
+    """Learn from a task that has ended: from its commands, from landing's returns, and from its mind's answer.
 
-    `ask` puts the question to the mind; it is called only if something failed, and once a task. Raises UserError, OSError,
-    and what `ask` raises, after all else is learned.
+    `ask` asks the mind and returns its answer; it is called only if something failed, and once per task. Raises UserError,
+    OSError, and what `ask` raises (after all else is learned).
     """
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     if not (returns or work.has_failed_call):
@@ -41,7 +41,7 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
         if ask is not None and not any(record.get("cause") == "lesson" for record in records):
             # its words come before those of the rule, since they may say why
             for answer in read_candidates(ask()):
-                root, proven_answer = _placed(answer, trails, folders)
+                root, proven_answer = _locate_lesson(answer, trails, folders)
                 candidates[root].append(proven_answer)
     finally:
         for root, root_trail in trails.items():
@@ -49,10 +49,12 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
             _add(hive, work, root, root_trail, [*candidates[root], *pairs])
 
 
-def _placed(
+def _locate_lesson(
     answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders
 ) -> tuple[Path | None, ProvenCandidate]:
-    """Return a mind's lesson and its proof, with the root whose trail has that, else with the one that its places lie in."""
+    """Return a mind's lesson with its root, and the pair that proves it, if any. The root is that of the pair, else that of
+    the lesson's places.
+    """
     candidates = dict[Path | None, Candidate]()
     for root, trail in trails.items():
         plain = partial(folders.without_worktree, root=root)

@@ -77,7 +77,7 @@ def with_changes(text: str, added: Iterable[Lesson], removed: Collection[str], t
 
 
 def _spans(lines: list[str]) -> list[tuple[int, int]]:
-    """Return the lines of each item: its first one, and the indented ones after it."""
+    """Return the first line and the end of each list item. An item is its first line and the indented lines after it."""
     spans, is_code, is_open = list[tuple[int, int]](), False, False
     for number, line in enumerate(lines):
         if _FENCE.match(line):

@@ -32,10 +32,10 @@ LessonState = Literal["live", "foreign", "waiting", "retired"]
 class TrackedLesson:
     """A lesson with its record. `author` is `work` until a person writes, changes or adopts it.
 
-    A `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept with the reason, the last line
-    of `history`. A `foreign` one is offered by a linked hive, `hive`. `failed` and `passed` are the commands that prove it.
-    `shown` counts the tasks that were shown it, `unused` those in a row that did not name it; `tasks` are the last ones,
-    `used_in` and `wrong_in` the tasks that named it. `proposed` is the line that was proposed to AGENTS.md.
+    `state`: a `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept for its reason (the last
+    line of `history`), a `foreign` one is offered by the linked hive `hive`. `failed` and `passed` are the commands that prove
+    it. `shown` counts the tasks that were shown it; `tasks` are the last of them. `unused` counts those since its last use,
+    `used_in` and `wrong_in` are the tasks that named it. `proposed` is the line that was proposed to AGENTS.md.
     """
 
     id: str
@@ -64,7 +64,7 @@ class TrackedLesson:
 
     @property
     def has_new_proposal(self) -> bool:
-        """True if AGENTS.md has another line of the lesson."""
+        """True if the lesson was proposed to AGENTS.md and its line would be different now."""
         return self.is_proposed and (self.proposed or self.text) != self.proposal.line
 
     @property
@@ -73,7 +73,7 @@ class TrackedLesson:
 
     @property
     def source(self) -> str:
-        """The author, or the hive of a lesson that no person here has adopted."""
+        """`work` or `person`; the name of the hive for a lesson of a linked hive that no person here has adopted."""
         return f"hive {self.hive}" if self.hive and self.author == "work" else self.author
 
     @property
@@ -86,17 +86,17 @@ class TrackedLesson:
 
     @property
     def reason(self) -> str:
-        """The last change, without its date."""
+        """The reason of the last change; "" without any."""
         return self.history[-1].partition(": ")[2] if self.history else ""
 
     @property
     def is_visible(self) -> bool:
-        """True if openings may have the lesson."""
+        """True if agents may be shown the lesson."""
         return self.state in ("live", "foreign") and len(self.text) <= MAX_CHARS
 
     @property
     def is_settled(self) -> bool:
-        """True if the lesson is not learned again: it is this hive's own, or a person has decided on it."""
+        """True if the same lesson is not learned again: it is live or waiting, or a person has decided on it."""
         return self.state in ("live", "waiting") or self.author == "person"
 
     def change(self, state: LessonState, reason: str) -> None:
@@ -105,7 +105,9 @@ class TrackedLesson:
         self.history.append(f"{datetime.now(UTC):%Y-%m-%d}: {reason}")
 
     def count_shown(self, task: str) -> None:
-        """Count a task that was shown the lesson, once. The runtime's own lesson is retired if too many did not use it."""
+        """Count a task that was shown the lesson, once. After too many such tasks without use it is retired, unless it is a
+        person's.
+        """
         if task in self.tasks:
             return
         self.tasks = [*self.tasks, task][-_MAX_TASKS:]
@@ -115,8 +117,8 @@ class TrackedLesson:
 
 
 def make_lessons_folder(layout: Layout) -> None:
-    """Create the folder of the lessons. An agent does this at its start: what does not exist cannot be shown read-only in its
-    sandbox. Raises OSError."""
+    """Create the folder of the lessons. An agent does this at its start, because a missing folder cannot be shown read-only in
+    its sandbox. Raises OSError."""
     make_folder(layout.lessons, durable=False)
 
 
@@ -124,13 +126,15 @@ class LessonBook:
     """The lessons of one root: its file and its record."""
 
     def __init__(self, layout: Layout, name: str, *, trusts_file: bool) -> None:
-        """With `trusts_file` an unknown item is the operator's; else an agent could have written it, and it waits."""
+        """With `trusts_file`, an unknown item of the file counts as the operator's. Without, an agent could have written it,
+        so the lesson waits for a person.
+        """
         self.name, self.path = name, layout.lessons / f"{name}.md"
         self._layout, self._trusts_file = layout, trusts_file
         self._record_path = layout.lesson_records / f"{name}.json"
 
     def read(self) -> list[TrackedLesson]:
-        """Return the lessons as the file and the record have them now, without a write."""
+        """Return the lessons as the file and the record have them now. Nothing is written."""
         return self._compared(self._text())
 
     @contextmanager
@@ -196,7 +200,7 @@ class LessonBook:
         save_record(self._record_path, _KIND, _VERSION, {"lessons": rows})
 
     def _compared(self, text: str) -> list[TrackedLesson]:
-        """Return the records in line with the file: what a person wrote, changed or deleted since is noted in them."""
+        """Return the saved records, updated with what a person has since written, changed or deleted in the file."""
         records = self.saved()
         by_digest = {record.lesson.digest: record for record in records}
         in_file = {lesson.digest: lesson for lesson in lessons_in(text)}

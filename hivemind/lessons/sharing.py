@@ -1,4 +1,4 @@
-"""Sharing: which lessons linked hives get of a root, and how a root takes theirs, as material until a person adopts them."""
+"""Sharing: linked hives exchange the lessons of a root. Lessons of another hive are material until a person adopts them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def remote_of(root: Path, name: str) -> str | None:
 
 
 def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequence[Any]]) -> list[Lesson]:
-    """Bring the foreign lessons of a book in line with the offers of linked hives, and return the lessons to offer them.
+    """Update a book's foreign lessons from the offers of linked hives, and return the lessons to offer them.
 
-    Neither side is trusted: an offer passes the rules of admission when it goes and again when it arrives. Raises UserError,
-    OSError.
+    Neither hive trusts the other: the rules of admission check a lesson when it is offered and again when it arrives. Raises
+    UserError, OSError.
     """
     records = book.read()
     if _with_shared_lessons(records, book.name, offers) != records:
@@ -52,9 +52,9 @@ def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequenc
 def _with_shared_lessons(
     records: Sequence[TrackedLesson], name: str, offers: Mapping[str, Sequence[Any]]
 ) -> list[TrackedLesson]:
-    """Return the records with each offer that says something new, and without foreign ones that are not offered any more.
+    """Return the records with the offers that say something new, and without foreign lessons that are no longer offered.
 
-    An id is made of hive and text: a known offer does not come twice. A foreign lesson that was retired here stays so.
+    An id is made of hive and text, so a known offer is not added again. A foreign lesson that was retired here stays retired.
     """
     offered = {record.id: record for record in _foreign_records(name, offers)}
     own_texts = [record.text for record in records if record.is_settled and record.state != "waiting"]
@@ -78,7 +78,7 @@ def _is_among(text: str, texts: Sequence[str]) -> bool:
 
 
 def _foreign_records(name: str, offers: Mapping[str, Sequence[Any]]) -> Iterator[TrackedLesson]:
-    """Yield the record of each offer that can be read and is sound, at most as many of a hive as a root may have."""
+    """Yield a record for each readable offer that passes the rules, at most as many per hive as a root may have lessons."""
     for hive, rows in sorted(offers.items()):
         for row in rows[:MAX_LIVE]:
             with suppress(Unreadable):

@@ -1,7 +1,7 @@
 """The first answers to a client on a pipe, to `initialize` and `tools/list`, without slow imports.
 
-A coding agent asks its model as soon as it can, without the tools of a server that is not ready by then. The SDK takes most
-of a second to import, so this module answers first. Afterwards the SDK reads the client's first messages again.
+A coding agent sends its first request to its model without the tools of a server that is not ready by then. The SDK takes most of
+a second to import, so this module answers first. Afterwards the SDK reads the client's first messages again.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _parse_message(line: bytes) -> dict[str, Any]:
 
 
 def id_of(request: dict[str, Any]) -> str | int | None:
-    """Return a message's id, or None without one that the protocol allows."""
+    """Return a message's id, or None if it has no id that the protocol allows."""
     request_id = request.get("id")
     return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
 

@@ -95,8 +95,8 @@ async def _serve(listener: _HttpServer, listener_socket: socket.socket) -> None:
 
 
 class _TokenCheck:
-    """Forwards requests that have the token and a valid message. Other requests get an error in JSON: 401 before their body is
-    read, 413 and 400 before the SDK opens a session."""
+    """Forwards requests that have the token and a valid message. Other requests get an error in JSON: 401 without the token,
+    before their body is read; 413 or 400 for an invalid message, before the SDK opens a session."""
 
     def __init__(self, app: App, token: str, member: Member) -> None:
         self._app, self._member = app, member

@@ -217,7 +217,7 @@ class Member:
         return focus_on(work) if step is None else Focus("finish_step", work=work, step=step)
 
     def _park(self, focus: Focus, parking: Parking) -> dict[str, Any]:
-        """Park the task and return the answer for the client."""
+        """Park the task and return what the client gets: the reason, the end of the wait, and what to do next."""
         until = None if parking.until is None else parking.until.isoformat()
         if focus.work is not None:
             self.hive.tasks.active.park(focus.work.task, parking.reason, parking.until)

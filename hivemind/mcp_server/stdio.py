@@ -77,7 +77,8 @@ async def _write_messages(
 class MessageLines:
     """An iterator over the lines of a descriptor, without blank lines. `initial` contains bytes that were read before.
 
-    An unfinished last line is dropped, because its writer died. A line longer than LIMIT_BYTES is cut, but stays longer.
+    An unfinished last line is dropped, because its writer died. A line longer than LIMIT_BYTES is cut above that limit, so the
+    reader can refuse it.
     """
 
     def __init__(self, file: int, initial: bytes = b"") -> None:

@@ -29,7 +29,6 @@ class Prices:
     written: float | None = None
 
     def price_of(self, usage: Usage) -> float:
-        """Return the price of a request."""
         cached_price = self.tokens_in / 10 if self.cached is None else self.cached
         write_price = self.tokens_in * 1.25 if self.written is None else self.written
         uncached_tokens = max(0, usage.tokens_in - usage.cached - usage.written)
@@ -61,8 +60,8 @@ def with_price(usage: Usage, prices: Pricing | None) -> Usage:
 class MeteredRequest:
     """A request before it is sent, with a unique `id`.
 
-    `cause` is turn, correction, continuation, fold, patch or mail. `parts` are the texts to count; a part that occurs in
-    several requests has the same text in each, so its tokens can be counted once. `sha256` is the request's digest,
+    `cause` is turn, correction, continuation, fold, patch or mail. `parts` are the texts to count; a message that several
+    requests have in common is the same part in each, so its tokens are counted once. `sha256` is the request's digest,
     `max_output` the answer's limit in tokens, `prices` the prices or None, and `pictures` the number of pictures.
     """
 

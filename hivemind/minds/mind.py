@@ -46,7 +46,7 @@ class ContextTooLong(MindError):
 class MindUnavailable(MindError):
     """A provider or program that the mind needs is down. The agent parks the task.
 
-    `after_s` is the wait in seconds that the provider asked for. `passing`: a retry soon may succeed. `lost`: the request
+    `after_s` is the wait in seconds that the provider asked for. If `passing`, a retry soon may succeed. If `lost`, the request
     was accepted but its answer did not arrive, so it may have cost something.
     """
 
@@ -125,9 +125,9 @@ class Usage:
 class Thought:
     """A mind's answer: a text (possibly empty), the calls to make in order, and the cost.
 
-    `cut`: the answer reached its maximum length; its calls were dropped. `chained`: each call depends on the one before
-    it, so a failed call ends the turn. `provider` is opaque data that the provider wants back unchanged. `seconds` is the
-    time since the turn began.
+    If `cut`, the answer reached its maximum length, and its calls were dropped. If `chained`, each call depends on the one before
+    it, so a failed call ends the turn. `provider` is opaque data that the provider wants back unchanged. `seconds` is the time
+    since the turn began.
     """
 
     text: str = ""
@@ -198,7 +198,6 @@ class ToolResult:
 
     @classmethod
     def failure(cls, call: ToolCall, problem: str, value: Mapping[str, Any] | None = None) -> ToolResult:
-        """Create the result of a failed call."""
         return cls(call, f"failed: {problem}", value or {}, problem)
 
     @property
@@ -216,14 +215,13 @@ class Turn:
     """One turn of the cycle, filled in by its steps: sense, scope, recall, select, build, think, act, tidy.
 
     `focus` is the turn's subject: a task at one of its steps, a message, or nothing. A mind may read the focus's `kind` (task,
-    message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`,
-    `text`, `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
+    message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`, `text`,
+    `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
 
-    A mind that works by rule reads `recalled_entries` (id, content, metadata) and `search_gap`, a sentence on what was left
-    out of the search or searched by words alone; others read the conversation in
-    `messages`. `previous_results` are the results of the last turn about the same subject. `epoch` is the reason why the
-    conversation starts again. `taken_up`: the calls are from an earlier answer. `parking` is the reason why the task is
-    parked after the turn, `problem` the reason why the turn failed.
+    A mind that works by rule reads `recalled_entries` (id, content, metadata) and `search_gap`, a sentence on what the search
+    left out or found by words alone. Other minds read the conversation in `messages`. `previous_results` are the results of the
+    last turn about the same subject. `epoch` is the reason why the conversation starts again. If `taken_up`, the calls are from
+    an earlier answer. `parking` is the reason why the task is parked after the turn, `problem` the reason why the turn failed.
     """
 
     agent: str

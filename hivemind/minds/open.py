@@ -90,7 +90,7 @@ def check_start(name: str | Mapping[str, Any], root: Path | None) -> None:
 
 
 def warm_mind(name: str | Mapping[str, Any]) -> None:
-    """Import a language model's client now, also for processes that are forked from this one later. Raises UserError."""
+    """Import a language model's client now, once for all processes that are forked from this one later. Raises UserError."""
     kind, argument = _split_name(name)
     if kind in _PROVIDERS:
         from hivemind.minds.language import import_client, model_config
@@ -121,8 +121,8 @@ def _program_arguments(argument: object) -> list[str]:
 
 
 def _split_name(name: object) -> tuple[str, Any]:
-    """Split the value of `mind:` into kind and argument. The kind is empty if the value is malformed. The argument of a coding
-    agent is the whole mapping, which other keys may be in."""
+    """Split the value of `mind:` into kind and argument. The kind is "" if the value is malformed. For a coding agent, the
+    argument is the whole mapping, which may have other keys."""
     if isinstance(name, str):
         kind, colon, argument = (part.strip() for part in name.partition(":"))
         if colon and kind in _PROGRAM_KINDS:

@@ -1,4 +1,4 @@
-"""Repeat failed requests after pauses: random ones with a maximum that doubles, or those that the provider asks for."""
+"""Repeat failed requests. The pauses are those that the provider asks for, else random ones whose maximum doubles."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def _random() -> float:
 class Patience:
     """The number of tries of a request and the pauses between the tries, in seconds.
 
-    A pause is random, between 0 and a maximum that doubles with each try, so agents that were refused together do not
-    return together. If the provider asked for a pause, the pause is slightly longer. If all tries would take
-    longer than `total_s`, the error is raised instead. `on_wait` is called while an answer is awaited; it and `sleep` may
+    A pause is random, between 0 and a maximum that doubles with each try, so agents that were refused together do not return
+    together. If the provider asked for a pause, the pause is slightly longer than that. If the next try would begin more than
+    `total_s` after the first, the error is raised instead. `on_wait` is called while an answer is awaited; it and `sleep` may
     raise to end the wait.
     """
 

@@ -165,9 +165,10 @@ class RecordedFailure(ToolProblem):
 
 
 def replayed_tools(tools: Mapping[str, Tool], cursor: ReplayCursor, *, worktrees: bool) -> dict[str, Tool]:
-    """Return an agent's tools for a replay. Tools with effects outside return their recorded results of the cursor's turn.
+    """Return an agent's tools for a replay. Tools with effects outside the copy of the hive return the results that the log has
+    for the cursor's turn.
 
-    With `worktrees`, which the copy of the hive does not have, the tools for files return recorded results, too.
+    With `worktrees`, which the copy does not have, the tools for files return recorded results, too.
     """
     log = _RecordedTools(cursor)
     replacements: dict[str, Callable[[Tool, ToolContext, Any], dict[str, Any]]] = {
@@ -200,7 +201,8 @@ class _RecordedTools:
         self._use_counts: Counter[tuple[int, str]] = Counter()
 
     def _next(self, tool: str, context: ToolContext) -> Record:
-        """Return the recorded call of this id, else (a rule mind has no ids) the tool's next call in the recorded turn.
+        """Return the recorded call with the id of the current call. A rule mind's calls have no ids: return the tool's next call
+        in the recorded turn.
 
         Raises ToolProblem if the log has no such call.
         """

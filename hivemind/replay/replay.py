@@ -177,7 +177,7 @@ def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, 
 
 
 def _reach_turn(agent: Agent, cursor: ReplayCursor, position: int) -> bool:
-    """Run an agent until the turn at `position` is done. Return False if the agent has nothing to do before that."""
+    """Run an agent until the turn at `position` is done. Return False if the agent becomes idle before that."""
     for _ in range(_MAX_CYCLES):
         if not (agent.cycle() or _is_settling(agent.hive)):
             return False

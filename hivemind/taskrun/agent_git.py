@@ -94,9 +94,9 @@ class MergeUnderWay(GitProblem):
 
 @frozen
 class Worktree:
-    """A worktree of one root, as one task uses it. `branch` is None for a read-only worktree (a review). `into` is the branch
-    that it will be merged into. Once the branch exists, `git` is the person's git folder; once the worktree was the task's,
-    `agent` is the agent whose repository is in it."""
+    """A worktree of one root, as one task uses it. `base` is the commit from which its branch begins, `into` the branch that
+    it will be merged into. `branch` is None for a read-only worktree (a review). `git` is the person's git folder; None until
+    the branch exists. `agent` is the agent whose repository is in the worktree; None until it was made for the task."""
 
     root: Path
     path: Path
@@ -118,8 +118,9 @@ class Worktree:
         return None if commit == self.base else commit
 
     def make_git(self, repository: Repository, tip: str, identity: Mapping[str, str], *, switch: bool = False) -> bool:
-        """Create a new repository in the worktree at the commit `tip`, in place of any other. Fill an empty worktree; with
-        `switch` bring its files from the commit of its index to `tip`. Return False if files that were there stay.
+        """Create a repository in the worktree at the commit `tip`, in place of any that is there, and fill an empty worktree.
+        With `switch`, bring existing files from the commit of the old index to `tip`. Return True if the worktree was filled from
+        nothing.
 
         The repository is created next to the worktree, where no agent writes. It has the person's branches under `refs/remotes/`.
         Raises GitProblem, OSError.
@@ -137,11 +138,11 @@ class Worktree:
         return is_new
 
     def switch(self, repository: Repository, commit: str, index: Path) -> bool:
-        """Bring a worktree without a branch to a commit, and give it a new repository. What the commit's ignore files name stays,
-        whatever else programs have left there goes. Returns False if the worktree had to be filled from nothing.
+        """Bring a worktree without a branch to a commit, and give it a new repository. Remove what other programs have left
+        there, except files that the commit's ignore files name. Return False if the worktree had to be filled from nothing.
 
-        `index` is the path of a copy of the index, where those programs cannot write; without it git would read every file.
-        Raises GitProblem, OSError.
+        `index` is the path of a copy of the index where those programs cannot write. Without it git would read every file. Raises
+        GitProblem, OSError.
         """
         is_kept = True
         try:
@@ -164,7 +165,9 @@ class Worktree:
     def _replace_git(
         self, repository: Repository, tip: str, identity: Mapping[str, str], *, keep_index: bool = False
     ) -> bool:
-        """Replace the repository in the worktree by a new one. Return False if its index is to be kept and there is none."""
+        """Replace the repository in the worktree by a new one. With `keep_index` the old index is kept; return False if there
+        is none.
+        """
         staging, top = self.path.with_name(".making"), self.path.parent
         index = self.path / ".git/index"
         if keep_index and not (has_git(self.path) and _is_regular(index)):
@@ -196,7 +199,7 @@ class Worktree:
     def _repository_files(
         self, repository: Repository, folder: Path, tip: str, identity: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return the files of a new repository."""
+        """Return the names and texts of the files of a new git folder."""
         config = os.fsdecode((folder / "config").read_bytes())
         with contextlib.suppress(GitProblem):  # none of them is set
             config += f"[core]\n{repository.git('config', '--get-regexp', _COPIED).replace('core.', '').replace(' ', ' = ')}\n"
@@ -223,8 +226,8 @@ class Worktree:
         self, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False,
         follow: bool = False,
     ) -> None:  # fmt: skip
-        """Commit all changes with the agent's git, and move the task's branch to the result. With `follow` the files first follow
-        a branch that others have moved ahead.
+        """Commit all changes with the agent's git, and move the task's branch to the result. If others have moved the branch
+        ahead, `follow` first brings the files to its new commit. `is_over` commits an unfinished merge, too.
 
         Raises BrokenGit, MergeUnderWay, OSError, and GitProblem for a commit that the person's repository must not get.
         """
@@ -251,13 +254,13 @@ class Worktree:
             pass
 
     def set_ref(self, ref: str, commit: str) -> None:
-        """Set a ref of the agent's git to the current commit of a branch of the person's."""
+        """Set a ref in the agent's git to a commit of the person's repository."""
         with self._run_inside('git update-ref --no-deref "$1" "$2"', ref, commit):
             pass
 
     def untracked_files(self) -> list[str]:
-        """Return the files and folders outside the commits that no ignore file of the person excludes, and new files in
-        submodules."""
+        """Return the files and folders that commits leave out although the person's ignore files do not name them, and new
+        files in submodules."""
         with self._run_inside(_LIST_UNTRACKED) as output:
             names = output.read(_MAX_PRINTED).decode("utf-8", "replace").splitlines()
             return [name for name in names if name.isprintable()]
@@ -266,8 +269,8 @@ class Worktree:
     def _run_inside(
         self, script: str, *words: str, identity: Mapping[str, str] = MappingProxyType({}), limit_s: float | None = None
     ) -> Iterator[IO[bytes]]:
-        """Run a shell script of git commands in the worktree, and yield its output. It runs in a sandbox that shows the worktree
-        and, read-only, the person's objects; without a sandbox, with the person's rights. Raises GitProblem, OSError."""
+        """Run a shell script of git commands in the worktree, and yield its output. If there is a sandbox, the script sees
+        only the worktree and, read-only, the person's objects; else it has the person's rights. Raises GitProblem, OSError."""
         path = os.pathsep.join(filter(os.path.isabs, os.get_exec_path()))
         git_variables = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_CONFIG_GLOBAL": os.devnull}
         environment = {"PATH": path, "LC_ALL": "C", **git_variables, **settings(), **identity}

@@ -1,4 +1,4 @@
-"""The output of a command in a file: masked, and of a long output the beginning and the end."""
+"""The output of a command in a file. Secrets are masked, and only the beginning and the end of a long output are kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hivemind.masking import Masker
 
 
 class BoundedOutput:
-    """Writes output to a file. Of output over the limit it keeps the first and the last `limit / 2` bytes, since errors come
-    last. The line between the two parts names the limit's `setting`."""
+    """Writes output to a file. If the output exceeds the limit, the first and the last `limit / 2` bytes are kept, since
+    errors come last. The line between the two parts names the limit's `setting`."""
 
     def __init__(self, file: BinaryIO, limit: int, setting: str) -> None:
         self._file, self._setting = file, setting

@@ -1,7 +1,7 @@
-"""Shell lines of a root's settings (`setup:`, `check:`), run in a box: they execute code that agents have written.
+"""Shell lines of a root's settings (`setup:`, `check:`), run in a box, because they execute code that agents have written.
 
-With bubblewrap the box shows the system and the `readable` folders read-only, the work folder and a HOME writable, and nothing
-else; there is only loopback unless `network`. Without it the lines run as the person. Both ways they inherit no key: the
+With bubblewrap the lines see only the system and the `readable` folders, and write only to the work folder and a HOME. They have
+a network, beyond loopback, only with `network`. Without bubblewrap the lines run as the person. They never inherit a key: the
 environment is PATH, the language, HOME and CI=1.
 """
 
@@ -57,8 +57,8 @@ the box itself, which has other statuses."""
 
 @frozen
 class LinesResult:
-    """The end of a run. `failed` says that a line failed; `failed_to_run` that a program or the box is missing, or that something
-    outside killed it."""
+    """The end of a run. The outcome `failed` means that a line failed, `failed_to_run` that a program or the box is missing,
+    or that the run was killed from outside."""
 
     outcome: Literal["passed", "failed", "failed_to_run"]
     reason: str = ""
@@ -66,7 +66,7 @@ class LinesResult:
 
 
 def is_boxed(box: Literal["auto", "none"] = "auto") -> bool:
-    """Say whether lines run in a box here, for the setting `check_box`."""
+    """Return True if lines run in a box here, with this setting of `check_box`."""
     return box == "auto" and has_sandbox()
 
 
@@ -83,7 +83,7 @@ def start_lines(
     timeout_s: float | None = None,
 ) -> RunningLines:
     """Start shell lines in `folder`, one after the other until one fails, with their output in `log` (at most 8 MiB). They have
-    `timeout_s` seconds, by default `wall_s` of the limits. `boxed` without bubblewrap is an error: ask `is_boxed`.
+    `timeout_s` seconds, by default `wall_s` of the limits. Use `boxed` only where `is_boxed` is true.
 
     Raises UserError, OSError.
     """
@@ -102,7 +102,9 @@ def start_lines(
 
 
 def _program(line: str) -> str:
-    """Return the program of this machine that a line begins with; "" if that is not clear, or if it is a file of the folder."""
+    """Return the installed program that a line runs: its first word after assignments. Return "" if the line cannot be split,
+    or if the word is a relative path.
+    """
     try:
         with boundary("command line", line):
             words = shlex.split(line)
@@ -204,7 +206,6 @@ class RunningLines:
         return LinesResult("failed_to_run", f"its box or shell did not start (exit status {status})")
 
     def close(self) -> None:
-        """End the lines with everything that they started."""
         self._files.close()
 
     def __enter__(self) -> RunningLines:

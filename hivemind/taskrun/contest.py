@@ -24,11 +24,11 @@ class StartCommit:
 
 @frozen
 class Contest:
-    """The contest of a task, in its record under `contest`. `candidates` has the agent of each candidate by the candidate's id.
+    """The contest of a task, kept in its record under `contest`. `candidates` maps the id of each candidate to its agent.
 
-    `said` counts the additions to the task that the candidates have. `is_complete` is True once all subtasks and letters that
-    the record names exist. `judge` is the agent, or `human`, that has been asked for the `round`-th choice: in the subtask or
-    letter `choice`, between candidates with the commits `judged`. `report` are the lines about it in the task's result.
+    `said` counts the additions to the task that the candidates have got. `is_complete` is True once all subtasks and letters that
+    the record names exist. `judge` is the agent (or `human`) who was asked for the `round`-th choice, by the subtask or letter
+    `choice`, between candidates with the commits `judged`. `report` has the lines about the contest for the task's result.
     """
 
     candidates: Mapping[str, str]
@@ -44,12 +44,12 @@ class Contest:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Contest | None:
-        """Return the contest among the values kept with a task; None if there is none. Raises Unreadable."""
+        """Return the contest among the values in a task's record, or None. Raises Unreadable."""
         fields = kept.get(CONTEST)
         return None if fields is None else as_dataclass(cls, fields, "task's contest")
 
     def save(self) -> dict[str, Any]:
-        """Return the contest as a value to keep with a task."""
+        """Return the contest as a value for the task's record."""
         return {CONTEST: json_fields(self)}
 
     @property
@@ -60,7 +60,7 @@ class Contest:
 
 
 def contest_of(hive: Parts, task: Task) -> Contest | None:
-    """Return the contest that a task is a part of, as a candidate or as the choice; None for any other task. Raises
+    """Return the contest of the task's parent if the task is one of its candidates or makes its choice, else None. Raises
     UserError."""
     if task.parent is None or not hive.tasks.listing.is_known(task.parent):
         return None

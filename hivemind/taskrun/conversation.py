@@ -41,8 +41,8 @@ class TurnMessages:
 
     @property
     def shape(self) -> str:
-        """A text of the calls and results, without durations, paths of outputs, and the answers in refused calls of finish_task:
-        repeated turns have equal texts."""
+        """The calls and results as a text that is equal for repeated turns. It omits durations, paths of outputs, and the
+        answers in refused calls of finish_task."""
         refused_ids = {message.call_id for message in self.results if not message.ok}
         calls = [
             [call.tool, {} if call.tool == "finish_task" and call.id in refused_ids else dict(call.arguments)]
@@ -53,9 +53,10 @@ class TurnMessages:
 
 
 class Conversation:
-    """The state of a conversation, built from the records of its file; `append` writes records to the file, and syncs it or not.
+    """The state of a conversation, built from the records of its file. `append` writes records to the file, and syncs them if
+    asked to.
 
-    `messages` are the messages of the current epoch, `pending_calls` the calls of its last answer without results.
+    `messages` are the messages of the current epoch, `pending_calls` the calls of its last answer that have no result.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]], append: Append, agent: str) -> None:
@@ -156,7 +157,6 @@ class Conversation:
         return self.add(message, sync_now=sync_now, **fields)
 
     def result(self, result: ToolResult, *, sync_now: bool = True) -> None:
-        """Append the result of a call."""
         value = dict(result.value) or None
         message = ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value)
         self.add(message, sync_now=sync_now, seconds=round(result.seconds, 3))

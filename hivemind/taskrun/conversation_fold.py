@@ -91,8 +91,8 @@ def _attach(memory: ReasoningMemory, nodes: Sequence[int], turns: Sequence[int])
 
 
 def _episode(turn: TurnMessages) -> list[dict[str, Any]]:
-    """Return a turn as two messages: the answer with its calls, and the results. All lines but the first are indented, so quoted
-    text cannot look like the beginning of another message."""
+    """Return a turn as two messages: the answer with its calls, and the results. Indent all lines but the first, so that
+    quoted text cannot look like the beginning of a message."""
     calls = [f"{call.tool}({_arguments(call.arguments)})" for call in turn.answer.calls]
     results = [excerpt(result.text, _RESULT_CHARS) for result in turn.results] or ["no calls"]
     return [
@@ -127,20 +127,24 @@ def _outcome_nodes(memory: ReasoningMemory, trail: TaskTrail, turn: TurnMessages
 
 
 def _hint(memory: ReasoningMemory, trail: TaskTrail, turn: TurnMessages) -> EpisodeHint:
-    """Return the hint for a turn without an outcome: its parent is the node of its step, or the task's."""
+    """Return where to put a turn without an outcome in the graph: below the node of its step, or else of the task."""
     node = trail.subtask(str(turn.answer.step)) or memory.graph.root
     assert node is not None  # the task's node was created first
     return EpisodeHint(node.node_id, is_fruitless=bool(turn.results) and not any(result.ok for result in turn.results))
 
 
 def _foldable(node: ReasoningNode | None) -> list[int]:
-    """Return the node's id if the node can represent a turn: a pinned or open node would keep the turn from being folded."""
+    """Return the node's id in a list if the node may represent a turn, else []: a pinned or open node would keep the turn from
+    being folded.
+    """
     is_foldable = node is not None and node.active is True and not node.pinned and is_settled(node)
     return [node.node_id] if is_foldable and node is not None else []
 
 
 def _text(context: RenderedContext) -> str:
-    """Format the messages. Lines of contents are indented, so only the speakers stand at the beginning of a line."""
+    """Format the messages, each after its role or node number. Their contents are indented, so they cannot look like such
+    a beginning.
+    """
     lines = []
     for (source, number), message in zip(context.sources, context.messages, strict=True):
         content = str(message["content"])

@@ -18,11 +18,11 @@ from hivemind.taskrun.task_run import TaskRun
 
 @frozen
 class Focus:
-    """The focus of a turn: the task `work`, or `message`, or none (the agent is idle). `step` is the task's first open step.
+    """The focus of a turn: the task `work`, or a `message`, or neither (the agent is idle). `step` is the task's first open step.
 
-    `tool` is the next call by rule: `plan_steps`, `run_command`, `finish_step`, `finish_task` or `reply_mail`. `blocked` is a
-    step that prevents the end of the task. `heard` is True if a task waited for this message, `stranger` if the hive does not
-    know its sender. `files` are the message's attachments.
+    `tool` is the call that a mind by rule makes next: `plan_steps`, `run_command`, `finish_step`, `finish_task` or `reply_mail`.
+    `blocked` is a step that prevents the end of the task. `heard` is True if a task waited for the message, `stranger` if the
+    hive does not know its sender. `files` are its attachments.
     """
 
     tool: str
@@ -72,7 +72,7 @@ class Focus:
 
     @property
     def asks_review(self) -> bool:
-        """True for a readable request to check sources; an unreadable one is treated as other mail."""
+        """True for a request to check sources that can be read. An unreadable request is treated as other mail."""
         with suppress(UserError):
             return self.message is not None and read_request(self.message.body) is not None
         return False
@@ -85,8 +85,8 @@ class Focus:
 def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
     """Return the focus of the next turn on a task.
 
-    A task without steps is planned first; an implicit step counts only for a mind that reads the conversation (`reads`). Then
-    the first step that is not done is next, or after them the end of the task. `blocked` is that step if it is blocked.
+    A task without steps is planned first; for a mind by rule, this includes a task with only the implicit step. Then the first
+    step that is not done is next. If that step is blocked, the focus is the end of the task, with the step as `blocked`.
     """
     steps = work.steps()
     if not steps or (not reads and all(step.is_implicit for step in steps)):

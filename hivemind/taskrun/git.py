@@ -53,8 +53,8 @@ class GitProblem(UserError):
 
 @frozen
 class Repository:
-    """The repository of a root: a person's checkout and its git folder. `hold` is a descriptor that each git process keeps open.
-    `incoming` is a separate folder for new objects."""
+    """The repository of a root: a person's checkout and its git folder. `hold` is a descriptor of the worktree lock, which
+    each git process keeps open. `incoming` is a separate folder for new objects."""
 
     root: Path
     common: Path
@@ -85,8 +85,8 @@ class Repository:
         self, *words: str | Path, environment: Mapping[str, str] = MappingProxyType({}), stdin: bytes = b"",
         statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S, checkout: Path | None = None,
     ) -> tuple[int, bytes]:  # fmt: skip
-        """Run git and return its status and its output as bytes; in a person's checkout with all settings of that person, except
-        for hooks. Raises UserError, OSError for a full disk."""
+        """Run git and return its status and its output as bytes. In a person's checkout git has all of that person's settings,
+        except hooks. Raises UserError, OSError for a full disk."""
         argv = ["git", "-C", os.fspath(checkout or self.common), *(os.fspath(word) for word in words)]
         own_environment = {"GIT_CONFIG_NOSYSTEM": "0"} if checkout else self._environment
         fs.flush_postponed()
@@ -138,7 +138,9 @@ class Repository:
         return folders
 
     def excludes(self) -> str:
-        """Return the person's ignore patterns outside `.gitignore` files: for this repository, and for all."""
+        """Return the person's ignore patterns outside `.gitignore` files: those for this repository, and those for all
+        repositories.
+        """
         name = os.path.expanduser(os.path.join(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "git/ignore"))
         with contextlib.suppress(GitProblem):
             name = self.git("config", "--type=path", "core.excludesFile")
@@ -146,8 +148,8 @@ class Repository:
         return "\n".join(os.fsdecode(path.read_bytes()) for path in paths if path.is_file())
 
     def start_of(self, tip: str, base: str, into: str | None) -> str:
-        """Return the commit from which the changes up to `tip` are a branch's own: its base, or the last commit of
-        `into` in it."""
+        """Return the commit after which the changes up to `tip` are a branch's own: its `base`, or a later commit that it has
+        merged from `into`."""
         with contextlib.suppress(GitProblem):  # a branch that is gone, or of another history
             merged = self.git("merge-base", f"refs/heads/{into}", tip)
             if not self.git("rev-list", "--max-count=1", base, f"^{merged}"):
@@ -172,12 +174,14 @@ class Repository:
         return self.commit_of(_keep_ref(branch, "tip"))
 
     def announce(self, branch: str, commit: str) -> None:
-        """Name a commit that a task's branch is about to have. A killed process may leave it in the task's worktree only."""
+        """Protect a commit that a task's branch is about to get: if the process is killed, only the task's worktree may refer
+        to it.
+        """
         self._update("announced", f"update {_keep_ref(branch, 'next')} {commit}")
 
     def let_go(self, branch: str, base: str, *, keeps_tip: bool = False) -> None:
-        """Delete a task's protecting refs, and its branch if that is still at `base`. With `keeps_tip` the ref of its last commit
-        stays, which nothing else contains."""
+        """Delete the refs that protect a task's commits, and its branch if that is still at `base`. With `keeps_tip` keep the
+        ref of its last commit, which no branch may contain."""
         names = [_keep_ref(branch, name) for name in ("base", "next", *(() if keeps_tip else ("tip",)))]
         if self.commit_of(f"refs/heads/{branch}") == base:
             names.append(f"refs/heads/{branch} {base}")
@@ -239,8 +243,8 @@ class Repository:
             raise GitProblem(message, location=commit, remedy=remedy)
 
     def has_hive_trailer(self, commit: str) -> bool:
-        """Check whether a new commit's message has a line like `Hive-Task: …` below its subject, which only the runtime may
-        write."""
+        """Check whether the message of a new commit has a line like `Hive-Task: …` below its subject. Only the runtime may
+        write those."""
         argv, hold = ["sh", "-c", _FIND_TRAILER, "sh", commit], () if self.hold is None else (self.hold,)
         process = subprocess.run(
             argv, env=git_environment(self._environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -249,8 +253,8 @@ class Repository:
         return process.returncode != 1
 
     def changes(self, commits: str) -> list[str]:
-        """List the changes of each commit, for a merge those against all parents: modes and path in turn. Time and length of the
-        list are bounded, since nested trees in a small pack can expand to an endless list."""
+        """List the changes of each commit, modes and path in turn. A merge is compared with all parents. Time and length of
+        the list are bounded, since nested trees in a small pack can expand to an endless list."""
         git = "git diff-tree --stdin -r -c --root -z --no-commit-id --no-renames --ignore-submodules=none"
         argv = ["sh", "-c", f"ulimit -t {_MAX_CPU_S}; ulimit -f {_MAX_LISTING >> 9}; exec {git}"]
         with TemporaryFile() as stdin, TemporaryFile() as stdout:
@@ -272,7 +276,6 @@ def _keep_ref(branch: str, name: str) -> str:
 
 
 def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return git settings as environment variables."""
     pairs = {f"GIT_CONFIG_{kind}_{index}": word for index, pair in enumerate(settings.items())
              for kind, word in zip(("KEY", "VALUE"), pair, strict=True)}  # fmt: skip
     return {"GIT_CONFIG_COUNT": str(len(settings)), **pairs}
@@ -292,7 +295,7 @@ def git_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def run_git(
     words: list[str | Path], environment: Mapping[str, str], hold: int | None, stdin: IO[bytes] | int | str = ""
 ) -> str:
-    """Run git and return its output. A persistent lock on a task's refs was left by a killed git process, and is removed."""
+    """Run git and return its output. If a lock on refs does not go away, a killed git process has left it: remove it."""
     argv = ["git", *(os.fspath(word) for word in words)]
     source: dict[str, object] = {"input": stdin} if isinstance(stdin, str) else {"stdin": stdin}
     fs.flush_postponed()
@@ -336,8 +339,8 @@ def git_identity(name: str, address: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def lock_worktrees(folder: Path) -> Iterator[int]:
-    """Lock a folder of worktrees, which is created if missing. The lock ends with the last git process that has the
-    descriptor."""
+    """Lock a folder of worktrees; create it if missing. Yield the lock's descriptor: a git process that inherits it holds the
+    lock, too."""
     while True:
         fs.make_folder(folder)
         try:

@@ -14,9 +14,9 @@ from hivemind.reasoning import SNAPSHOT_NAME
 
 
 def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iterator[DoctorFinding]:
-    """Find quotes of a finished task that are not at their cited place, though the cited file is unchanged.
+    """Find quotes of a finished task that are not at their cited place, although the cited file is unchanged.
 
-    Earlier versions cited several lines of HTML and PDF, and checked only that the quote was within them.
+    Earlier versions cited several lines of HTML and PDF without checking at which of them the quote begins and ends.
     """
     path = folder / SNAPSHOT_NAME
     try:

@@ -29,8 +29,8 @@ _QUEUED = "waits to land"
 class LandingBranch:
     """A branch to land. `base` is the commit that it began from, `tip` its last commit, `target` the branch that it lands in.
 
-    Before the target moves, `old` is its commit, `new` the commit that it will have, and `commit` the landed commit of this
-    task, which `new` contains. `landed` is True once the target has moved. `pushed` is the branch's name at the remote where a
+    The target moves from the commit `old` to the commit `new`; both are recorded before it moves. `commit` is this task's landed
+    commit, which `new` contains. `landed` is True once the target has moved. `pushed` is the branch's name at the remote where a
     person is to merge it.
     """
 
@@ -58,15 +58,18 @@ class MarkedMerge:
 
 @frozen
 class LandingEntry:
-    """A finished task in the queue, or the trace of its returns while its agent works on it again.
+    """The queue entry of a finished task. While the agent works on a returned task again, the entry is kept as the record of its
+    returns.
 
-    `agent` and `role` did the work, `queued` is the time of the first finish (ISO 8601), `said` the number of texts added to
-    the task by then. `state` is `queued`, `waits` (for a change or a person, for the `reason`), `moving` (the target is being
-    moved), `returned` or `green`. `approved` is True if a person has said that it may land. `tries` counts the returns. `asks`
-    is True while a person must say how it goes on, `again` until remembered checks are forgotten. A subtask has the id of its
-    `parent`, whose agent lands it. `reverts` is the commit that the task undoes. A candidate is only checked: when it is
-    `green`, it waits for the choice. A task without `branches` waits for its candidates. `checked` are the tips whose check was
-    green before a person is asked, `red` those with which the task was returned.
+    `agent` and `role` did the work; `queued` is the time of the first finish (ISO 8601), `said` the number of texts added to the
+    task by then. `state` is `queued`, `waits` (for a change or a person, for the `reason`), `moving` (the target is being moved),
+    `returned` or `green` (a candidate whose check passed, which waits for the choice). `approved` is True if a person has said
+    that it may land. `tries` counts the returns. `asks` is True while a person must decide, `again` if remembered verdicts do not
+    count.
+
+    A subtask has the id of its `parent`, whose agent lands it. A task without `branches` waits for its candidates. `reverts` is
+    the commit that the task undoes. `checked` are the tips that passed the check, after which a person is asked; `red` those with
+    which the task was returned.
     """
 
     agent: str
@@ -98,13 +101,13 @@ class LandingEntry:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> LandingEntry | None:
-        """Return the entry among the values kept with a task; None if there is none. Raises Unreadable."""
+        """Return the entry among the values in a task's record, or None. Raises Unreadable."""
         fields = kept.get(LANDING)
         return None if fields is None else as_dataclass(cls, fields, "task's landing entry")
 
     def save_in(self, record: TaskRecord) -> TaskRecord:
-        """Return the record with this entry. A task that waits for a person, or for a choice, is parked without end, any other
-        until now."""
+        """Return the record with this entry. The task is parked: without end if it waits for a person or for a choice, else
+        only until now."""
         parked = None
         if self.state != "returned":
             now = datetime.now(UTC)
@@ -113,7 +116,7 @@ class LandingEntry:
         return replace(record, kept={**record.kept, **self.save()}, parked=parked)
 
     def save(self) -> dict[str, Any]:
-        """Return the entry as a value to keep with a task."""
+        """Return the entry as a value for the task's record."""
         return {LANDING: json_fields(self)}
 
 
@@ -132,7 +135,7 @@ def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConf
 
 
 def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[LandingBranch], result: str) -> None:
-    """Pass a finished task to the lander: write its draft, then the claim of `landing` and the entry in one record.
+    """Pass a finished task to the lander: write its draft, then record the entry and `landing` as the task's owner, both at once.
 
     A subtask of a task with a branch in the same root is landed by its parent's agent. Raises TaskMoved, OSError.
     """

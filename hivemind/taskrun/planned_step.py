@@ -34,7 +34,7 @@ class PlannedStep:
 
     @property
     def command(self) -> str | None:
-        """The command of a `run:` step, in the form used in its receipts."""
+        """The command of a `run:` step as one shell line, as its receipts have it. None for another step."""
         if self.todo.kind != "run" or self.todo.argument is None:
             return None
         return self.todo.argument if isinstance(self.todo.argument, str) else shlex.join(self.todo.argument)

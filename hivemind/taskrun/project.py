@@ -87,7 +87,7 @@ class Project:
 
     @cached_property
     def _files(self) -> dict[str, tuple[str, str, int]]:
-        """Mode, digest and size of each file by path, without submodules and names that no line can show."""
+        """The mode, digest and size of each file by path, without submodules and names with unprintable characters."""
         _, output = self._repository.output("ls-tree", "-r", "-l", "-z", "--full-tree", self.commit, limit_s=_LIMIT_S)
         rows = (row.partition("\t") for row in os.fsdecode(output).split("\0"))
         entries = {path: head.split() for head, _, path in rows if path and path.isprintable()}
@@ -136,8 +136,7 @@ class Project:
         return [_skill(path, self._text(path)) for path in paths[:_MAX_SKILLS]]
 
     def _text(self, path: str) -> str | None:
-        """Return the text of a file; None if it is binary or larger than 256 KiB. A link counts as the file of the commit
-        that it names."""
+        """Return the text of a file; None if it is binary or larger than 256 KiB. Follow a symbolic link within the commit."""
         mode, digest, size = self._files[path]
         if size > _MAX_BYTES:
             return None
@@ -155,7 +154,6 @@ class Project:
 
     @cached_property
     def sizes(self) -> set[int]:
-        """Return the sizes of the project's files."""
         return {size for _, _, size in self._files.values()}
 
     @cached_property
@@ -175,8 +173,8 @@ class Project:
         return []
 
     def outline(self, tokens: int, count: Callable[[str], int]) -> str:
-        """Return an outline of the files in at most `tokens` tokens. It is built once a commit and kept in the folder of the
-        root."""
+        """Return an outline of the files in at most `tokens` tokens. It is built once per commit and kept in the hive's folder
+        for the root."""
         path = root_folder(self._layout, self._repository.root) / "outline.json"
         with suppress(UserError, OSError):
             record = fs.load_record(path, _KIND, _VERSION)
@@ -199,10 +197,10 @@ class Project:
 
 
 def projects_of(hive: Parts, task: Task, ancestors: Sequence[Task]) -> list[Project]:
-    """Return the project of each root with `worktree: true`, at the commit from which the task began; for a subtask its
-    outermost ancestor, because its own base is an agent's branch.
+    """Return the project of each root with `worktree: true`, at the commit from which the task began. A subtask has the project
+    of its outermost ancestor, because its own base is an agent's branch.
 
-    A root without a commit has none; making its worktree says so.
+    A root without a commit is left out; making its worktree reports that.
     """
     projects = []
     for root in hive.config.worktree_roots(hive.layout):
@@ -232,8 +230,8 @@ def hive_skills(layout: Layout) -> list[Skill]:
 
 
 def skills_of(layout: Layout, projects: Iterable[Project], own_files: Collection[str] = ()) -> dict[str, Skill]:
-    """Return the skills of the hive and of the projects by name. Of several with one name the first counts, one that can be
-    used before one that cannot."""
+    """Return the skills of the hive and of the projects by name. Of several with one name, prefer a usable one, then the
+    hive's."""
     skills = [*hive_skills(layout), *(skill for project in projects for skill in project.skills(own_files))]
     by_name = dict[str, Skill]()
     for skill in sorted(skills, key=lambda skill: skill.problem is not None):
@@ -278,7 +276,7 @@ def _parents(path: str) -> list[str]:
 
 
 def build_outline(paths: Sequence[str], line_counts: Counter[str], tokens: int, count: Callable[[str], int]) -> str:
-    """List two levels of a tree. While the list is too long, the longest listing of a folder is left out."""
+    """List two levels of a tree. While the list is too long, replace the longest listing of a folder by its number of files."""
     listings = defaultdict[str, Counter[str]](Counter)
     for path in paths:
         *folders, name = path.split("/")

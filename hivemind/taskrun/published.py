@@ -1,4 +1,4 @@
-"""The quotes of a published result: what has become of their files, and what a person says of them."""
+"""The quotes of a published result: changes of their files, and texts of a person that call quotes wrong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PLACE = re.compile(
 
 
 def quotes_in(result: str) -> list[Citation]:
-    """Return the quotes of a result.md. Their digests are only the beginnings."""
+    """Return the quotes of a result.md. Their digests are only the beginnings of the files' digests."""
     return [_citation(match) for match in _QUOTE.finditer(result) if match["digest"]]
 
 
@@ -54,7 +54,9 @@ def _citation(match: re.Match[str]) -> Citation:
 
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
-    """Yield a sentence for each quoted file of a result that was changed or deleted since. A linked hive's are not here."""
+    """Yield a sentence for each quoted file of a result that was changed or deleted since. Results of a linked hive are not
+    checked.
+    """
     if task.kept.get("hive"):
         return
     done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"
@@ -72,8 +74,9 @@ def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
 
 
 def _named_quotes(text: str, result: str) -> Sequence[Citation]:
-    """Return the quotes of a result whose files, or lines, a text names; all if it names none. Raises UserError for any
-    other lines, and if a text names none of the quotes that answer several questions."""
+    """Return the quotes of a result whose files or lines a text names; all quotes if it names none.
+
+    Raises UserError if the text names lines that are not quoted, or if it names none and the quotes answer several questions."""
     quotes, named_quotes = quotes_in(result), list[Citation]()
     places = ", ".join(quote.place for quote in quotes)
     for match in _PLACE.finditer(text) if quotes else ():
@@ -97,7 +100,7 @@ def _named_quotes(text: str, result: str) -> Sequence[Citation]:
 
 
 def _latest_result(layout: Layout, task_id: str, ended: Path | None) -> str:
-    """Return the result of a task that is over, else of its latest attempt that has one, or ""."""
+    """Return the result of a task that is over, else that of its latest attempt with a result; "" without any."""
     if ended is not None:
         return read_outcome(ended) or ""
     folders = (layout.inbox / task_id, layout.active / task_id)
@@ -109,8 +112,9 @@ def _latest_result(layout: Layout, task_id: str, ended: Path | None) -> str:
 
 @frozen
 class SaidText:
-    """The folder of a task to which a text was added, and the places of the quotes that it calls wrong. They are in this
-    hive's documents, and not quoted again, or in those of the linked hive that has answered, which alone can see to that."""
+    """A text that was added to a task: the task's folder, and the places of the quotes that the text calls wrong.
+
+    If `answering_hive` is None, those are not quoted again. Else that linked hive has answered, and only it can exclude them."""
 
     path: Path
     wrong_places: tuple[str, ...] = ()
@@ -128,9 +132,8 @@ class SaidText:
 def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
     """Add a text to a task. A task that is over goes back to the inbox with it.
 
-    If the text calls the latest result wrong, those of its quotes whose places the text names, or else all, are not quoted
-    again. Raises UserError for a place that is none of the quotes, and for quotes of several questions none of which the
-    text names.
+    If the text calls the latest result wrong, the quotes that it names (all, if it names none) are not used again. Raises
+    UserError if it names a place that is not quoted, or names none and the quotes answer several questions.
     """
     from hivemind.documents.wrong_quotes import WrongQuote, add_wrong_quotes, calls_wrong  # late: `task show` is fast
 

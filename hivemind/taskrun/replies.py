@@ -23,13 +23,15 @@ _FIRST_WORD = pattern(r"(?s)\W*(\w+)[\s`:,.!]*(.*)")
 
 
 def is_refusal(answer: str, *, at_gate: bool = False) -> bool:
-    """Check whether an answer ends a task that asks before it goes on. "No problem, go on." does not. "Do not paint it." does
-    `at_gate`, a person's step that waits for a person; elsewhere it may say how to go on."""
+    """Check whether an answer is a no that ends the task. "No problem, go on." is not a no.
+
+    "Do not paint it." is a no only `at_gate`, at a step that waits for a person's consent; elsewhere it may say how to continue.
+    """
     return _REFUSAL.match(answer) is not None or (at_gate and _PROHIBITION.match(answer) is not None)
 
 
 def is_acceptance(answer: str) -> bool:
-    """Check whether an answer accepts the work of a task that asks: `done`."""
+    """Check whether a person's answer is `done`: the task may end with the work as it is."""
     return answer.strip().strip("`.!").casefold() == "done"
 
 
@@ -45,7 +47,7 @@ def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str,
 
 
 def read_permission(text: str) -> tuple[Literal["allow", "deny"], Literal["once", "task"], str] | None:
-    """Return whether a person allows or denies a call, for this once or for the whole task, and the reason. Return None if the
+    """Return a person's decision about a call, whether it holds once or for the whole task, and the reason. Return None if the
     reply is unclear."""
     if text.strip().partition("\n")[0].strip().strip("`.!").casefold() in _ALWAYS:
         return "allow", "task", ""

@@ -78,11 +78,10 @@ class TaskUsage:
 
 
 class Account:
-    """The usage of a task so far, added up line by line from its conversation, so no turn has to read the whole file again.
+    """The usage of a task so far, added up line by line from its conversation, so no turn reads the whole file again.
 
-    A request is recorded before it is sent, with its maximal usage, and later with its actual usage. A coding agent reports its
-    usage repeatedly; the last report counts. A request without an end (the process was killed) counts with its maximal usage. May
-    be used by several threads.
+    A request is recorded before it is sent, with its maximal usage, and later with its actual usage. Without an end (the process
+    was killed), the maximal usage counts. Of a coding agent's repeated reports the last counts. May be used by several threads.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -95,7 +94,7 @@ class Account:
             self.book(record)
 
     def book(self, record: Mapping[str, Any]) -> None:
-        """Add a line of the conversation. Lines that people have damaged do not count."""
+        """Add a line of the conversation. Damaged lines do not count."""
         with self._mutex, suppress(HivemindError), boundary("line of a conversation"):
             if "reserved" in record or "answered" in record:
                 self._requests[str(record.get("answered") or record["request"])] = usage_of(record)

@@ -53,11 +53,11 @@ class Review:
 
 
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
-    """Choose a running agent; None if there is none. Idle agents come before busy agents, and the role `reviewer` before other
-    roles. After the agents `tried`, only an idle one is chosen: a task waits for one busy agent, not for each in turn.
+    """Choose a running agent; None if there is none. Prefer idle to busy agents, then the role `reviewer`. After the agents
+    `tried` have not answered, choose only an idle one: a task waits for one busy agent at most.
 
-    Among equal candidates the task's id decides, so reviews spread over the swarm and a test can predict the choice. A member
-    (MCP) is asked only if its role is `reviewer`, since the runtime cannot wake members.
+    Among equal candidates the task's id decides, so reviews spread over the swarm. A member (MCP) is asked only if its role is
+    `reviewer`, since the runtime cannot wake members.
     """
     candidates = [name for name in hive.agents if name != agent and name not in tried]
     alive = [name for name in candidates if holder_pid(hive.layout, name) is not None]

@@ -18,13 +18,13 @@ _KIND, _VERSION = "target", 1
 
 
 def root_folder(layout: Layout, root: Path) -> Path:
-    """Return the folder of the hive for one root: its target, the HOME of set-ups and checks, the worktrees of checks."""
+    """Return the hive's folder for a root, which has its target, the HOME of set-ups and checks, and the worktrees of checks."""
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
     return layout.landing / f"{root.name}-{digest}"
 
 
 def remote_ref(remote: str, branch: str) -> str:
-    """Return the ref of the hive for a target at the remote that it is pushed to."""
+    """Return the ref in which the hive keeps the commit of a target's branch at the remote."""
     return f"refs/hivemind/remotes/{remote}/{branch}"
 
 
@@ -64,8 +64,9 @@ def read_target(folder: Path) -> str | None:
 
 
 def target_tip(hive: Parts, repository: Repository) -> tuple[str | None, str]:
-    """Return the target branch and its commit, from which a task begins: with `push:` the remote's if that is ahead. Raises
-    UserError if there is no such branch or no commit yet."""
+    """Return the target branch and its commit, from which a task begins. With `push:` that is the remote's commit if it is
+    ahead. On a detached HEAD, return None and the commit that is checked out. Raises UserError without the branch, or without
+    a commit."""
     branch = target_branch(hive, repository.root)
     commit = None if branch is None else repository.commit_of(f"refs/heads/{branch}")
     if commit is not None and branch is not None:

@@ -74,8 +74,7 @@ class TaskRun:
         self._addition_count = len(task.said)
 
     def lost_lease(self) -> str | None:
-        """Return a message if another agent has or had the lease under which this agent works; None if the lease is still
-        valid."""
+        """Return a message for the mind if this agent's lease of the step was taken from it, else None."""
         lease = self.lease
         if lease is None or lease.generation == self._hive.journal.view(lambda state: state.generation(lease.step_id)):
             return None
@@ -96,8 +95,8 @@ class TaskRun:
         return Conversation(records, self._write, self.agent)
 
     def _write(self, records: Sequence[Mapping[str, Any]], sync_now: bool) -> None:
-        """Append lines to messages.jsonl in the task's current folder. Raises TaskMoved if the claim is over, except for the
-        usage of a task that somebody else has ended, which is still recorded there."""
+        """Append lines to messages.jsonl in the task's current folder. Raises TaskMoved if the claim is over; but the usage of
+        a task that somebody else has ended is still recorded."""
         if self.is_landing:
             self._hive.tasks.active.log_late(self.task.id, *records)
         elif self.is_ended:
@@ -137,8 +136,9 @@ class TaskRun:
             self.keep("crashes", None)
 
     def take_additions(self) -> bool:
-        """Read the texts that were added to the task, and add a step for each if the task has a plan. Returns True for new
-        texts. The texts answer the questions of blocked steps."""
+        """Read the texts that were added to the task. Return True for new texts.
+
+        They answer the questions of blocked steps. If the task has a plan, add a step for each text."""
         entry = self._hive.journal.view(lambda state: state.task(self.task.id))
         is_new = entry is not None and entry.addition_count > self._addition_count
         if is_new and entry is not None:
@@ -251,7 +251,7 @@ class TaskRun:
         return run if run.is_ended and has_end else None
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the lines of the conversation anew, from wherever the task's folder is by now."""
+        """Read the lines of the conversation again, from the folder where the task is now."""
         folder = self.task.path if self.task.path.is_dir() else ended_folder(self._hive.layout, self.task.id)
         return [] if folder is None else [*open_log(folder).records()]
 
@@ -325,7 +325,7 @@ class TaskRun:
             self.plan(self.task.steps)
 
     def _is_of_deleted_task(self, step: Step) -> bool:
-        """Check whether another task of this id planned a step: nothing is in this task's log, and its trace is another."""
+        """Check whether a step was planned by an earlier task of this id: its trace differs, and this task's log is empty."""
         trace = self.task.traceparent
         return step.meta.get("trace", trace) != trace and next(open_log(self._folder).records(), None) is None
 
@@ -360,11 +360,11 @@ class TaskRun:
         return PlannedStep.of(step, self.task)
 
     def _is_current(self, step: Step) -> bool:
-        """Check whether a step belongs to this attempt. Steps that a person or another tool added do as well."""
+        """Check whether a step belongs to this attempt, which includes steps that a person or another tool has added."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
     def end_by(self, answer: str, sender: str) -> bool:
-        """Have the next turn end the task: finish it with the mind's last words if a person's answer is `done`, fail it if no.
+        """Let the next turn end the task by a person's answer: `done` finishes it with the mind's last words, a no fails it.
         Return False for another answer."""
         if is_refusal(answer):
             call = ToolCall("fail_task", {"reason": f"{sender} does not let it go on: {answer}"})
@@ -385,14 +385,14 @@ class TaskRun:
     # Commands
 
     def output_path(self, step: PlannedStep | None, number: int) -> Path:
-        """Return the path for the output of a step's command of that number, or of the task's without a step."""
+        """Return the path for the output of the `number`-th command: of the step, or of the task if `step` is None."""
         name = "command" if step is None else f"step-{step.step.position}"
         return self.task.path / "artifacts" / f"{name}{'' if number == 1 else f'.{number}'}.out"
 
     def only_run(self, step: PlannedStep) -> Receipt | None:
-        """Return the receipt of the command of a `once: true` step, or None if it may run.
+        """Return the receipt of a `once: true` step's command if it has run. Return None if it may run.
 
-        If it was interrupted earlier, its effect is unknown: then fails the task, and raises UserError.
+        If its run was interrupted, its effect is unknown: fail the task and raise UserError.
         """
         if not step.todo.once:
             return None
@@ -424,8 +424,8 @@ class TaskRun:
         return [self._finding(step) for step in self.steps()]
 
     def _findings_when_done(self, *, has_answer: bool) -> list[StepOutcome]:
-        """Return the findings for the result: citations of the task's own files get their paths in tasks/done/. If a task
-        without a plan has an answer in the agent's words (`answered`), the output of its last command is omitted."""
+        """Return the findings for the result. Citations of the task's own files get their paths in tasks/done/. If a task
+        without a plan `has_answer`, its last command is omitted."""
         active_folder = self._hive.layout.relative(self.task.path)
         done_folder = self._hive.layout.relative(self._hive.layout.done / self.task.id)
 
@@ -546,7 +546,7 @@ class TaskRun:
     def hand_over(self, to: str | None, role: str | None, reason: str) -> None:
         """Give the task to another agent: publish the drafts for it, and add the reason to the notes.
 
-        The turn is logged before the agent releases the task (`let_go`). After a crash in between, the next process does it.
+        `let_go` then releases the task, after the turn is logged. If the process dies in between, the next process does that.
         """
         recipient = to or f"the role {role}"
         note_text = mask(f"{self.agent} hands this over to {recipient}: {reason}")

@@ -38,8 +38,8 @@ class StepCard:
 class TaskTrail:
     """One task's graph for the agent that works on the task; the agent's drafts are in the lane `lane`.
 
-    A step's folded nodes are unfolded when work on the step continues. Writes are synced (`sync`) before events of the journal
-    refer to them, and at the end, but not at once, since most can be repeated or are also in the task's log.
+    A step's folded nodes are unfolded when work on the step continues. New cards are synced (`sync`) only before the journal
+    refers to them, and at the end.
     """
 
     def __init__(self, hive: Parts, task: Task, agent: str, authority: Callable[[str], Mapping[str, Any]]) -> None:
@@ -51,7 +51,7 @@ class TaskTrail:
         self._has_new_cards = (task.path / LOG_NAME).exists()  # an earlier process may have written some
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
-        """Refuse writes to steps whose lease another agent has taken, and freeze the leases during a write."""
+        """Refuse a write if another agent has taken the lease of one of the steps. During the write no lease can change."""
         return self._steps.freeze_leases(self._generations(steps), self.agent)
 
     def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
@@ -100,8 +100,9 @@ class TaskTrail:
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add a card below a step, under the step's lease. Return the card's id, or that of an equal card (the step was repeated
-        after a crash). A card with a citation counts once the journal has a receipt for the quote, which is captured here.
+        """Add a card below a step, under the step's lease. Return its id, or the id of an equal card (after a crash the step
+        is repeated). A card with a citation counts only with a receipt for the quote in the journal, which this method
+        captures.
         """
 
         def capture(commit_id: str) -> None:
@@ -223,8 +224,8 @@ class TaskTrail:
             self._has_new_cards = False
 
     def save(self) -> None:
-        """Write graph.json: the whole graph, for people and other programs. The log of a graph that has only steps is not synced:
-        the journal has them, too."""
+        """Write graph.json: the whole graph, for people and other programs. Sync it, unless it has only steps: those are in
+        the journal, too."""
         graph = self.store.graph
         has_more = any(not self._is_step(node) and node is not graph.root for node in graph.nodes.values())
         self.store.save_snapshot(sync=has_more or bool(self.store.notes()))
@@ -240,7 +241,7 @@ class TaskTrail:
 
 
 def _unfold(graph: ReasoningGraph, node: ReasoningNode) -> None:
-    """Unfold the summaries around a folded node; their other members stay folded where possible."""
+    """Unfold each summary that contains the node, until the node itself is visible."""
     while (summary := graph.representative(node.node_id)) is not node:
         graph.unfold(summary.node_id)
 

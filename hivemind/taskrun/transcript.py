@@ -89,7 +89,7 @@ class TranscriptEntry:
 
     @property
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield the parts of the entry's text as (name, text); the name may be empty. A turn's later parts come last."""
+        """Yield the parts of the entry's text as (name, text); the name may be empty. While a turn grows, new parts come last."""
         fields = self.record
         if rows := [row for row in fields.get("selected", ()) if row.get("in")]:
             lines = (
@@ -144,7 +144,6 @@ class Transcript:
         return ", ".join([f"{turns} of {agents}" if agents else turns, *_usage_words(usage), seconds])
 
     def take(self, record: Record) -> None:
-        """Add the next record."""
         self.account.book(record)
         try:
             with boundary("record"):
@@ -198,7 +197,7 @@ class TranscriptReader:
         self._transcript = Transcript()
 
     def read(self, folder: Path) -> Transcript:
-        """Return the transcript of the task in that folder; empty for a file in the inbox."""
+        """Return the transcript of the task in that folder. If `folder` is a file in the inbox, it is empty."""
         new_log = open_log(folder)
         log = self._log = self._log or new_log
         log.path = new_log.path

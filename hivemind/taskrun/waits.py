@@ -32,8 +32,8 @@ _REPLY_COMMAND = pattern(r"hivemind mail reply human (\S+) TEXT")
 class Parking(HivemindError):  # not an error: a tool raises it to park the task
     """Raised by a tool to park the task for `reason`, at most until the time `until` (None: until there is news).
 
-    With `again_s` the end of the wait is unknown: the agent checks again after so many seconds, then after twice as long each
-    time, up to 600 s, while the reason stays. `asks` is the Message-ID of the question if the task waits for a person's answer.
+    With `again_s` the end of the wait is unknown. The agent checks again after so many seconds. While the reason stays, it
+    doubles the pause, up to 600 s. `asks` is the Message-ID of the question if the task waits for a person's answer.
     """
 
     def __init__(
@@ -47,22 +47,24 @@ class Parking(HivemindError):  # not an error: a tool raises it to park the task
 
 
 class ProgramAtWork(Parking):
-    """Raised instead of ending a task while its coding agent runs: the program ends its turn first, so all its usage is
-    counted."""
+    """Raised by a tool that would end the task of a running coding agent: the program ends its turn first, so all its
+    usage is counted."""
 
     def __init__(self) -> None:
         super().__init__("the task's coding agent ends its turn first")
 
 
 def disk_full_parking() -> Parking:
-    """Return the parking for a full disk, with a growing pause. It does not count as a failed try."""
+    """Return the parking for a full disk, whose pause grows. The failed write does not count as a problem of the task."""
     return Parking(DISK_FULL, again_s=_ROOM_RETRY_S)
 
 
 @frozen
 class ParkedRest:
-    """The rest of a parked task or mailbox. `until` is its end by the clock, for people and other processes; `due` is its end in
-    this process's monotonic seconds, so setting the clock back does not prolong it. `looks` counts the rests for one reason."""
+    """The rest of a parked task or mailbox until the agent looks at it again.
+
+    `until` is its end by the clock, for people and other processes. `due` is its end in this process's monotonic seconds, so that
+    setting the clock back does not prolong it. `looks` counts the rests in a row for the same reason."""
 
     reason: str
     until: datetime | None
@@ -113,12 +115,12 @@ class TaskWait:
         return f"waits for {'one' if self.mode == 'any' else 'all'} of its tasks: {', '.join(self.tasks)}"
 
     def ends(self, is_over: Callable[[str], bool]) -> bool:
-        """Check whether enough of the tasks are over."""
+        """Check whether all, or any, of the tasks are over, as `mode` says."""
         return (all if self.mode == "all" else any)(map(is_over, self.tasks))
 
     def ended_by(self, message: Message, task_id: str) -> TaskWait | None:
-        """Return the wait as ended by a letter from a person, or with a question, about an awaited task. Return None if the
-        letter does not end the wait."""
+        """Return the ended wait if a letter ends it: from a person, or a question from an awaited task. Return None for
+        another letter."""
         by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
         asks = message.expects_reply and message.task in self.tasks
         return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
@@ -132,8 +134,8 @@ def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
 
 
 def has_come(hive: Parts, task: Task, reason: str) -> bool:
-    """Check whether a task that was parked for `reason` can continue, since the awaited tasks are over or the letter has come.
-    Uses only the files on the disk, so the agent and observers get the same answer."""
+    """Check whether a task that was parked for `reason` can continue, because awaited tasks are over or a letter has come.
+    This reads only files, so the agent and observers get the same answer."""
     wait = TaskWait.of(task.kept.get("wait_for"))
     if wait is not None and wait.reason == reason:
         return wait.letter is not None or wait.ends(lambda awaited_id: is_over(hive, task, awaited_id))
@@ -143,7 +145,9 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
 
 
 def awaits_tasks(task: Task, reason: str) -> bool:
-    """Check whether a task that was parked for `reason` waits for other tasks, none of which it needs a person to retry."""
+    """Check whether a task that was parked for `reason` waits for other tasks and not for a person (who must retry a failed
+    one).
+    """
     if reason.startswith(AWAITS_CHOICE):
         return True
     wait = TaskWait.of(task.kept.get("wait_for"))
@@ -157,7 +161,7 @@ class StepWait:
 
     `message_id` is the question's Message-ID (human), `answer` the Message-ID that ended the wait. `lasts` is the length in
     seconds of a wait that counts from its beginning; it holds even if the clock is changed. `said` is the number of texts that
-    had been added to the task when a blocked step asked: one more answers it too.
+    had been added to the task when a blocked step asked: the next added text is an answer, too.
     """
 
     step: str
@@ -216,7 +220,9 @@ def is_question(message_id: str | None, workspace: str) -> bool:
 
 
 def is_asked_by(task_id: str, message_id: str | None) -> bool:
-    """Check whether a question's Message-ID begins with a task's id. Of several tasks, the longest id is the asker's."""
+    """Check whether a question's Message-ID begins with a task's id. If several ids fit, the longest is that of the task that
+    asked.
+    """
     return message_id is not None and message_id.startswith(f"ask.{task_id}.")
 
 
@@ -253,7 +259,7 @@ class StepWaits:
         return self._waits.get(step)
 
     def begin(self, step: str, until: Mapping[str, Any], now: datetime) -> StepWait:
-        """Begin a step's wait for `until`, unless exactly this wait has begun already. Return the wait.
+        """Begin a step's wait for `until`, or return it if the same wait has begun already.
 
         A wait in seconds counts from the first call, also across a restart.
         """
@@ -275,14 +281,16 @@ class StepWaits:
         return self._waits[step]
 
     def ask(self, step: str, question: str, said: int) -> StepWait:
-        """Begin a blocked step's wait for a person, or return it if it waits for an answer to this question."""
+        """Begin a blocked step's wait for a person's answer, or return it if it has already begun with this question."""
         wait = self._waits.get(step)
         if wait is None or wait.answer is not None or wait.what != question:
             self._keep(StepWait(step, "human", question, said=said))
         return self._waits[step]
 
     def take_said(self, count: int) -> list[StepWait]:
-        """End the waits of blocked steps that began with fewer than `count` texts added to the task. Return them."""
+        """End and return the waits of blocked steps that a new text answers: they began when the task had fewer than `count`
+        added texts.
+        """
         waits = [wait for wait in self._waits.values() if wait.answer is None and wait.said is not None]
         ended_waits = [replace(wait, answer=f"said.{count}") for wait in waits if (wait.said or 0) < count]
         for wait in ended_waits:
@@ -299,7 +307,7 @@ class StepWaits:
     def take_mail(self, sender: str, message_id: str, in_reply_to: str | None, *, about: bool) -> bool:
         """Record a mail. Return True if a step waited for it: for the answer to a question, or for mail from `sender`.
 
-        A mail about this task (`about`) that comes too early is remembered for the step that will wait for it.
+        If no step waits yet for a mail `about` this task, it is remembered for the step that will wait for its sender.
         """
         if any(wait.answer == message_id for wait in self._waits.values()):
             return True  # delivered again after a crash
@@ -331,7 +339,9 @@ class StepWaits:
         return wait
 
     def _due(self, wait: StepWait, now: datetime) -> datetime:
-        """Return the end of a wait by the current wall clock, corrected by monotonic time for a wait with a length."""
+        """Return the end of a wait by the current wall clock. If the wait has a length, monotonic time corrects changes of the
+        clock.
+        """
         if wait.lasts is None:
             return wait.due
         remaining_s = min((wait.due - now).total_seconds(), wait.lasts)
@@ -339,7 +349,9 @@ class StepWaits:
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
-        """If `reason` is a step's wait for a task, return that task and its outcome at the time, "failed" or None; else None."""
+        """Return the task that a step awaits for this `reason`, and its outcome then ("failed", or None before its end).
+        Return None if no step awaits a task for this reason.
+        """
         for wait in self._waits.values():
             if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):
                 return wait.what, None if reason == _task_reason(wait.what) else "failed"

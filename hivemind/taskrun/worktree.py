@@ -2,9 +2,9 @@
 task to task.
 
 A worktree is made when a task first needs it. The note next to it (`PATH.json`) says which task's work is in it; the record in
-the task says which worktree, branch and base the task has. What a task leaves is committed to its branch before another task's
-files come in, so a successor can finish whatever was interrupted. The lock of an agent's worktrees is held while git runs in the
-person's repository; the git process holds it too.
+the task says which worktree, branch and base the task has. Before another task's files come in, the work of the previous task is
+committed to its branch. A successor can finish whatever was interrupted. While git runs in the person's repository, the agent and
+the git process both hold the lock of the agent's worktrees.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class WorktreeProblem(UserError):
 
 @frozen
 class WorktreeNote:
-    """The note next to a worktree. `task` has its work there, which is not all committed; None: nobody. `setup` is the digest of
-    the last set-up. After `tries` failures to commit for the `reason`, the worktree is left to the doctor."""
+    """The note next to a worktree. `task` is the task whose uncommitted work may be in it, or None. `setup` is the digest of
+    the last set-up. `tries` counts failed attempts to commit, for the `reason`; after too many the worktree is left to the
+    doctor."""
 
     root: Path
     git: Path
@@ -90,8 +91,8 @@ class Worktrees:
 
     @property
     def planned(self) -> tuple[Worktree, ...]:
-        """One worktree per root with `worktree: true`, in the order of hive.yaml. A root that the task has not touched has no
-        base yet, and the path that the worktree will have. Makes nothing."""
+        """One worktree per root with `worktree: true`, in the order of hive.yaml, made or not. If the task has not used a root
+        yet, its worktree has no base, and the path is where it will be made."""
         by_root, worktrees = {worktree.root: worktree for worktree in self.recorded}, list[Worktree]()
         for root in self._hive.config.worktree_roots(self._hive.layout):
             worktree = by_root.get(root)
@@ -104,7 +105,7 @@ class Worktrees:
         return tuple(worktrees)
 
     def target_of(self, worktree: Worktree) -> str | None:
-        """Return the branch that a planned worktree will be merged into, also before it is made."""
+        """Return the branch that a worktree will be merged into, even before the worktree is made. None if there is none."""
         if worktree.base:
             return worktree.into
         with contextlib.suppress(UserError):  # said when the worktree is made
@@ -149,21 +150,21 @@ class Worktrees:
                     self._begin(Repository.at(root, hold), self._free_path(root, Path()))
 
     def _take_over_leftovers(self) -> None:
-        """Commit the task's work in a worktree elsewhere: an earlier agent's, or one of an earlier version."""
+        """Commit the task's work in worktrees outside the agent's folder: an earlier agent's, or an earlier version's."""
         for worktree in self.recorded:
             if worktree.path.parent != self._top:
                 with _logged(f"task {self._task.id}"):
                     _put_down(worktree.path, self._task.id, is_open=lambda _: True)
 
     def _make(self, repository: Repository) -> Worktree:
-        """Make a worktree the task's: bring its files to the task's branch. Uncommitted work of the task that is in it stays."""
+        """Prepare a worktree for the task: bring its files to the task's branch, but keep uncommitted work of this task."""
         root = repository.root
         recorded_path = next((worktree.path for worktree in self.recorded if worktree.root == root), Path())
         path = self._free_path(root, recorded_path)
         worktree = self._begin(repository, path)
         note = _read_note(path)
         is_own = note is not None and note.task == self._task.id and note.branch == worktree.branch and path.exists()
-        if note is not None and not is_own and not _left_over(path, note, repository.hold, self._is_open):
+        if note is not None and not is_own and not _commit_noted_work(path, note, repository.hold, self._is_open):
             return self._make(repository)  # this one is the doctor's now, another path is free
         note = _read_note(path) or WorktreeNote(root, repository.common, worktree.branch, worktree.base).save(path)
         tip = worktree.tip or worktree.base
@@ -201,9 +202,9 @@ class Worktrees:
         return worktree
 
     def _choose(self, repository: Repository, path: Path) -> Worktree:
-        """Choose the branch and the base: for a candidate those of its contest, for another subtask the parent's branch, else the
-        tip of the root's target.
-        Raises UserError if there is no such branch, or no commit yet."""
+        """Choose the task's branch, its base, and the branch to merge it into: for a candidate those of its contest, for
+        another subtask the parent's branch, else the root's target. A review has no branch. Raises UserError if there is no
+        target, or no commit yet."""
         root, parent = repository.root, self._task.parent
         parent_worktrees = recorded_worktrees(self._hive.layout, self._parent_record) if parent is not None else []
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
@@ -235,8 +236,8 @@ class Worktrees:
         return any(call.startswith("review ") and self._task.id in ids for call, ids in calls)
 
     def _free_path(self, root: Path, recorded_path: Path) -> Path:
-        """Return a path for the worktree: the recorded one if the task may still have it, else the first of this root in the
-        agent's folder in which no other task of the agent is at work."""
+        """Return a path for the worktree: the recorded one if it is free, else the first free path for this root. A path is
+        free if none of the agent's other tasks is at work there."""
         other_paths = {path for other_root, path in self._paths.items() if other_root != root}
         other_paths |= {worktree.path for worktree in self.recorded if worktree.root != root}
 
@@ -264,7 +265,7 @@ class Worktrees:
         return self._hive.config.repository_roots(self._hive.layout)[root]
 
     def _set_up(self, worktree: Worktree) -> None:
-        """Run the root's `setup:` in a new worktree, and again if a file of `setup_when` has changed since. Its output goes to
+        """Run the root's `setup:` in a new worktree, and again after a file of `setup_when` has changed. Its output goes to
         `.hive/logs`. Raises UserError with the end of the output."""
         roots = self._hive.config.repository_roots(self._hive.layout)
         config, note = roots.get(worktree.root), _read_note(worktree.path)
@@ -297,8 +298,8 @@ class Worktrees:
         self._keep([*rows, row])
 
     def commit(self, message: str, *, ends: bool = False) -> None:
-        """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is skipped;
-        if the task `ends`, it raises UserError. Raises UserError, OSError."""
+        """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is
+        skipped, or raises UserError if the task `ends`. Raises UserError, OSError."""
         for worktree in self.recorded:
             if worktree.branch is None or worktree.path.parent != self._top:
                 continue
@@ -314,15 +315,17 @@ class Worktrees:
                         raise
 
     def _has_work(self, worktree: Worktree) -> bool:
-        """Check whether the worktree may have work of this task. Once another agent has the task, it has taken the work over."""
+        """Check whether the worktree may have work of this task: the agent made it for the task, and its note still names the
+        task.
+        """
         if worktree.agent != self._agent or not worktree.path.is_dir():
             return False
         note = _read_note(worktree.path)
         return note is not None and note.task == self._task.id
 
     def put_down(self) -> None:
-        """Commit the leftovers, and leave the worktrees to the agent's next task. If the task is over, delete its refs, and
-        branches without commits. A failure is logged, and left to the doctor."""
+        """Commit uncommitted work, and leave the worktrees to the agent's next task. If this task is over, delete its refs,
+        and its branches without commits. A failure is logged, and left to the doctor."""
         is_open = bool(self.recorded) and self._is_open(self._task.id)
         for worktree in self.recorded:
             with _logged(f"task {self._task.id}"):
@@ -333,7 +336,9 @@ class Worktrees:
         self._ready_roots.clear()
 
     def take_in(self, root: Path, old: str, new: str) -> None:
-        """Move the task's branch of a root between two commits. Files go first, or the next commit would undo the move."""
+        """Move the task's branch of a root, and its files, from the commit `old` to `new`. Files go first, or the next commit
+        would undo the move.
+        """
         worktree = next(worktree for worktree in self.ready() if worktree.root == root)
         with lock_worktrees(self._top) as hold:
             repository = replace(worktree.repository, hold=hold)
@@ -343,7 +348,7 @@ class Worktrees:
             repository.move(str(worktree.branch), new, old, "a subtask has landed")
 
     def catch_up(self) -> tuple[Worktree, ...]:
-        """Return the worktrees, after updating in the git of each the branch that it will be merged into."""
+        """Return the worktrees. In each, first update the remote-tracking ref of the branch that it will be merged into."""
         worktrees = self.ready()
         for worktree in worktrees:
             target = worktree.into and worktree.repository.commit_of(f"refs/heads/{worktree.into}")
@@ -354,8 +359,8 @@ class Worktrees:
         return worktrees
 
     def sandbox_folders(self) -> dict[Path, bool | None]:
-        """Return the folders that a sandbox shows, and whether they are writable: the worktrees (not those of a review), and the
-        objects of the repositories (not writable)."""
+        """Return the folders that a sandbox shows, and whether each is writable: the worktrees (a review's are not), and the
+        repositories' objects (never)."""
         folders: dict[Path, bool | None] = {}
         for worktree in self.catch_up():
             folders |= {worktree.path: worktree.branch is not None}
@@ -386,7 +391,7 @@ class Worktrees:
         return ["## Changes", "", *lines] if lines else []
 
     def _untracked_names(self, worktree: Worktree) -> str:
-        """Return the names that the default excludes keep out of the commits."""
+        """Return the first names of `untracked_files` as text; "" without any."""
         if not self.is_ready(worktree.root):
             return ""
         names = worktree.untracked_files()
@@ -411,7 +416,7 @@ def recorded_worktrees(layout: Layout, record: Mapping[str, Any]) -> list[Worktr
 
 
 def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
-    """Return a worktree from its record. Records of earlier versions name a git folder inside the person's repository."""
+    """Return a worktree from its record. In records of earlier versions `git` is a folder below the person's git folder."""
     git = row["git"] and Path(row["git"])
     if git is not None and "agent" not in row:
         git = git.parents[1]
@@ -419,7 +424,9 @@ def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
 
 
 def _read_note(path: Path) -> WorktreeNote | None:
-    """Read the note next to a worktree, or None. Notes of version 1 are in the folder of their task. Raises UserError."""
+    """Read the note next to a worktree; None if there is none. A note of version 1 is of the task that its folder names.
+    Raises UserError.
+    """
     with boundary("note of a worktree", path):
         try:
             fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
@@ -451,8 +458,8 @@ def _setup_digest(config: RootConfig, path: Path) -> str:
 
 
 def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda _: False) -> None:
-    """Commit the leftovers in a folder of worktrees, of an agent that is gone or of a task of an earlier version, and
-    remove the folder. Raises UserError, OSError."""
+    """Commit the uncommitted work in a folder of worktrees, and remove the folder. It belongs to an agent that is gone, or to
+    a task of an earlier version. Raises UserError, OSError."""
     top = layout.worktrees / name
     if not top.is_dir():
         return
@@ -463,8 +470,8 @@ def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda 
 
 
 def put_down_ended(layout: Layout, agent: str, is_open: Callable[[str], bool]) -> None:
-    """Commit the leftovers of ended tasks in an agent's worktrees. A failure is logged and left to the doctor, so it does
-    not delay the agent."""
+    """Commit uncommitted work of ended tasks in an agent's worktrees. A failure is logged and left to the doctor, so it
+    does not delay the agent."""
     for path in worktree_paths(layout, agent):
         with _logged(f"worktree {path}"):
             if (task := leftover_task(layout, path)) is not None:
@@ -472,7 +479,7 @@ def put_down_ended(layout: Layout, agent: str, is_open: Callable[[str], bool]) -
 
 
 def worktree_paths(layout: Layout, name: str) -> list[Path]:
-    """Return the worktrees in a folder of worktrees, whether they exist or only their notes."""
+    """Return the paths of the worktrees in an agent's folder, including those of which only the note exists."""
     top = layout.worktrees / name
     names = {entry.removesuffix(_NOTE) for entry in names_in(top) if not entry.startswith(".")}
     return [top / entry for entry in sorted(names)]
@@ -498,31 +505,35 @@ def check_repository(root: Path) -> None:
 
 
 def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool]) -> None:
-    """Commit the work that a task has left in a worktree whose agent no longer has the task. Earlier failures do not
-    matter. Raises UserError, OSError."""
+    """Commit the work in a worktree whose agent no longer has the task, even if that has failed too often before. Raises
+    UserError, OSError."""
     if (task := leftover_task(layout, path)) is not None:
         _put_down(path, task, is_open=is_open, is_last_try=True)
 
 
 def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_try: bool = False) -> None:
-    """Commit what the task has left in a worktree. One of an earlier version is removed then. Raises UserError, OSError."""
+    """Commit the task's uncommitted work in a worktree. If the worktree is of an earlier version, remove it then. Raises
+    UserError, OSError.
+    """
     if not path.parent.is_dir():
         return
     with lock_worktrees(path.parent) as hold:
         note = _read_note(path)
         if note is None or note.task != task or (note.tries >= _MAX_TRIES and not is_last_try):
             return
-        _left_over(path, note, hold, is_open, raises=True)
+        _commit_noted_work(path, note, hold, is_open, raises=True)
         if path.parent.name == task:
             _put_away(path, hold, is_open)
             if all(name.startswith(".") for name in names_in(path.parent)):
                 fs.remove_tree(path.parent)
 
 
-def _left_over(
+def _commit_noted_work(
     path: Path, note: WorktreeNote, hold: int | None, is_open: Callable[[str], bool], *, raises: bool = False
 ) -> bool:
-    """Commit what the note's task has left in its worktree, and note that. Return False, or raise, if that fails."""
+    """Commit the uncommitted work that the note names, and clear the note. If that fails, record why, and return False or
+    raise (`raises`).
+    """
     if note.task is None:
         return True
     try:
@@ -547,10 +558,12 @@ def _left_over(
 
 
 def _put_away(path: Path, hold: int, is_open: Callable[[str], bool]) -> None:
-    """Remove one worktree. A worktree without a note never had an agent, so there is no work in it."""
+    """Commit what the note names, and remove one worktree. Raises UserError for a folder with files that has neither a note
+    nor a repository.
+    """
     note = _read_note(path)
     if note is not None:
-        _left_over(path, note, hold, is_open, raises=True)
+        _commit_noted_work(path, note, hold, is_open, raises=True)
     elif path.is_dir() and any(path.iterdir()) and not has_git(path):
         raise UserError("is not a worktree of this hive", location=path, remedy="keep what you need, and delete it")
     fs.remove_tree(path)
@@ -570,8 +583,8 @@ def _commit(
     worktree: Worktree, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False,
     follow: bool = False,
 ) -> None:  # fmt: skip
-    """Commit the changes of a worktree and move its branch. If the agent's git is broken, or fails when the task is over, it is
-    rebuilt from the files and the branch."""
+    """Commit the changes of a worktree and move its branch. If the agent's git is broken, or if it fails although the task
+    `is_over`, rebuild it from the files and the branch, and try again."""
     try:
         if not has_git(worktree.path):
             raise BrokenGit("has no git any more", location=worktree.path)

@@ -78,8 +78,8 @@ def _continuation(path: str) -> ContinuationCall:
 @tool(text=_result_text, continuation=lambda result: as_call("read_file", path=result["output_path"]))
 def run_command(context: ToolContext, arguments: RunCommand) -> dict[str, Any]:
     """Run a program that you are allowed to run, or (without `command`) the command of the step in focus. Returns exit status
-    and output, also after a failure. The output is kept in a file (without the middle of a very long one), the receipt with
-    the step."""
+    and output, also after a failure. A file keeps the output (of a very long one, beginning and end), and the step keeps the
+    receipt."""
     work = context.work
     step = context.step(arguments.step) if arguments.step or context.focus.step else None
     command, timeout_s, author = _permitted_command(context, step, arguments)
@@ -178,7 +178,7 @@ def _free_number(context: ToolContext) -> int:
 
 @contextmanager
 def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
-    """Open a folder of the task and yield a path to the open folder, which a replacement of the folder does not redirect. Raises
+    """Open a folder of the task and yield a path that stays the same folder, even if something else takes its name. Raises
     ToolProblem if the folder cannot be opened."""
     try:
         folder = fs.folder_below(task, path.relative_to(task).parts, create=True)
@@ -206,7 +206,9 @@ def _start_folder(context: ToolContext, cwd: str | None) -> Path | None:
 
 
 def _may_run(context: ToolContext, command: str | list[str]) -> bool:
-    """Return True if the agent's file allows the program: the agent then gains nothing by planting files that it loads."""
+    """Return True if the agent's file allows the program: then the agent gains nothing by planting files that the program
+    loads.
+    """
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
     return context.config.shell or (bool(words) and words[0] in context.config.commands)
@@ -257,7 +259,8 @@ def _task_environment(context: ToolContext, step: PlannedStep | None, author: st
 @frozen
 class CommandResult:
     """The result of a command. If the command was stopped, `exit_status` is None and `stop_reason` says why. `digest` is the
-    SHA-256 of the output file. Of output over the limit, the file has the beginning, the number of omitted bytes, and the end."""
+    SHA-256 of the output file. If the output exceeds the limit, the file has its beginning, the number of omitted bytes, and
+    its end."""
 
     exit_status: int | None
     digest: str
@@ -272,8 +275,8 @@ def clean_environment(
 ) -> dict[str, str]:
     """Return the environment of a command: the inherited variables that carry no secrets, and `extra`.
 
-    Agents write into the folder where the command starts. So relative search paths are removed, and git opens no bare
-    repository in that folder. Nor does Python import modules from it, except in a person's project (`in_project`).
+    Agents write into the folder where the command starts. So relative search paths are removed, git opens no bare repository in
+    that folder, and Python imports no modules from it, except in a person's project (`in_project`).
     """
     inherited = {key: value for key, value in environ.items() if _INHERITED.fullmatch(key) and not is_secret_name(key)}
     for name in _SEARCH_PATHS & inherited.keys():
@@ -297,8 +300,8 @@ def run_program(
     before_start: Callable[[], object] | None = None,
 ) -> CommandResult:
     """Run a command (a string with `sh -c`, a list directly) in `start`, by default `folder`. Write its output to the file
-    `output`, and sync that file in a durable hive. A sandbox shows `folder` and the `roots` (see `sandbox_command`). After
-    `before_start` the command has to count as run.
+    `output`, and sync that file in a durable hive. A sandbox shows `folder` and the `roots` (see `sandbox_command`).
+    `before_start` is called just before the start; from then on the command must count as run.
 
     Stops the command and its whole process group when it reaches a limit or `stopping()` returns True (checked four times a
     second, and after each signal). Raises OSError if the output cannot be written, UserError if the sandbox is not available.

@@ -96,7 +96,7 @@ def _continuation(result: Mapping[str, Any]) -> ContinuationCall:
 
 @tool(text=_file_text, continuation=_continuation, is_read_only=True)
 def read_file(context: ToolContext, arguments: ReadFile) -> dict[str, Any]:
-    """Read a text file of the hive, or some of its lines, or of a PDF's pages, or look at a picture."""
+    """Read a text file of the hive or some of its lines, or pages of a PDF, or look at a picture."""
     place = readable(context, arguments.path)
     if (picture := _picture(context, place)) is not None:
         return picture
@@ -140,7 +140,7 @@ def _picture(context: ToolContext, place: ToolPath) -> dict[str, Any] | None:
 
 
 class _FilePart:
-    """Lines `first` to `last` of a file of any size, at most 256 KiB of them. Secrets are masked in the whole file."""
+    """Lines `first` to `last` of a file of any size, at most 256 KiB. Secrets are masked in the whole file, also across lines."""
 
     def __init__(self, first: int, last: int | None) -> None:
         self.selected: list[str] = []
@@ -343,7 +343,7 @@ class _FileChange:
 
 
 def _refuse_mask(context: ToolContext, target: WritableFile, before: str, after: str) -> None:
-    """Raise ToolProblem if the new text has more masks than the old text: a mask must not overwrite the hidden secret."""
+    """Raise ToolProblem if the new text has more masks than the old text: the mask in place of a secret must not overwrite it."""
     if after.count(MASK) > before.count(MASK):
         raise ToolProblem(
             f"contains {MASK}, which hides a secret from you and would overwrite it",

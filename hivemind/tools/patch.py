@@ -34,7 +34,9 @@ class PatchProblem(UserError):
 
 @dataclass(slots=True)
 class Hunk:
-    """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of its first old line; None without."""
+    """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of its first old line, or None if the header
+    has no numbers.
+    """
 
     head: str
     start: int | None
@@ -101,7 +103,7 @@ def _begins_file(lines: Sequence[str], at: int) -> bool:
 
 
 def _paths(old: str, new: str) -> tuple[str | None, str | None]:
-    """Return both paths, None for /dev/null, without `a/` and `b/` and without the times that diff writes after a tab."""
+    """Return both paths of a file's header, None for /dev/null. Remove `a/`, `b/` and the times that diff writes after a tab."""
     old, new = old.split("\t")[0].rstrip(), new.split("\t")[0].rstrip()
     if old in (_DEV_NULL, new) and new == _DEV_NULL:
         raise PatchProblem("has /dev/null on both sides")
@@ -166,7 +168,7 @@ def patched(text: str, file: FilePatch) -> str:
 
 
 def _lines_before(hunk: Hunk, start: int) -> int:
-    """Return how many lines come before the hunk. The header of a hunk that only adds has the number of the line before."""
+    """Return how many lines come before the hunk. If a hunk only adds lines, its header names the line before it."""
     return start - 1 if hunk.old_lines else start
 
 

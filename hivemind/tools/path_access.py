@@ -1,9 +1,9 @@
 """The paths that tools may read and write.
 
-A relative path is below the task's first worktree if it has one, else below the hive's folder, where a file of the task takes
-precedence. A worktree is made when a path in it is needed. An absolute path must be in a folder that hive.yaml lists under
-`roots:`. `..`, other absolute paths and symbolic links are refused wherever they lead. Files are opened name by name without
-following links, so a path cannot lead out of its folder even if others move files meanwhile.
+A relative path is in the task's first worktree, in the task's folder, or below the hive's folder: the first place that has it. A
+worktree is made when a path in it is needed. An absolute path must be in a folder that hive.yaml lists under `roots:`. `..`,
+other absolute paths and symbolic links are refused wherever they lead. Files are opened name by name without following links, so
+a path cannot lead out of its folder even if others move files meanwhile.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def readable(context: ToolContext, path: str) -> ToolPath:
     place = _resolve(context, path)
     place = _archived_place(layout, place) or place
     worktree_place = _worktree_place(context, path, place)
-    if worktree_place is not None and _is_there(context, worktree_place):
+    if worktree_place is not None and _exists(context, worktree_place):
         place = worktree_place
     elif context.focus.work is not None and not os.path.isabs(path) and place.names:
         task = context.work.task
@@ -81,7 +81,7 @@ def readable(context: ToolContext, path: str) -> ToolPath:
             (candidate for candidate in candidates if os.path.lexists(candidate.path)), worktree_place or place
         )
     if place is worktree_place:
-        _enter(context, place)
+        _ensure_worktree(context, place)
     if not is_readable(context, place.path):
         raise ToolProblem(
             "is the mailbox of another agent"
@@ -149,7 +149,7 @@ def open_place(context: ToolContext, place: ToolPath) -> BufferedReader:
 
 
 def _claimed_text(layout: Layout, path: Path) -> bytes | None:
-    """Return the text with which an active task was dropped if the path is that task's text file, else None."""
+    """If the path is the text file of an active task, return the text with which the task was dropped, else None."""
     if path.parent.parent != layout.active or path.name not in ("task.md", "task.yaml"):
         return None
     record = load(path.parent)
@@ -202,7 +202,9 @@ class WritableFile:
 
     @contextmanager
     def folder(self, context: ToolContext, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the file's folder, yield its descriptor and the file's name. An OSError in the block becomes a ToolProblem."""
+        """Open the file's folder (with `make`, create it), and yield its descriptor and the file's name. An OSError in the
+        block becomes a ToolProblem.
+        """
         *folders, name = self.place.names
         relative_path = context.hive.layout.relative(self.place.path)
         try:
@@ -218,7 +220,8 @@ class WritableFile:
 
 
 def writable(context: ToolContext, path: str) -> WritableFile:
-    """Resolve a path for writing: in knowledge/ or a root open for writing if named, else in the task's worktree or folder.
+    """Resolve a path for writing: in knowledge/ or a root open for writing, if the path names one, else in the task's worktree or
+    folder.
 
     Raises UserError for any other path, and for a path that exists and is not a regular file.
     """
@@ -233,7 +236,7 @@ def writable(context: ToolContext, path: str) -> WritableFile:
     is_explicit = worktree_place is None and (os.path.isabs(path) or enclosing_roots[0] != layout.root)
     if worktree_place is not None:
         place = worktree_place
-        _enter(context, place)
+        _ensure_worktree(context, place)
         if any(worktree.path == worktree_place.base and worktree.branch is None for worktree in context.worktrees):
             raise ToolProblem(
                 "is part of the work that you review, which you may only read",
@@ -271,8 +274,10 @@ def writable(context: ToolContext, path: str) -> WritableFile:
 
 
 def _worktree_place(context: ToolContext, path: str, place: ToolPath) -> ToolPath | None:
-    """Return the path as a path in a worktree of the task; None if it is in none. A relative path is in the first worktree,
-    unless its first name does not exist there and is the name of another root, or a folder of the hive."""
+    """Return the path as a path in a worktree of the task, or None if it is in none.
+
+    A relative path is in the first worktree. But if its first name does not exist there, and is the name of another root, it is
+    in that root's worktree. If the name is a folder of the hive, the path is in no worktree."""
     worktrees = context.worktrees
     for worktree in worktrees:
         if worktree.path in _with_parents(place.path):
@@ -281,25 +286,25 @@ def _worktree_place(context: ToolContext, path: str, place: ToolPath) -> ToolPat
         return None
     first = ToolPath(worktrees[0].path, place.names[:1])
     other = next((worktree for worktree in worktrees[1:] if place.names[:1] == (worktree.root.name,)), None)
-    if other is not None and not _is_there(context, first):
+    if other is not None and not _exists(context, first):
         return ToolPath(other.path, place.names[1:])
     layout = context.hive.layout
     is_in_hive = layout.worktrees in _with_parents(place.path) or (layout.root.joinpath(*first.names)).is_dir()
-    if first.names and is_in_hive and not _is_there(context, first):
+    if first.names and is_in_hive and not _exists(context, first):
         return None
     return ToolPath(first.base, place.names)
 
 
-def _is_there(context: ToolContext, place: ToolPath) -> bool:
-    """Check for a file in a worktree; before the task has touched the root, in the person's checkout."""
+def _exists(context: ToolContext, place: ToolPath) -> bool:
+    """Check whether a path exists in its worktree or, before the task has used the root, in the person's checkout."""
     worktree = next(worktree for worktree in context.worktrees if worktree.path == place.base)
     if worktree.base:
-        _enter(context, place)
+        _ensure_worktree(context, place)
     return os.path.lexists((worktree.path if worktree.base else worktree.root).joinpath(*place.names))
 
 
-def _enter(context: ToolContext, place: ToolPath) -> None:
-    """Make the worktree of a place in one, if it is missing."""
+def _ensure_worktree(context: ToolContext, place: ToolPath) -> None:
+    """Make the worktree that contains the place, if it is missing."""
     context.enter(next(worktree.root for worktree in context.worktrees if worktree.path == place.base))
 
 

@@ -79,9 +79,9 @@ PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "
 
 
 def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, Tool]:
-    """Return the tools that an agent's file names under `tools`, then under `toolset`. If it has neither, return all tools, or
-    the toolset `hive` for a coding agent, which has its own tools for files and commands. With a `profile` the agent is a
-    member: return the profile's tools that its file allows.
+    """Return the tools that an agent's file names under `tools`, then under `toolset`. If it has neither, return all tools; for a
+    coding agent, which has its own tools for files and commands, return the toolset `hive`. With a `profile` the agent is a
+    member: of these, return the tools of the profile.
 
     Raises ToolProblem for the name of an unknown tool or toolset, and for a member's tool without a profile.
     """

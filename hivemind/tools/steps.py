@@ -124,8 +124,8 @@ def verify_step(context: ToolContext, arguments: VerifyStep) -> dict[str, Any]:
 
 @tool()
 def finish_step(context: ToolContext, arguments: FinishStep) -> dict[str, Any]:
-    """Close a step and confirm its criteria and tests. What a person's step waits for, writes or sends comes first. The proof is
-    the step's commands, quotes and written files, and your `evidence`."""
+    """Close a step and confirm its criteria and tests. If a person's step has to wait, write a file or send mail, that is done
+    first. The proof is the step's commands, quotes and written files, and your `evidence`."""
     step = context.step(arguments.step)
     authority = context.step_authority(step)
     _check_command(context, step)
@@ -144,7 +144,9 @@ def finish_step(context: ToolContext, arguments: FinishStep) -> dict[str, Any]:
 
 
 def _carry_out(context: ToolContext, step: PlannedStep) -> None:
-    """Do what a person's step says, unless the mind has called the tool for it: wait, send the mail, write the file."""
+    """Do what a person's step says: wait, send the mail, or write the file. Skip a mail or file that the mind has sent or
+    written by the tool.
+    """
     argument, trail = step.todo.argument, context.work.trail
     if step.todo.kind == "wait":
         wait.call(context, {"step": step.id, "until": argument})
@@ -158,8 +160,8 @@ def _carry_out(context: ToolContext, step: PlannedStep) -> None:
 
 
 def _check_command(context: ToolContext, step: PlannedStep) -> None:
-    """Check that the command of a `run:` step that a person wrote has succeeded, also in another agent's task. Only a person
-    may close the step without."""
+    """Raise ToolProblem if a person wrote a command for the step and it has not succeeded. This holds for another agent's
+    step, too. Only a person may close the step anyway."""
     if not context.owns(step) and context.agent != HUMAN:
         with suppress(UserError):  # steps need no task
             step = PlannedStep.of(step.step, context.hive.tasks.get(step.step.task))
@@ -221,7 +223,7 @@ def block_step(context: ToolContext, arguments: BlockStep) -> dict[str, Any]:
 
 
 def block(context: ToolContext, step: PlannedStep, reason: str, offer: str = "") -> None:
-    """Block a step and ask a person about it. The letter ends with the `offer` of a special answer."""
+    """Block a step and ask a person about it. `offer` is the end of the letter: it names an answer with a special effect."""
     if context.owns(step):  # another task's owner asks for its own steps
         work = context.work
         wait = work.waits.ask(step.id, f"{reason} {offer}".strip(), len(work.task.said))

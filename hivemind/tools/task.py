@@ -147,7 +147,7 @@ def _drop_rejected(context: ToolContext, answer: str) -> dict[str, Any]:
 
 
 def _end(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Finish the task, unless it needs a review by criteria that has not approved the result. Raises Parking meanwhile."""
+    """Finish the task if it needs no review by criteria, or has passed it. Else return what the mind gets, or raise Parking."""
     work = context.work
     outcome = advance_review(context, answer)
     if outcome is not None:
@@ -213,7 +213,9 @@ def _count_lessons(context: ToolContext, used: Sequence[str], wrong: Sequence[st
 
 
 def _check_merges(context: ToolContext, resolved: Sequence[str]) -> None:
-    """Raise ToolProblem while a file has conflict marks of a merge with which the task was returned."""
+    """Raise ToolProblem while a file has conflict marks of the merge that landing put on the task's branch when it returned
+    the task.
+    """
     work = context.work
     entry = LandingEntry.of(work.task.kept)
     if entry is None or not entry.merges:
@@ -232,7 +234,7 @@ def _check_merges(context: ToolContext, resolved: Sequence[str]) -> None:
 
 
 def _text_with_call(context: ToolContext) -> str:
-    """Return the text of the mind's message that contains this call: the answer if the call has no `result`."""
+    """Return the text of the mind's message that contains this call. If finish_task has no `result`, that text is the answer."""
     messages = (
         message
         for message in context.work.conversation.messages

@@ -71,7 +71,9 @@ class ToolContext:
     recall: Callable[[str, int], Mapping[str, Any]] | None = None
 
     def for_call(self, call_id: str | None) -> ToolContext:
-        """Return the context of one call. Ids of new mail and tasks derive from `call_id`: a repeated call adds no second."""
+        """Return the context of one call. The ids of new mail and tasks derive from `call_id`, so a repeated call creates
+        nothing twice.
+        """
         return replace(self, call_id=call_id or None)
 
     def call_key(self, tool: str, arguments: BaseModel) -> str:
@@ -109,8 +111,8 @@ class ToolContext:
         return () if self.focus.work is None else self.focus.work.worktrees.planned
 
     def enter(self, *roots: Path, work: TaskRun | None = None) -> tuple[Worktree, ...]:
-        """Return the worktrees of these roots, by default all, of a task, by default the one in focus. Makes those that are
-        missing. Raises UserError."""
+        """Return the task's worktrees of these `roots`, by default of all, and make those that are missing. The task is
+        `work`, by default the one in focus. Raises UserError."""
         worktrees = (work or self.work).worktrees
         if worktrees.is_ready(*roots):
             return worktrees.ready(*roots)
@@ -137,7 +139,7 @@ class ToolContext:
         return {"agent_id": self.agent, "generation": lease.generation if is_holder and lease else None}
 
     def owns(self, step: PlannedStep) -> bool:
-        """Return True if the step is part of the task in focus, False if the agent has leased it from another task."""
+        """Return True if the step is part of the task in focus. False means that the agent has leased a step of another task."""
         return self.focus.work is not None and self.focus.work.task.id == step.step.task
 
     @property

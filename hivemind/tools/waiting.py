@@ -33,8 +33,8 @@ def ask_person(
     context: ToolContext, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
     turn: str = "", remedy: str = "",
 ) -> None:  # fmt: skip
-    """Send a question to the operator, and record its Message-ID in the wait called `name`, so the answer ends the wait. The
-    same question in another `turn` is another letter."""
+    """Send a question to the operator, and record its Message-ID in the wait called `name`, which the answer ends. The same
+    question is sent again only for another `turn`."""
     work = context.work
     about = "" if step is None else f", step {step.step.path}"
     report = context.hive.mail.send(
@@ -73,7 +73,9 @@ def wait(context: ToolContext, arguments: WaitArguments) -> dict[str, Any]:
 
 
 def _check_known(context: ToolContext, wait: StepWait) -> None:
-    """Check that the awaited task or agent exists. If not, raise Parking for a moment, and ToolProblem the next time."""
+    """Check that the awaited task or agent exists. If not, raise Parking, since it may be created soon; the next time, raise
+    ToolProblem.
+    """
     hive, task_id, name = context.hive, context.work.task.id, wait.what
     if wait.kind == "task" and name == task_id:
         raise ToolProblem("the task waits for itself")

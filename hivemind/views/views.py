@@ -390,7 +390,7 @@ def _by(scope: Scope) -> dict[str, str]:
 
 
 def _finish(scope: Scope, step: Step) -> Call:
-    """Return the call that finishes the step. `lacks` in the call names the missing checkpoints, and `proof` if missing."""
+    """Return the call that finishes the step. Its `lacks` names the missing checkpoints, and `proof` if the step has none."""
     missing_checkpoints = step.missing_checkpoints()
     confirmed = {"confirm": missing_checkpoints} if missing_checkpoints else {}  # the tool confirms them itself
     finish_call = call("finish_step", {"step": step.id}, "steps.done", step.id, **confirmed, **_by(scope))

@@ -1,7 +1,8 @@
 """The client of the Agent Client Protocol, version 1: JSON-RPC over a program's standard input and output.
 
-initialize → session/new, session/resume or session/load → mode and model → session/prompt, as often as there is something to say.
-Neither files nor terminals nor questions are offered: the program works in its folder, and the hive's tools come by MCP.
+The order of requests: initialize; session/new, session/resume or session/load; mode and model; then session/prompt for each
+prompt. The client offers the program no files, terminals or questions: the program works in its folder, and gets the hive's tools
+by MCP.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class AcpSession(ProgramSession):
         session: str | None,
         exit_s: float,
     ) -> None:
-        """Start the program with `launch`, which receives its standard input, and shake hands. A `session` is continued.
+        """Start the program with `launch`, which receives the program's standard input, and request `initialize`. A `session` is
+        continued.
 
         Raises OSError.
         """
@@ -204,7 +206,7 @@ class AcpSession(ProgramSession):
                 self._await_prompt()
 
     def _error_events(self, response: Response, error: JsonRpcError) -> Iterator[events.Event]:
-        """Yield the failure that an error means. On a missing login, the program is first asked to use its key."""
+        """Yield the failure that an error response means. If a login is missing, first ask the program once to use its key."""
         method, reason = response.method, error.message[:500]
         is_session = method in ("session/new", "session/load", "session/resume")
         if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:
@@ -225,7 +227,9 @@ class AcpSession(ProgramSession):
     # the session
 
     def _open_session(self) -> Iterator[events.Event]:
-        """Open the session, or continue it: resumed rather than loaded, since a load replays its history."""
+        """Request a new session, or continue the known one. Resume it if the program can; else load it, which replays its
+        history.
+        """
         can_resume = _mapping(self._capabilities.get("sessionCapabilities")).get("resume") is not None
         if self._session is None:
             self._rpc.request("session/new", self._place)
@@ -236,8 +240,8 @@ class AcpSession(ProgramSession):
             yield events.Failure("cannot continue a session", "session")
 
     def _session_events(self, method: str, result: Mapping[str, Any]) -> Iterator[events.Event]:
-        """Yield that the session is open. Request its mode and model first, which a loaded session may have lost; the prompt
-        follows their answers."""
+        """Yield that the session is open. Then request its mode and model, which a loaded session may have lost. The prompt
+        follows the answers."""
         if method == "session/new":
             if not isinstance(result.get("sessionId"), str):
                 yield events.Failure("gave its session no id")
@@ -266,7 +270,9 @@ class AcpSession(ProgramSession):
             self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
 
     def _choices(self, name: str, value: str | None, result: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-        """Return the id of the option that sets a mode or model (None: a method of its own does), and the values there are."""
+        """Return the id of the option that sets the mode or model (None: the protocol has a method for it), and the values
+        that the program offers.
+        """
         plural = f"{name}s"
         entries = _mappings(_mapping(result.get(plural)).get(f"available{plural.capitalize()}"))
         values = _texts(entries, "modelId" if name == "model" else "id")
@@ -279,7 +285,9 @@ class AcpSession(ProgramSession):
         return as_text(option.get("id")), _texts([*entries, *groups], "value")
 
     def _await_prompt(self) -> None:
-        """Have the prompt sent when the settings are made and, after a load, the history is replayed."""
+        """Schedule the prompt if no answer about a setting is missing: at once or, after a load, when the replay of the
+        history is over.
+        """
         if not self._open_settings:
             self.due = time.monotonic() + self._replay_s
 
@@ -321,7 +329,7 @@ class AcpSession(ProgramSession):
             yield events.ProgramCallResult(call.id, text, fields["status"] == "failed")
 
     def _merged_call(self, update: Mapping[str, Any]) -> events.ProgramCall:
-        """Add an update to its call, of which each update has only what is new."""
+        """Merge an update into the known fields of its call, since an update has only what is new. Return the whole call."""
         call_id = str(update.get("toolCallId"))
         fields = self._calls.setdefault(call_id, {})
         meta = {**_mapping(fields.get("_meta")), **_mapping(update.get("_meta"))}
@@ -363,7 +371,7 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _server(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an MCP server of the person's as the protocol describes it."""
+    """Return one of the person's MCP servers in the protocol's form."""
     command, *arguments = server_command(entry) or [""]
     variables, headers = (
         [{"name": key, "value": text} for key, text in _mapping(values).items()]
@@ -375,12 +383,12 @@ def _server(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts(entries: list[Mapping[str, Any]], key: str) -> list[str]:
-    """Return the first texts under a key."""
+    """Return the texts that the entries have under a key, at most 20."""
     return [text for entry in entries if isinstance(text := entry.get(key), str)][:20]
 
 
 def _names(capabilities: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of what a program can do."""
+    """Yield the names of the capabilities that a program has announced."""
     for name, value in capabilities.items():
         if value is True or value == {}:
             yield name
@@ -393,7 +401,7 @@ def _dumped(value: Any) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """Return the text of a block of content; of another block its kind and address."""
+    """Return the text of a content block; of a block of another type, its type and its text or address."""
     block = _mapping(content)
     if isinstance(block.get("text"), str):
         return str(block["text"])

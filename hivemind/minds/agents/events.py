@@ -110,10 +110,10 @@ class TurnEnd(Event):
 
 @frozen
 class Failure(Event):
-    """The program cannot go on: `reason` completes a sentence that begins with its name.
+    """The program cannot continue. `reason` completes a sentence that begins with the program's name.
 
-    Of the kind `session` it cannot continue the session, of `settings` it refuses its mode or model, of `login` a key or login
-    is missing or was refused, for the `reason`. Of the kind `exit` it has ended, of `overrun` it has to be.
+    The kinds: `session`, it cannot continue the session; `settings`, it refuses its mode or model; `login`, a key or login is
+    missing or was refused; `exit`, it has ended; `overrun`, it prints too much and has to be ended.
     """
 
     reason: str

@@ -37,7 +37,9 @@ class LineSession(ProgramSession):
             yield too_much_output(MAX_LINE_BYTES)
 
     def answer(self, request: events.PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:
-        """Answer the call of the tool `permission` that waits on the request's connection, in the form of Claude Code."""
+        """Answer a call of the tool `permission`, which waits on the request's connection, in the form of Claude Code. Return
+        False if there is no connection.
+        """
         if request.source is None:
             return False
         allowance = {"behavior": "allow", "updatedInput": request.call.arguments}

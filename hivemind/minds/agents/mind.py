@@ -41,7 +41,9 @@ class AgentMind:
     """The coding agent that an agent of the hive runs for a whole task."""
 
     def __init__(self, config: AgentProgram, *, root: Path | None = None, box: BoxSettings | None = None) -> None:
-        """Load the profile. Raises UserError if the profile, the program, its key or `sandbox: bwrap` is missing."""
+        """Load the profile. Raises UserError if the profile, the program or its key is missing, or bubblewrap with `sandbox:
+        bwrap`.
+        """
         self._root = None if root is None else root / ".hive"
         self.prices: Prices | None = None
         self.profile = Profile.of(config, root)
@@ -92,8 +94,8 @@ class AgentMind:
     def try_prompt(
         self, text: str, timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None
     ) -> ProgramOutput:
-        """Run the program for one prompt, in an empty folder without the hive's tools, for at most `timeout_s`. Each error that
-        it says meanwhile is passed to `report`.
+        """Run the program for one prompt, in an empty folder without the hive's tools, for at most `timeout_s`. Pass each error
+        that it prints meanwhile to `report`.
 
         Raises MindUnavailable if it fails or exceeds the time limit.
         """
@@ -141,8 +143,8 @@ class AgentMind:
     ) -> ProgramSession:
         """Start the program in `folder` with its own files in `files`, and with a `prompt`. A `session` is continued.
 
-        `relay_config` configures the server of the hive's tools (`relay`). A box shows `folder`, and of the `folders` those
-        with True writable. `traceparent` names the task's span. Raises MindUnavailable if it cannot be started.
+        `relay_config` configures the server of the hive's tools (`relay`). A box shows `folder` and the `folders`, of which those
+        with True are writable. `traceparent` names the task's span. Raises MindUnavailable if it cannot be started.
         """
         if self.profile.permission_kinds:
             schema = {"name": PERMISSION_TOOL, "description": "Not for you.", "inputSchema": {"type": "object"}}
@@ -188,7 +190,7 @@ class AgentMind:
             raise MindUnavailable(f"{self.path} can't be started ({error.strerror})") from None
 
     def error_of(self, failure: events.Failure, problem: str = "") -> MindUnavailable:
-        """Return the error for a failure and the program's last words about it. LoginNeeded says what a person does."""
+        """Return the error for a failure and the program's last words about it. A LoginNeeded says what a person has to do."""
         is_login, reason = failure.kind == "login", failure.reason
         reason = reason if is_login else f"{reason}: {problem[:_DETAIL_CHARS]}".rstrip(": ")
         if is_login or any(words in reason.lower() for words in REFUSALS):
@@ -227,8 +229,8 @@ class AgentMind:
 
 
 class ProgramOutput:
-    """The answer to one prompt: its texts, what it reported of its usage, the calls that were refused, what the program
-    announced, and the reason why it failed."""
+    """The output of a program for one prompt: its last text, its usage reports, the calls that were refused, what the program
+    announced about itself, its last problem, and its failure if it failed."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -251,7 +253,7 @@ class ProgramOutput:
         return parts.get(None) or sum(parts.values(), Usage())
 
     def take_events(self, program: ProgramSession) -> None:
-        """Read the events that have come. Permissions are refused."""
+        """Read the program's new events. Refuse each permission that it asks for."""
         for event in program.read():
             match event:
                 case events.AgentText(is_thought=False):

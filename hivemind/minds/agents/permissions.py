@@ -32,8 +32,9 @@ def decide(
 ) -> Policy:
     """Decide on a call by its kind. The hive's own tools are always allowed.
 
-    `commands` are the programs that the agent may run. Without a policy for `execute`, they alone run unasked; if there are none,
-    a program in a box runs every command, and one outside asks.
+    `commands` are the programs that the agent may run; a call that runs only these is allowed, any other asks. If there are none,
+    a program in a box may run every command, and a program without a box asks. A policy for `execute` in `permissions` replaces
+    this.
     """
     if call.is_hive_tool:
         return "allow"
@@ -53,7 +54,7 @@ def call_key(call: ProgramCall) -> str:
 
 
 def command_of(call: ProgramCall) -> str:
-    """Return the command line that a call would run, "" if it is not known."""
+    """Return the command line that a call would run, or "" if it is not known."""
     command = call.arguments.get("command", call.arguments.get("cmd", ""))
     if isinstance(command, list):
         words = [str(word) for word in command]
@@ -63,7 +64,7 @@ def command_of(call: ProgramCall) -> str:
 
 
 def _programs(command: str) -> set[str]:
-    """Return the programs of a shell's command line, empty if its words alone do not show them."""
+    """Return the programs that a shell command runs, or an empty set if its words do not show that clearly."""
     if any(mark in command for mark in ("$", "`", "\n", "(", ")", "{", "}", "<", ">", "\\")):
         return set()
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)

@@ -80,8 +80,8 @@ class UsagePaths(StrictModel):
 class LineRule(StrictModel):
     """The meaning of a line that matches all of `when`.
 
-    Values are paths into the line's JSON, or `=text` for a literal text. With `each`, the rule applies to every element of
-    that list; the element is called `one`.
+    Values are paths into the line's JSON, or `=text` for a literal text. With `each`, a path to a list, the rule applies to every
+    element; paths call the element `one`.
     """
 
     when: dict[str, Any]
@@ -104,8 +104,8 @@ class LineRule(StrictModel):
 class AcpUsageRule(StrictModel):
     """A place of usage figures in the Agent Client Protocol: in the `answer` to a prompt, or in an `update`.
 
-    `of: message`: the figures of one message, to be added; `run`: they count from the start of the process; `session`: from
-    the start of the session, across processes.
+    `of` says what the figures count: `message`, one message (they are added up); `run`, all since the start of the process;
+    `session`, all since the start of the session, across processes.
     """
 
     usage: UsagePaths
@@ -126,10 +126,10 @@ _STANDARD_USAGE = (  # not checked: that would import pydantic
 
 
 class AcpRules(StrictModel):
-    """How a program is run as an agent of the Agent Client Protocol. What is absent is as in the rest of the profile.
+    """How a program is run as an agent of the Agent Client Protocol. For absent values, those of the profile hold.
 
-    `authenticate` is the method by which it takes its key, `output` the path of output that comes in pieces, `tool_names`
-    are the places of a call's name, and `hive_tools` patterns of these names for the hive's tools.
+    `authenticate` is the method by which it takes its key, `output` the path of output that comes in pieces. `tool_names` are the
+    paths of a call's name; a name that matches a pattern in `hive_tools` is a tool of the hive.
     """
 
     program: str | None = None
@@ -150,11 +150,10 @@ class Profile(StrictModel):
 
     `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
     before it starts. `home` is the environment variable for its private home, `login_command` what a person types to log in.
-    `servers` are the file and the key of the person's MCP servers.
-    `hive_tools` is a pattern for its names of the hive's tools. With `usage_of: session` its usage figures are cumulative
-    over the runs of a session. With `permission_kinds`, the kinds of its tools, it asks for permission by the tool `permission`
-    of the hive's server. `protocol` is the one to use by default. `reads` are the files of instructions and the folders
-    of skills that it reads itself.
+    `servers` are the path of the file with the person's MCP servers and the key in it. `hive_tools` is a pattern for the
+    program's names of the hive's tools. With `usage_of: session`, usage figures are cumulative over the runs of a session.
+    `permission_kinds` maps its tools to kinds; with it, the program asks for permission by the tool `permission` of the hive's
+    server. `protocol` is the default one. `reads` are the instruction files and skill folders that it reads itself.
     """
 
     program: str
@@ -240,7 +239,7 @@ class Profile(StrictModel):
         return find_program(self.program, root, self.install or None)
 
     def check_access(self, config: AgentProgram) -> None:
-        """Raise MissingKey if the key is missing from the environment or, with `login`, if no person is logged in."""
+        """Raise MissingKey if the environment has no key or, with `login`, if no person is logged in."""
         remedy = self.access_hint(config)
         if config.login:
             if self.login is None or not os.path.exists(os.path.expanduser(self.login)):
@@ -283,9 +282,9 @@ class Profile(StrictModel):
     def prepare(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, *, is_boxed: bool
     ) -> dict[str, str]:
-        """Write the profile's files into `files`. Return the program's environment, with no keys but its own.
+        """Write the profile's files into `files`. Return the program's environment, in which it has only its own keys.
 
-        In a box a program with the person's login has a home of its own too.
+        The program gets a private home there, unless it uses the person's login without a box.
         """
         substitutions = self._substitutions(config, relay_command, files)
         for name, text in self.files.items():
@@ -301,7 +300,9 @@ class Profile(StrictModel):
         return {"HOME": str(home), **({} if config.login else {self.home: str(home)}), **environment}
 
     def login_files(self, files: Path) -> dict[Path, Path]:
-        """Return the person's login file by its path in the program's own home, where an empty file is created for it."""
+        """Map the path of the login file in the program's private home to the person's login file, and create an empty file
+        there. Return {} if the profile names no login file.
+        """
         if self.login is None:
             return {}
         path = Path(self.login).expanduser()
@@ -320,7 +321,7 @@ class Profile(StrictModel):
         }  # fmt: skip
 
     def access_hint(self, config: AgentProgram) -> str:
-        """Say what a person does so that the program has a key or a login."""
+        """Say how a person gives the program a key or a login."""
         login = f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
         if config.login or not self.keys:
             return login
@@ -328,7 +329,7 @@ class Profile(StrictModel):
         return f"set {' or '.join(self.keys)}{other}"
 
     def sets_by_configuration(self, variable: str) -> bool:
-        """Return True if its command line, environment or files set its `mode` or `model`."""
+        """Return True if the program's command line, environment or files contain `$mode` or `$model` (the `variable`)."""
         texts = (*self.words, *self.environment.values(), *self.files.values())
         return any(f"${variable}" in text for text in texts)
 
@@ -367,7 +368,7 @@ def server_command(entry: Mapping[str, Any]) -> list[str]:
 
 
 def write_below(base: Path, name: str, text: str) -> None:
-    """Write a file below `base`, where a program may have put links: they are not followed, and a link at the end is replaced."""
+    """Write a file below `base`, where a program may have put links: refuse linked folders, and replace a link at the end."""
     path = Path(name)
     folder = fs.folder_below(base, path.parent.parts, create=True)
     try:
@@ -377,7 +378,7 @@ def write_below(base: Path, name: str, text: str) -> None:
 
 
 def value_at(message: Any, path: str | None) -> Any:
-    """Return the value at a path, or None."""
+    """Return the value at a dotted path in a message, or the literal text after `=`. Return None if the path leads nowhere."""
     if path is None:
         return None
     if path.startswith("="):
@@ -391,7 +392,9 @@ def value_at(message: Any, path: str | None) -> Any:
 
 
 def as_text(value: Any) -> str | None:
-    """Format a value as text. Of a list of parts, which some programs print as results, join the texts."""
+    """Format a value as text. If it is a list of parts with texts, as some programs print results, join the texts. None stays
+    None.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(part, dict) and "text" in part for part in value):

@@ -73,7 +73,6 @@ class _Relay:
 
 
 def main(path: str) -> None:
-    """Serve until standard input ends."""
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
     _Relay(config).serve()

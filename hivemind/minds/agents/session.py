@@ -42,7 +42,7 @@ class ProgramSession:
         return []
 
     def read(self) -> Iterator[Event]:
-        """Yield the events of the output that is there. After a failure of the kinds `exit` and `overrun`, there are no more."""
+        """Yield the events of the output that has come. After a Failure of the kind `exit` or `overrun` there are no more."""
         for _ in range(_CHUNKS):
             try:
                 chunk = os.read(self.descriptors[0], _CHUNK)

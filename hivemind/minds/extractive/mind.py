@@ -18,7 +18,9 @@ _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 
 class ExtractiveMind:
-    """A mind that plans by list items and questions, runs `run:` steps and quotes. Equal turns have equal thoughts."""
+    """A mind that works by rule: it makes a step of each list item and question, runs `run:` steps, and answers with quotes.
+    Equal turns have equal thoughts.
+    """
 
     by_rule = True
     """This mind writes no JSON, so its reasoning memory creates patches and folds by rule, too."""
@@ -134,10 +136,10 @@ def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall
 
 
 def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence: bool = False) -> str:
-    """Return the answer's confidence and its reason, then the quotes that are not evidence: memories and, if there is no
-    better one, weak quotes.
+    """Return the text of an answer: its confidence with the reason, then the quotes that cannot be recorded as evidence (of
+    memories and, if no quote is better, weak ones).
 
-    With `includes_evidence`, return all quotes. `search_gap` says what was left out of the search.
+    With `includes_evidence`, include all quotes. `search_gap` says what was left out of the search.
     """
     if not quotes:
         return f"{_NOTHING_NEAR} {search_gap}" if search_gap else NOTHING_FOUND

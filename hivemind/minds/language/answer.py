@@ -79,9 +79,10 @@ def completion_messages(text: str, schema: Mapping[str, Any] | None) -> list[Cha
 
 
 def answer_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
-    """Return the JSON Schema of an answer with prompted tools: calls of `tools`, with arguments by each tool's schema.
+    """Return the JSON Schema of an answer that has calls as JSON (`tools: prompted`). Each tool's arguments have the tool's own
+    schema.
 
-    If a tool's schema has definitions, its arguments may be any object here; they are validated later, as all arguments are.
+    If that schema has definitions, any object is allowed here, because all arguments are validated again later.
     """
     action = {"anyOf": [_call_schema(tool) for tool in tools]}
     return {
@@ -119,7 +120,7 @@ class Completion:
 
 
 def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thought:
-    """Convert an answer to a thought. Of a cut answer only the text is used: half a call may look like another call."""
+    """Convert an answer to a thought. If the answer was cut off, use only its text: half a call may look like another call."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
@@ -131,7 +132,7 @@ def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thou
 
 
 def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str) -> ToolCall:
-    """Parse the arguments of a call in an answer to an object. Keep arguments that cannot be read in `raw`."""
+    """Create a call from its arguments, which may be JSON text. Arguments that are no object are kept in `raw`."""
     parsed: Any = arguments or {}
     with suppress(Unreadable):
         for _ in range(2):  # some models encode the JSON twice
@@ -143,7 +144,9 @@ def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str
 
 
 def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """Extract calls that the model wrote as JSON in its text. Return the text alone if there are none."""
+    """Extract calls that the model wrote as JSON in its text, and return the text of that JSON with them. Without calls return
+    the whole text.
+    """
     try:
         value = find_json(text)
         if isinstance(value, dict) and "tool" in value:

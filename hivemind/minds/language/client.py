@@ -217,7 +217,7 @@ def _model_response(message: ChatMessage, model: str) -> ModelResponse:
 
 
 def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
-    """Replace the calls of a stored response by `calls`, whose ids are those that the results name."""
+    """Put `calls` in the place of a stored response's calls: their ids are those that the results refer to."""
     parts: list[Any] = list(response.parts)
     remaining_calls = iter(calls)
     for index, part in enumerate(parts):
@@ -230,9 +230,9 @@ def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelR
 
 
 def _accepted_name(tool: str) -> str:
-    """Return a tool's name, changed where providers would not accept it.
+    """Return a tool's name without characters that providers refuse.
 
-    Unchanged, a name that a model invented could make the provider reject all later requests of the conversation.
+    A model may invent such a name, and the provider would then reject all later requests of the conversation.
     """
     return _FORBIDDEN_NAME_CHARS.sub("_", tool)[:_MAX_NAME_CHARS] or "unknown"
 

@@ -98,7 +98,7 @@ class PublishedPrices:
 
 
 def published_prices(config: ModelConfig) -> Pricing | None:
-    """Return a model's prices, or None if they are unknown."""
+    """Return a model's published prices; zero for Ollama, None if they are unknown."""
     if config.provider not in _PROVIDERS_WITH_PRICES or config.address is not None:
         return Prices(0, 0) if config.provider == "ollama" else None
     with suppress(LookupError):

@@ -46,8 +46,7 @@ _PATCHES = frozenset({"EpisodePatches", "MemoryPatch"})
 class _LazyClient:
     """A client that opens with the first request, shared by a mind and its copies with other meters.
 
-    An agent that never calls its model has no connections and no thread for them, and does not import asyncio and ssl,
-    which are a tenth of all that a swarm without a model imports.
+    An agent that never calls its model has no connections and no thread for them, and does not import asyncio and ssl.
     """
 
     def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
@@ -215,7 +214,7 @@ def _counted_fields(message: ChatMessage) -> dict[str, Any]:
 
 
 def _check_completion(answer: Completion, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
-    """Return the text of a completion and the reason why it is unusable, or None."""
+    """Return the text of a completion, and the reason why it is unusable, or None if it is usable."""
     if answer.cut:
         return "", f"it was cut off after {max_output} tokens; be shorter"
     if schema is None:
