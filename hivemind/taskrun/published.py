@@ -43,8 +43,7 @@ def quotes_in(result: str) -> list[Citation]:
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
     """Yield a sentence for each quoted file of a result that was changed or deleted since. Results of a linked hive are not
-    checked.
-    """
+    checked."""
     if task.kept.get("hive"):
         return
     done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"

@@ -202,9 +202,8 @@ class WritableFile:
 
     @contextmanager
     def folder(self, context: ToolContext, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the file's folder (with `make`, create it), and yield its descriptor and the file's name. An OSError in the
-        block becomes a ToolProblem.
-        """
+        """Open the file's folder (with `make`, create it), and yield its descriptor and the file's name. An OSError in the block
+        becomes a ToolProblem."""
         *folders, name = self.place.names
         relative_path = context.hive.layout.relative(self.place.path)
         try:
