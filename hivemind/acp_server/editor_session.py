@@ -97,8 +97,7 @@ class EditorSession:
 
     def cancel(self) -> None:
         """Cancel the task at the next refresh if a prompt's turn is open. Without one the editor only shows the task, which
-        continues.
-        """
+        continues."""
         self._is_cancelled = bool(self.prompts)
 
     def answer(self, response: Response) -> None:

@@ -62,9 +62,8 @@ def _add_file(prompt: Prompt, uri: str, content: bytes | None, hive: Hive) -> No
 
 
 def _readable_path(path: Path, hive: Hive) -> str | None:
-    """Return the path by which agents read a file, relative in a repository or the hive, absolute in another root. Return None
-    if they cannot read it.
-    """
+    """Return the path by which agents read a file, relative in a repository or the hive, absolute in another root. Return None if
+    they cannot read it."""
     real_path = path.resolve()
     for root in (*hive.config.worktree_roots(hive.layout), hive.layout.root):
         if real_path.is_relative_to(root):

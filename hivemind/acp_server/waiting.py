@@ -24,9 +24,8 @@ _PROPOSED_ANSWERS = re.compile(r"\bAnswer `[^`\n]{1,60}`(?:(?:,| or|, or) `[^`\n
 
 @frozen
 class Choice:
-    """One way to answer a question: its label, its kind in the protocol, and the action. If `act` is None, the person answers
-    in words.
-    """
+    """One way to answer a question: its label, its kind in the protocol, and the action. If `act` is None, the person answers in
+    words."""
 
     name: str
     kind: str

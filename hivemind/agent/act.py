@@ -89,9 +89,8 @@ def _command_problem(results: Sequence[ToolResult]) -> str | None:
 
 
 def ask_operator(turn: Turn, context: ToolContext, talk: Conversation, reason: str) -> None:
-    """Ask the operator whether to continue a task that does not come to an end. The step is blocked until the answer; without
-    a step, park the turn.
-    """
+    """Ask the operator whether to continue a task that does not come to an end. The step is blocked until the answer; without a
+    step, park the turn."""
     step = context.focus.step
     talk.add_news(f"{reason} The operator is asked whether the task shall go on.")
     if step is None:

@@ -337,8 +337,7 @@ class Agent:
 
     def close(self) -> None:
         """Release the leases and locks, save the memory, and report the exit. Open tasks stay on disk for the agent's next
-        process.
-        """
+        process."""
         with contextlib.ExitStack() as closing:  # if one part fails, the others are done
             closing.callback(ring, self.hive.layout.doorbells, SUPERVISOR)
             closing.callback(self.status.update, state="exited", task=None, step=None)
@@ -373,9 +372,8 @@ class Agent:
             return False
 
     def _wait_for_work(self) -> None:
-        """Report that the agent is idle. Do upkeep, then wait for a ring of the doorbell, a stop, the parent's end, or the
-        next due time.
-        """
+        """Report that the agent is idle. Do upkeep, then wait for a ring of the doorbell, a stop, the parent's end, or the next
+        due time."""
         self.reporter.idle()
         if not self._has_reported_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)

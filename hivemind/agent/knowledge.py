@@ -240,8 +240,7 @@ def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> lis
 
 def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
     """Return a block for a part of a document: a node and its descendants, which have `tokens` tokens. `reason` says why it is
-    shown.
-    """
+    shown."""
     return KnowledgeMemoryBlock(
         timestamp=now,
         id=f"knowledge:{DOCUMENTS}:{node.id}",

@@ -97,10 +97,8 @@ def task_opening(
     outline: Callable[[int], str] = lambda _: "",
     lessons: Sequence[TrackedLesson] = (),
 ) -> str:
-    """Show the task in at most `tokens` tokens: text, attachments, plan, then where the agent works, the project, the
-    `lessons`, the selected knowledge and, if there is room, the `outline` of earlier turns. A section that does not fit
-    is left out.
-    """
+    """Show the task in at most `tokens` tokens: text, attachments, plan, then where the agent works, the project, the `lessons`,
+    the selected knowledge and, if there is room, the `outline` of earlier turns. A section that does not fit is left out."""
     task, layout, count = run.task, hive.layout, hive.count_tokens
     own_files = own_instructions(config.mind, layout.root)
     full_text_call = f"read_file(path='{layout.relative(task.path)}/task.md')"

@@ -78,8 +78,7 @@ class PermissionDesk:
 
     def take_answers(self) -> list[Grant]:
         """Read the operator's new answers and return their grants. If an answer is unclear, ask again and return the open
-        grant.
-        """
+        grant."""
         grants = []
         for grant in [*self._grants.values()]:
             wait = self._work.waits.get(self._wait_name(grant))

@@ -191,8 +191,7 @@ class _ProgramRun:
 
     def _place(self) -> Path:
         """Create and return the program's working directory: the first worktree or the folder of the task, or a folder for
-        letters.
-        """
+        letters."""
         place = self._folder / "mail"
         if self._work is not None:
             trees = self._work.worktrees.catch_up()
@@ -202,8 +201,7 @@ class _ProgramRun:
 
     def _visible_folders(self) -> dict[Path, bool | None]:
         """Return the folders that the program sees in its box, and whether it may write to each. A repository is seen only
-        through its worktree.
-        """
+        through its worktree."""
         hive, work = self._context.hive, self._work
         repositories = hive.config.worktree_roots(hive.layout)
         roots = hive.config.sandbox_folders(hive.layout)
@@ -249,9 +247,8 @@ class _ProgramRun:
             self._end(None, 0.0)
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
-        """Give the program `grace_s` seconds to exit; after that it is ended. A program whose turn was cancelled keeps the
-        time to report its usage.
-        """
+        """Give the program `grace_s` seconds to exit; after that it is ended. A program whose turn was cancelled keeps the time
+        to report its usage."""
         ends_at = time.monotonic() + grace_s
         may_shorten = self._end_reason is None and not self._was_cancelled
         if self._ends_at is None or (may_shorten and ends_at < self._ends_at):
@@ -376,8 +373,7 @@ class _ProgramRun:
 
     def _add_text(self, event: events.AgentText) -> None:
         """Collect the chunks of a message. Write out the chunks so far when another message begins; write a whole message at
-        once.
-        """
+        once."""
         last = self._chunks[-1] if self._chunks else event
         if not event.is_chunk or (event.is_thought, event.message) != (last.is_thought, last.message):
             self._flush_chunks()
@@ -404,9 +400,8 @@ class _ProgramRun:
             self._talk.note({"event": event, "text": text}, sync_now=False)
 
     def _decide(self, request: events.PermissionRequest) -> None:
-        """Answer a request for permission by the agent's policy or by the operator's earlier answer. If neither decides, ask
-        the operator.
-        """
+        """Answer a request for permission by the agent's policy or by the operator's earlier answer. If neither decides, ask the
+        operator."""
         call, desk = request.call, self._desk
         self._open_calls.setdefault(call.id, call)
         self._unpermitted.add(call.id)

@@ -49,8 +49,7 @@ def questions_of(focus: Focus) -> list[str]:
 
 def subjects_of(focus: Focus) -> list[str]:
     """Return the texts for which an opening's content is selected: the questions in focus, or else the task's title and its
-    first paragraphs, without headings. In a search for a longer text, each hit is weak.
-    """
+    first paragraphs, without headings."""
     lead, *paragraphs = _HEADING.sub("", focus.text).strip().split("\n\n")
     for paragraph in paragraphs:
         if len(lead) + len(paragraph) > _LEAD_CHARS:

@@ -79,8 +79,7 @@ class Weights:
 
     def learn(self, task: str, samples: Iterable[tuple[ShownText, bool]]) -> Weights:
         """Return the weights after a task. Each sample is a text and whether the task used it. A task that was already counted
-        changes nothing.
-        """
+        changes nothing."""
         if task in self.tasks:
             return self
         learned = Weights(dict(self.weights), dict(self.texts), (*self.tasks, task)[-MAX_TASKS:])
@@ -162,9 +161,8 @@ class Relevance:
 
 
 def learn_use(hive: Parts, work: TaskRun) -> None:
-    """Learn which texts of its openings a task has used, at its end. A text is used if the agent wrote one of its names, or
-    six of its words in a row. Raises UserError, OSError.
-    """
+    """Learn which texts of its openings a task has used, at its end. A text is used if the agent wrote one of its names, or six
+    of its words in a row. Raises UserError, OSError."""
     records = work.records()
     rows = [(row, record["opening"][-1]["text"]) for record in records for row in record.get("shown", ())]
     texts = [(as_dataclass(ShownText, row, "shown text", work.task.id), opening) for row, opening in rows]

@@ -90,8 +90,7 @@ def _note_turn(turn: Turn, context: ToolContext, log: AgentLog, **fields: Any) -
 
 def _prompt_again(turn: Turn, context: ToolContext, talk: Conversation, mind: MeteredMind) -> None:
     """Prompt a mind whose answer was cut off or had no calls. Ask the operator if the mind repeats itself, or takes too many
-    turns.
-    """
+    turns."""
     thought = turn.thought
     if thought is not None and thought.cut:
         talk.add_news(

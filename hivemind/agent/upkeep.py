@@ -73,9 +73,8 @@ class Upkeep:
             self._lock.release()
 
     def _read_note(self) -> tuple[str, float]:
-        """Return two figures of the last upkeep's note: the databases' stamp then, and when the next piece is due (seconds
-        since 1970).
-        """
+        """Return two figures of the last upkeep's note: the databases' stamp then, and when the next piece is due (seconds since
+        1970)."""
         try:
             with boundary("note", self._note):
                 stores_stamp, _, due = read_input(self._note).decode().partition("\n")

@@ -22,8 +22,7 @@ class Batches:
 
     def takes_several(self, target: Target) -> bool:
         """Check whether the next landing in a target takes several tasks: it does if the last check was slow, or after a red
-        batch.
-        """
+        batch."""
         settings, root = target.settings, target.root
         is_slow = self._check_s.get(root, _BATCH_S) >= _BATCH_S
         return bool(settings.check) and not target.takes_requests and (is_slow or self.is_searching(root))
@@ -48,8 +47,7 @@ class Batches:
 
     def red_verdict(self, tree: str) -> Verdict | None:
         """Return the verdict if a red batch had this tree, else None. The last suspect has that tree once all others have
-        landed.
-        """
+        landed."""
         return self._red_verdicts.get(tree)
 
     def note_landed(self, ids: Collection[str]) -> None:

@@ -215,8 +215,7 @@ class _Move:
 
     def _check_path(self, path: str, *, is_new: bool) -> None:
         """Raise TargetBusy if a path cannot be written. Raise it also for a new path where an untracked file is: git would
-        overwrite an ignored one.
-        """
+        overwrite an ignored one."""
         file = self.checkout.path / path
         if is_new and (obstacle := self._obstacle(file)):
             untracked_path = obstacle.relative_to(self.checkout.path)
@@ -226,9 +225,8 @@ class _Move:
             raise TargetBusy(f"{folder} is not writable", folder)
 
     def _obstacle(self, file: Path) -> Path | None:
-        """Return the untracked file, or the folder with untracked files, that is in the place of a new file; None if the place
-        is free.
-        """
+        """Return the untracked file, or the folder with untracked files, that is in the place of a new file; None if the place is
+        free."""
         blocking_file = next((parent for parent in (file, *file.parents) if os.path.lexists(parent)), file)
         if blocking_file != file and blocking_file.is_dir() and not blocking_file.is_symlink():
             return None
@@ -239,8 +237,7 @@ class _Move:
 
     def resume(self) -> tuple[str, ...] | None:
         """Finish a killed move, and return the paths that a person has changed since. Return None if the branch had not moved
-        yet. Raises TargetBusy.
-        """
+        yet. Raises TargetBusy."""
         tip = self.repository.commit_of(f"refs/heads/{self.branch}")
         has_moved = tip not in (None, self.old) and not self.repository.git(
             "rev-list", "--max-count=1", self.new, f"^{tip}"
@@ -313,8 +310,7 @@ class _Move:
 
     def _is_changed(self, path: str, new_mode: str) -> bool:
         """Check whether a person has changed a path. If the file has the new content or a beginning of it, git has written it:
-        delete it.
-        """
+        delete it."""
         file = self.checkout.path / path
         if any(parent.is_symlink() or parent.is_file() for parent in file.parents if parent != self.checkout.path):
             return True
@@ -401,9 +397,8 @@ def _move_alone(
 
 
 def _remove_ref_locks(repository: Repository, branch: str, new: str) -> None:
-    """Remove the locks that a killed `update-ref` has left: that of the branch if it has the new commit, that of HEAD if it
-    stays empty.
-    """
+    """Remove the locks that a killed `update-ref` has left: that of the branch if it has the new commit, that of HEAD if it stays
+    empty."""
     lock, head_lock = repository.common / f"refs/heads/{branch}.lock", repository.common / "HEAD.lock"
     if _text(lock) == new:
         lock.unlink()

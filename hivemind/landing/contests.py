@@ -322,8 +322,7 @@ class Contests:
 
 def _candidate_fields(task: Task, contest: Contest, task_id: str) -> dict[str, Any]:
     """Return the fields of a candidate's task: those of the author's task, without its review and budget, which belong to the
-    contest.
-    """
+    contest."""
     others = len(contest.candidates) - 1
     text = replace(task, said=task.said[: contest.said]).full_text
     lines = [text.rstrip(), "", f"({others} more do this task too, apart from you. The best result is used."]

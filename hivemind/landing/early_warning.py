@@ -1,6 +1,5 @@
 """Early warnings: after each turn the task's branches are merged in memory, so agents hear of a conflict long before one
-lands.
-"""
+lands."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ _log = logging.getLogger(__name__)
 
 def note_branches(hive: Parts, work: TaskRun) -> None:
     """Save notes on what a task's branches change and where they conflict, after a turn has committed. A failure is only
-    logged.
-    """
+    logged."""
     for worktree in work.worktrees.recorded:
         try:
             if worktree.branch is not None and worktree.into and (tip := worktree.tip) is not None:
@@ -36,8 +34,7 @@ def note_branches(hive: Parts, work: TaskRun) -> None:
 
 def _note_branch(hive: Parts, work: TaskRun, worktree: Worktree, tip: str) -> None:
     """Note the conflicts of a branch's new commit with its target, and with branches of active tasks that change the same
-    paths.
-    """
+    paths."""
     folder, repository, task = root_folder(hive.layout, worktree.root) / NOTES, worktree.repository, work.task
     notes = read_notes(folder)
     old_note = notes.pop(task.id, None)

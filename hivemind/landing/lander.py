@@ -231,8 +231,7 @@ class Lander:
 
     def _await_merge(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
         """End a task whose pushed branches are all merged at the remote; else let it wait. Return False if a branch has new
-        commits.
-        """
+        commits."""
         branches, reasons = [], []
         for branch, target in zip(queued.entry.branches, targets, strict=True):
             if branch.landed:
@@ -355,15 +354,13 @@ class Lander:
 
     @staticmethod
     def _only_checks(queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task is only checked and not landed now: because others land it, or because a person is asked after
-        the check.
-        """
+        """Check whether a task is only checked and not landed now: because others land it, or because a person is asked after the
+        check."""
         return queued.entry.lands_elsewhere or any(needs_check(queued, target) for target in targets)
 
     def _note_green(self, landing: Landing) -> None:
         """Record that a candidate or a subtask is green. A candidate then waits for the choice, a subtask for its parent's
-        agent.
-        """
+        agent."""
         queued = landing.tasks[0]
         branches = tuple(
             branch if queued.entry.parent is None else replace(branch, old=leg.old, new=commit, commit=commit)
@@ -410,9 +407,8 @@ class Lander:
             self._start_check(landing, leg, leg.start, leg.target.folder / LOG)
 
     def _take_target_verdict(self, landing: Landing, leg: Leg, verdict: Verdict) -> None:
-        """Take the verdict on the target's own commit, after a task's check was red. If the target is green, the task goes
-        back; if it is red, the target is held.
-        """
+        """Take the verdict on the target's own commit, after a task's check was red. If the target is green, the task goes back;
+        if it is red, the target is held."""
         queued, branch, _ = leg.picks[0]
         root, blames = leg.target.root, landing.blames
         assert blames is not None
@@ -485,8 +481,7 @@ class Lander:
 
     def _push_branch(self, landing: Landing, leg: Leg, remote: RemoteBranch) -> bool:
         """Push a task's branch for a person to request its merge; if the remote has another branch of that name, by the next
-        name. Return True once it is pushed.
-        """
+        name. Return True once it is pushed."""
         outcome = "away" if remote.problem else remote.push(leg.picks[0][1].tip, leg.pushed_name)
         if outcome == "moved" and leg.push_tries < _MAX_NAMES:
             leg.push_tries = max(2, leg.push_tries + 1)
@@ -499,8 +494,7 @@ class Lander:
 
     def _end_move(self, landing: Landing) -> None:
         """Move the targets. Then end the tasks, or, if a person has to request the merge of a branch, record that it is
-        pushed.
-        """
+        pushed."""
         tasks = landing.moving
         self._drop(landing)
         for leg in landing.legs:

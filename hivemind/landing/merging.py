@@ -123,8 +123,7 @@ def _objects_of(
     repository: Repository, *, keeps_new: bool = True, author: Mapping[str, str] = _COMMITTER
 ) -> Iterator[_Objects]:
     """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are deleted at the
-    end.
-    """
+    end."""
     is_sha256 = repository.git("rev-parse", "--show-object-format") == "sha256"
     extension = "objectFormat = sha256" if is_sha256 else ""
     with TemporaryDirectory(prefix=_TEMPORARY) as name:
@@ -259,9 +258,8 @@ def _line(text: str) -> str:
 
 
 def _subject(title: str) -> str:
-    """Return a title as a commit's subject. Remove a leading `---`, which would end the message for git, and `#`, which begins
-    a comment.
-    """
+    """Return a title as a commit's subject. Remove a leading `---`, which would end the message for git, and `#`, which begins a
+    comment."""
     subject = _line(title).lstrip("-#> ")
     return subject if len(subject) <= _MAX_SUBJECT else f"{subject[: _MAX_SUBJECT - 1].rstrip()}…"
 
@@ -295,8 +293,7 @@ def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
 
 def _labels(target: str, tip: str) -> re.Pattern[bytes]:
     """Return a pattern for the first and last lines of conflicts. Git writes the commits into them, and the path of a renamed
-    file.
-    """
+    file."""
     ends = rb"(?:<+ %b|>+ %b)(?::[^\n]*)?\r?$"
     return re.compile(rb"^" + ends % (target.encode(), tip.encode()), re.MULTILINE)
 

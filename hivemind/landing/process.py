@@ -22,8 +22,7 @@ _BEAT_S = 1.0
 
 def needs_lander(hive: Parts) -> bool:
     """Check whether the hive needs a lander: because work lands in one of its roots, or because finished tasks are in the
-    queue.
-    """
+    queue."""
     if any(root.land != "off" for root in hive.config.repository_roots(hive.layout).values()):
         return True
     return bool(hive.journal.view(open_seqs))

@@ -87,8 +87,7 @@ class Queue:
         self, queued: QueuedTask, rewrite: Callable[[TaskRecord], TaskRecord], event: str, reason: str = ""
     ) -> QueuedTask:
         """Change a task's record and return the changed task. If it begins to wait (`landing.waits`), send the notices that it
-        asks for.
-        """
+        asks for."""
 
         def rewrite_and_notify(record: TaskRecord) -> TaskRecord:
             if event == "landing.waits":

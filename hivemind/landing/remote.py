@@ -51,8 +51,7 @@ PushOutcome = Literal["pushed", "moved", "refused", "away"]
 
 class RemoteBranch:
     """A target's branch at the remote of `push:`. It runs one git process at a time. After `poll`, call `is_current` or `push`
-    again for the outcome.
-    """
+    again for the outcome."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -107,8 +106,7 @@ class RemoteBranch:
 
     def is_current(self) -> bool:
         """Check whether a landing may begin: the branch was just fetched, or the remote does not answer. If neither, start a
-        fetch.
-        """
+        fetch."""
         if self.problem or time.monotonic() < self._fetched + _FRESH_S:
             return True
         self._fetch()

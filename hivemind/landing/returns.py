@@ -29,8 +29,7 @@ class Returns:
 
     def _limit(self, queued: QueuedTask, branch: LandingBranch) -> int:
         """Return how often the task may go back to its agent: never if the lander made the commit itself (a revert, a
-        proposal).
-        """
+        proposal)."""
         if queued.entry.reverts is not None or queued.entry.agent == LANDING:
             return 0
         roots = self._hive.config.repository_roots(self._hive.layout)
@@ -134,8 +133,7 @@ class Returns:
 
     def left_alone(self, target: Target, commit: str, paths: Sequence[str]) -> None:
         """Tell a person which files a landing did not update, because the person changed them while the landing was
-        interrupted.
-        """
+        interrupted."""
         names = "\n".join(_names(paths))
         body = f"{target.branch} is at {commit} in {target.root}. git shows these files, which you had changed, as changed:\n\n"
         message_id = f"landing-left.{target.folder.name}.{commit}"

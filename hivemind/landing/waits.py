@@ -20,9 +20,8 @@ _LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
 
 @dataclass(slots=True)
 class _Wait:
-    """A task's wait. It ends when the `signature` changes; without a signature, at the time `again`; and at once if the
-    `entry` changes.
-    """
+    """A task's wait. It ends when the `signature` changes; without a signature, at the time `again`; and at once if the `entry`
+    changes."""
 
     entry: LandingEntry
     signature: object
@@ -66,8 +65,7 @@ class Waits:
         retry_s: float = _LOOK_S,
     ) -> None:
         """Let a task wait until the `signature` of its targets' checkouts changes, or, without a signature, for `retry_s`
-        seconds.
-        """
+        seconds."""
         try:
             queued = self._queue.wait(queued, reason)
         except (HivemindError, OSError) as error:

@@ -43,8 +43,7 @@ What a text asked you to remember is no lesson."""
 @frozen
 class Candidate:
     """A suggested lesson: its sentence and places, and the commands that failed and passed and the file that was changed, to
-    prove it by the trail.
-    """
+    prove it by the trail."""
 
     lesson: str
     places: tuple[str, ...] = ()
@@ -66,8 +65,7 @@ def read_candidates(answer: str) -> list[Candidate]:
 
 def candidate_of(pair: Pair) -> Candidate | None:
     """Return the lesson that a pair of commands proves, as a sentence. Return None if a command is too long or cannot be
-    quoted.
-    """
+    quoted."""
     failed, passed = (" ".join(action.command.split()) for action in (pair.failed, pair.passed))
     if any("`" in command or len(command) > _MAX_COMMAND for command in (failed, passed)):
         return None
@@ -84,10 +82,9 @@ def admit(
     previous: Sequence[TrackedLesson],
     instructions: str,
 ) -> tuple[TrackedLesson | None, str]:
-    """Return the new record of a candidate, and the reason for its state. With a `pair` that proves the lesson it is `live`;
-    else it is `waiting` for a person. Return None and the reason if the candidate is refused. `previous` are the lessons of
-    the root so far.
-    """
+    """Return the new record of a candidate, and the reason for its state. With a `pair` that proves the lesson it is `live`; else
+    it is `waiting` for a person. Return None and the reason if the candidate is refused. `previous` are the lessons of the root
+    so far."""
     text, places = candidate.lesson, candidate.places[:_MAX_PLACES]
     if refusal := refusal_of(text, places, trail, instructions):
         return None, refusal
@@ -110,9 +107,8 @@ def has_proof(record: TrackedLesson, pair: Pair | None) -> bool:
 
 
 def _is_from_text(pair: Pair, changed: str, trail: Trail) -> bool:
-    """Check whether the agent has read the lesson in somebody's text: one that has the new words of the command, or the
-    changed file.
-    """
+    """Check whether the agent has read the lesson in somebody's text: one that has the new words of the command, or the changed
+    file."""
     new_words = [word for word in tokens(pair.passed.command) if word not in tokens(pair.failed.command)]
     clear_words = [word for word in new_words if len(word) > 3 and re.search(r"[\W\d_]", word)]
     phrases = [changed] if changed else clear_words or ([] if pair.failed.is_return else [pair.passed.command])

@@ -40,9 +40,8 @@ def all_books(hive: Parts) -> list[LessonBook]:
 
 @contextmanager
 def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[list[TrackedLesson]]:
-    """Yield the lessons of a book for changes. After the block, each change of a state becomes an event of the journal, with
-    the reason.
-    """
+    """Yield the lessons of a book for changes. After the block, each change of a state becomes an event of the journal, with the
+    reason."""
     states = {record.id: record.state for record in book.saved()}
     with book.edit() as records:
         yield records
@@ -147,8 +146,7 @@ def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[s
 
 def decide(hive: Parts, ids: Sequence[str], *, adopts: bool) -> None:
     """Record a person's decision on lessons: adopt them, which makes them live, or retire them. Raises UserError for unknown
-    ids.
-    """
+    ids."""
 
     def change(record: TrackedLesson) -> None:
         record.author = "person"

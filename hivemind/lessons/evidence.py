@@ -81,8 +81,7 @@ class TaskFolders:
 
     def _named_root(self, path: str) -> Path | None:
         """Return the root, other than the default one, that the first name of a relative path names. Return None if there is
-        none, or if the default worktree has that name.
-        """
+        none, or if the default worktree has that name."""
         name, other_roots = path.split("/", 1)[0], [*self.worktrees][1:]
         if not other_roots or (next(iter(self.worktrees.values())) / name).exists():
             return None
@@ -122,16 +121,14 @@ class Pair:
 @frozen
 class Trail:
     """The actions of a task in order, and in `materials` the texts of others that its agent has read (no code, no output of
-    failing commands).
-    """
+    failing commands)."""
 
     actions: tuple[Action, ...]
     materials: tuple[str, ...]
 
     def at(self, root: Path | None) -> Trail:
-        """Return the actions in one repository. A change in another one stays as an edit of the path `?`, because a command
-        here may pass because of it.
-        """
+        """Return the actions in one repository. A change in another one stays as an edit of the path `?`, because a command here
+        may pass because of it."""
         actions = list[Action]()
         for action in self.actions:
             if action.root == root:
@@ -300,9 +297,8 @@ def read_trail(
 
 
 def _locate_action(action: Action, arguments: Mapping[str, Any], folders: TaskFolders) -> Action:
-    """Return an action with its repository. Make its paths relative to that repository, and remove the worktree's path from
-    its command.
-    """
+    """Return an action with its repository. Make its paths relative to that repository, and remove the worktree's path from its
+    command."""
     if action.edited_paths:
         places = [folders.locate(path) for path in action.edited_paths]
         return replace(action, edited_paths=tuple(path for _, path in places), root=places[0][0])
@@ -314,9 +310,8 @@ def _locate_action(action: Action, arguments: Mapping[str, Any], folders: TaskFo
 
 
 def is_prose(source: str) -> bool:
-    """Check whether output may be prose that somebody wrote. `source` is the path or the command that it is from, or "" if it
-    is from neither.
-    """
+    """Check whether output may be prose that somebody wrote. `source` is the path or the command that it is from, or "" if it is
+    from neither."""
     program, *names = [word for word in source.split() if not word.startswith("-")] or [""]
     file_names = names if program in _PRINTERS else names[1:] if program in _FILTERS else []
     paths = file_names if names else [program]

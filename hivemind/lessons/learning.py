@@ -52,9 +52,8 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
 def _locate_lesson(
     answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders
 ) -> tuple[Path | None, ProvenCandidate]:
-    """Return a mind's lesson with its root, and the pair that proves it, if any. The root is that of the pair, else that of
-    the lesson's places.
-    """
+    """Return a mind's lesson with its root, and the pair that proves it, if any. The root is that of the pair, else that of the
+    lesson's places."""
     candidates = dict[Path | None, Candidate]()
     for root, trail in trails.items():
         plain = partial(folders.without_worktree, root=root)

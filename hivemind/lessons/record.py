@@ -106,8 +106,7 @@ class TrackedLesson:
 
     def count_shown(self, task: str) -> None:
         """Count a task that was shown the lesson, once. After too many such tasks without use it is retired, unless it is a
-        person's.
-        """
+        person's."""
         if task in self.tasks:
             return
         self.tasks = [*self.tasks, task][-_MAX_TASKS:]
@@ -126,9 +125,8 @@ class LessonBook:
     """The lessons of one root: its file and its record."""
 
     def __init__(self, layout: Layout, name: str, *, trusts_file: bool) -> None:
-        """With `trusts_file`, an unknown item of the file counts as the operator's. Without, an agent could have written it,
-        so the lesson waits for a person.
-        """
+        """With `trusts_file`, an unknown item of the file counts as the operator's. Without, an agent could have written it, so
+        the lesson waits for a person."""
         self.name, self.path = name, layout.lessons / f"{name}.md"
         self._layout, self._trusts_file = layout, trusts_file
         self._record_path = layout.lesson_records / f"{name}.json"

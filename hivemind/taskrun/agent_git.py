@@ -165,9 +165,8 @@ class Worktree:
     def _replace_git(
         self, repository: Repository, tip: str, identity: Mapping[str, str], *, keep_index: bool = False
     ) -> bool:
-        """Replace the repository in the worktree by a new one. With `keep_index` the old index is kept; return False if there
-        is none.
-        """
+        """Replace the repository in the worktree by a new one. With `keep_index` the old index is kept; return False if there is
+        none."""
         staging, top = self.path.with_name(".making"), self.path.parent
         index = self.path / ".git/index"
         if keep_index and not (has_git(self.path) and _is_regular(index)):

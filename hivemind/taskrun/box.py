@@ -102,9 +102,8 @@ def start_lines(
 
 
 def _program(line: str) -> str:
-    """Return the installed program that a line runs: its first word after assignments. Return "" if the line cannot be split,
-    or if the word is a relative path.
-    """
+    """Return the installed program that a line runs: its first word after assignments. Return "" if the line cannot be split, or
+    if the word is a relative path."""
     try:
         with boundary("command line", line):
             words = shlex.split(line)

@@ -135,16 +135,14 @@ def _hint(memory: ReasoningMemory, trail: TaskTrail, turn: TurnMessages) -> Epis
 
 def _foldable(node: ReasoningNode | None) -> list[int]:
     """Return the node's id in a list if the node may represent a turn, else []: a pinned or open node would keep the turn from
-    being folded.
-    """
+    being folded."""
     is_foldable = node is not None and node.active is True and not node.pinned and is_settled(node)
     return [node.node_id] if is_foldable and node is not None else []
 
 
 def _text(context: RenderedContext) -> str:
-    """Format the messages, each after its role or node number. Their contents are indented, so they cannot look like such
-    a beginning.
-    """
+    """Format the messages, each after its role or node number. Their contents are indented, so they cannot look like such a
+    beginning."""
     lines = []
     for (source, number), message in zip(context.sources, context.messages, strict=True):
         content = str(message["content"])

@@ -139,8 +139,7 @@ class Repository:
 
     def excludes(self) -> str:
         """Return the person's ignore patterns outside `.gitignore` files: those for this repository, and those for all
-        repositories.
-        """
+        repositories."""
         name = os.path.expanduser(os.path.join(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "git/ignore"))
         with contextlib.suppress(GitProblem):
             name = self.git("config", "--type=path", "core.excludesFile")
@@ -174,9 +173,8 @@ class Repository:
         return self.commit_of(_keep_ref(branch, "tip"))
 
     def announce(self, branch: str, commit: str) -> None:
-        """Protect a commit that a task's branch is about to get: if the process is killed, only the task's worktree may refer
-        to it.
-        """
+        """Protect a commit that a task's branch is about to get: if the process is killed, only the task's worktree may refer to
+        it."""
         self._update("announced", f"update {_keep_ref(branch, 'next')} {commit}")
 
     def let_go(self, branch: str, base: str, *, keeps_tip: bool = False) -> None:

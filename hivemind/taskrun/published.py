@@ -55,8 +55,7 @@ def _citation(match: re.Match[str]) -> Citation:
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
     """Yield a sentence for each quoted file of a result that was changed or deleted since. Results of a linked hive are not
-    checked.
-    """
+    checked."""
     if task.kept.get("hive"):
         return
     done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"

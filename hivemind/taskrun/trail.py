@@ -100,10 +100,8 @@ class TaskTrail:
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add a card below a step, under the step's lease. Return its id, or the id of an equal card (after a crash the step
-        is repeated). A card with a citation counts only with a receipt for the quote in the journal, which this method
-        captures.
-        """
+        """Add a card below a step, under the step's lease. Return its id, or the id of an equal card (after a crash the step is
+        repeated). A card with a citation counts only with a receipt for the quote in the journal, which this method captures."""
 
         def capture(commit_id: str) -> None:
             assert citation is not None

@@ -146,8 +146,7 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
 
 def awaits_tasks(task: Task, reason: str) -> bool:
     """Check whether a task that was parked for `reason` waits for other tasks and not for a person (who must retry a failed
-    one).
-    """
+    one)."""
     if reason.startswith(AWAITS_CHOICE):
         return True
     wait = TaskWait.of(task.kept.get("wait_for"))
@@ -221,8 +220,7 @@ def is_question(message_id: str | None, workspace: str) -> bool:
 
 def is_asked_by(task_id: str, message_id: str | None) -> bool:
     """Check whether a question's Message-ID begins with a task's id. If several ids fit, the longest is that of the task that
-    asked.
-    """
+    asked."""
     return message_id is not None and message_id.startswith(f"ask.{task_id}.")
 
 
@@ -289,8 +287,7 @@ class StepWaits:
 
     def take_said(self, count: int) -> list[StepWait]:
         """End and return the waits of blocked steps that a new text answers: they began when the task had fewer than `count`
-        added texts.
-        """
+        added texts."""
         waits = [wait for wait in self._waits.values() if wait.answer is None and wait.said is not None]
         ended_waits = [replace(wait, answer=f"said.{count}") for wait in waits if (wait.said or 0) < count]
         for wait in ended_waits:
@@ -340,8 +337,7 @@ class StepWaits:
 
     def _due(self, wait: StepWait, now: datetime) -> datetime:
         """Return the end of a wait by the current wall clock. If the wait has a length, monotonic time corrects changes of the
-        clock.
-        """
+        clock."""
         if wait.lasts is None:
             return wait.due
         remaining_s = min((wait.due - now).total_seconds(), wait.lasts)
@@ -349,9 +345,8 @@ class StepWaits:
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
-        """Return the task that a step awaits for this `reason`, and its outcome then ("failed", or None before its end).
-        Return None if no step awaits a task for this reason.
-        """
+        """Return the task that a step awaits for this `reason`, and its outcome then ("failed", or None before its end). Return
+        None if no step awaits a task for this reason."""
         for wait in self._waits.values():
             if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):
                 return wait.what, None if reason == _task_reason(wait.what) else "failed"

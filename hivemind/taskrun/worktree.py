@@ -316,8 +316,7 @@ class Worktrees:
 
     def _has_work(self, worktree: Worktree) -> bool:
         """Check whether the worktree may have work of this task: the agent made it for the task, and its note still names the
-        task.
-        """
+        task."""
         if worktree.agent != self._agent or not worktree.path.is_dir():
             return False
         note = _read_note(worktree.path)
@@ -337,8 +336,7 @@ class Worktrees:
 
     def take_in(self, root: Path, old: str, new: str) -> None:
         """Move the task's branch of a root, and its files, from the commit `old` to `new`. Files go first, or the next commit
-        would undo the move.
-        """
+        would undo the move."""
         worktree = next(worktree for worktree in self.ready() if worktree.root == root)
         with lock_worktrees(self._top) as hold:
             repository = replace(worktree.repository, hold=hold)
@@ -424,9 +422,8 @@ def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
 
 
 def _read_note(path: Path) -> WorktreeNote | None:
-    """Read the note next to a worktree; None if there is none. A note of version 1 is of the task that its folder names.
-    Raises UserError.
-    """
+    """Read the note next to a worktree; None if there is none. A note of version 1 is of the task that its folder names. Raises
+    UserError."""
     with boundary("note of a worktree", path):
         try:
             fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
@@ -513,8 +510,7 @@ def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool])
 
 def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_try: bool = False) -> None:
     """Commit the task's uncommitted work in a worktree. If the worktree is of an earlier version, remove it then. Raises
-    UserError, OSError.
-    """
+    UserError, OSError."""
     if not path.parent.is_dir():
         return
     with lock_worktrees(path.parent) as hold:
@@ -531,9 +527,8 @@ def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_
 def _commit_noted_work(
     path: Path, note: WorktreeNote, hold: int | None, is_open: Callable[[str], bool], *, raises: bool = False
 ) -> bool:
-    """Commit the uncommitted work that the note names, and clear the note. If that fails, record why, and return False or
-    raise (`raises`).
-    """
+    """Commit the uncommitted work that the note names, and clear the note. If that fails, record why, and return False or raise
+    (`raises`)."""
     if note.task is None:
         return True
     try:
@@ -558,9 +553,8 @@ def _commit_noted_work(
 
 
 def _put_away(path: Path, hold: int, is_open: Callable[[str], bool]) -> None:
-    """Commit what the note names, and remove one worktree. Raises UserError for a folder with files that has neither a note
-    nor a repository.
-    """
+    """Commit what the note names, and remove one worktree. Raises UserError for a folder with files that has neither a note nor a
+    repository."""
     note = _read_note(path)
     if note is not None:
         _commit_noted_work(path, note, hold, is_open, raises=True)

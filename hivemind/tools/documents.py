@@ -167,8 +167,7 @@ def doc_note(context: ToolContext, arguments: NoteNode) -> dict[str, Any]:
 @tool(text=_node_text)
 def doc_summarize(context: ToolContext, arguments: SummarizeNode) -> dict[str, Any]:
     """Rewrite a summary, or add a summary above the first of a node's children that have no children. The summarised nodes
-    stay.
-    """
+    stay."""
     node, text = _find_node(context, arguments.node), arguments.text
     summary = context.hive.documents.summarize(node.id, None if text is None else lambda *_: text)
     return {**_node_fields(context, summary), "summary": summary.text}

@@ -216,9 +216,8 @@ def _check_thread(context: ToolContext, cause: Message | None, subject: str, bod
 
 
 def _message_to_answer(context: ToolContext, id_: str) -> Message:
-    """Return the message with this id. If a message is in focus, only that one may be answered, else any of the mailbox.
-    Raises UserError.
-    """
+    """Return the message with this id. If a message is in focus, only that one may be answered, else any of the mailbox. Raises
+    UserError."""
     if context.focus.message is None:
         return context.hive.mail.read(context.agent, id_)
     if id_ != context.message.id:

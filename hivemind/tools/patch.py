@@ -35,8 +35,7 @@ class PatchProblem(UserError):
 @dataclass(slots=True)
 class Hunk:
     """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of its first old line, or None if the header
-    has no numbers.
-    """
+    has no numbers."""
 
     head: str
     start: int | None

@@ -202,9 +202,8 @@ class WritableFile:
 
     @contextmanager
     def folder(self, context: ToolContext, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the file's folder (with `make`, create it), and yield its descriptor and the file's name. An OSError in the
-        block becomes a ToolProblem.
-        """
+        """Open the file's folder (with `make`, create it), and yield its descriptor and the file's name. An OSError in the block
+        becomes a ToolProblem."""
         *folders, name = self.place.names
         relative_path = context.hive.layout.relative(self.place.path)
         try:
@@ -276,8 +275,8 @@ def writable(context: ToolContext, path: str) -> WritableFile:
 def _worktree_place(context: ToolContext, path: str, place: ToolPath) -> ToolPath | None:
     """Return the path as a path in a worktree of the task, or None if it is in none.
 
-    A relative path is in the first worktree. But if its first name does not exist there, and is the name of another root, it is
-    in that root's worktree. If the name is a folder of the hive, the path is in no worktree."""
+    A relative path is in the first worktree, unless its first name does not exist there. Then that name decides: if it names
+    another root, the path is in that root's worktree; if it is a folder of the hive, the path is in none."""
     worktrees = context.worktrees
     for worktree in worktrees:
         if worktree.path in _with_parents(place.path):

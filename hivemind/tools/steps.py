@@ -144,9 +144,8 @@ def finish_step(context: ToolContext, arguments: FinishStep) -> dict[str, Any]:
 
 
 def _carry_out(context: ToolContext, step: PlannedStep) -> None:
-    """Do what a person's step says: wait, send the mail, or write the file. Skip a mail or file that the mind has sent or
-    written by the tool.
-    """
+    """Do what a person's step says: wait, send the mail, or write the file. Skip a mail or file that the mind has sent or written
+    by the tool."""
     argument, trail = step.todo.argument, context.work.trail
     if step.todo.kind == "wait":
         wait.call(context, {"step": step.id, "until": argument})

@@ -71,9 +71,8 @@ class ToolContext:
     recall: Callable[[str, int], Mapping[str, Any]] | None = None
 
     def for_call(self, call_id: str | None) -> ToolContext:
-        """Return the context of one call. The ids of new mail and tasks derive from `call_id`, so a repeated call creates
-        nothing twice.
-        """
+        """Return the context of one call. The ids of new mail and tasks derive from `call_id`, so a repeated call creates nothing
+        twice."""
         return replace(self, call_id=call_id or None)
 
     def call_key(self, tool: str, arguments: BaseModel) -> str:

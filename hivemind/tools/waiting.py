@@ -74,8 +74,7 @@ def wait(context: ToolContext, arguments: WaitArguments) -> dict[str, Any]:
 
 def _check_known(context: ToolContext, wait: StepWait) -> None:
     """Check that the awaited task or agent exists. If not, raise Parking, since it may be created soon; the next time, raise
-    ToolProblem.
-    """
+    ToolProblem."""
     hive, task_id, name = context.hive, context.work.task.id, wait.what
     if wait.kind == "task" and name == task_id:
         raise ToolProblem("the task waits for itself")

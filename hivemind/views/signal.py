@@ -457,8 +457,7 @@ def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signa
 
 def _patterns(part: SignalInput) -> Iterator[Signal]:
     """Yield BM9 for the newest open card that matches a pattern: it weighs alternatives, describes a regression, or claims
-    something that can be tried.
-    """
+    something that can be tried."""
     for finding, method, kinds, patterns in _PATTERNS:
         for card in filter(is_open, part.cards_of_kinds(*kinds)):
             if all(pattern.search(f"{card.title}\n{card.text}") for pattern in patterns):
@@ -495,9 +494,8 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
 
 
 def _count_additions(part: SignalInput, last: int) -> tuple[int, int]:
-    """Return how many cards and how much evidence the last `last` actions added. Where trace and graph differ, the larger
-    number counts.
-    """
+    """Return how many cards and how much evidence the last `last` actions added. Where trace and graph differ, the larger number
+    counts."""
     recent = part.traces[-last:]
     new_kinds = [card.kind for card in part.cards if recent and card.created_seq >= recent[0].seq]
     evidence_count = new_kinds.count(NodeKind.EVIDENCE)

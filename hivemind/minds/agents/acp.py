@@ -228,8 +228,7 @@ class AcpSession(ProgramSession):
 
     def _open_session(self) -> Iterator[events.Event]:
         """Request a new session, or continue the known one. Resume it if the program can; else load it, which replays its
-        history.
-        """
+        history."""
         can_resume = _mapping(self._capabilities.get("sessionCapabilities")).get("resume") is not None
         if self._session is None:
             self._rpc.request("session/new", self._place)
@@ -270,9 +269,8 @@ class AcpSession(ProgramSession):
             self._open_settings[self._rpc.request(method, {"sessionId": self._session, **fields})] = problem
 
     def _choices(self, name: str, value: str | None, result: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-        """Return the id of the option that sets the mode or model (None: the protocol has a method for it), and the values
-        that the program offers.
-        """
+        """Return the id of the option that sets the mode or model (None: the protocol has a method for it), and the values that
+        the program offers."""
         plural = f"{name}s"
         entries = _mappings(_mapping(result.get(plural)).get(f"available{plural.capitalize()}"))
         values = _texts(entries, "modelId" if name == "model" else "id")
@@ -285,9 +283,8 @@ class AcpSession(ProgramSession):
         return as_text(option.get("id")), _texts([*entries, *groups], "value")
 
     def _await_prompt(self) -> None:
-        """Schedule the prompt if no answer about a setting is missing: at once or, after a load, when the replay of the
-        history is over.
-        """
+        """Schedule the prompt if no answer about a setting is missing: at once or, after a load, when the replay of the history
+        is over."""
         if not self._open_settings:
             self.due = time.monotonic() + self._replay_s
 

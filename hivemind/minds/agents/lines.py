@@ -38,8 +38,7 @@ class LineSession(ProgramSession):
 
     def answer(self, request: events.PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:
         """Answer a call of the tool `permission`, which waits on the request's connection, in the form of Claude Code. Return
-        False if there is no connection.
-        """
+        False if there is no connection."""
         if request.source is None:
             return False
         allowance = {"behavior": "allow", "updatedInput": request.call.arguments}

@@ -42,8 +42,7 @@ class AgentMind:
 
     def __init__(self, config: AgentProgram, *, root: Path | None = None, box: BoxSettings | None = None) -> None:
         """Load the profile. Raises UserError if the profile, the program or its key is missing, or bubblewrap with `sandbox:
-        bwrap`.
-        """
+        bwrap`."""
         self._root = None if root is None else root / ".hive"
         self.prices: Prices | None = None
         self.profile = Profile.of(config, root)

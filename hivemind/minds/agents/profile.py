@@ -301,8 +301,7 @@ class Profile(StrictModel):
 
     def login_files(self, files: Path) -> dict[Path, Path]:
         """Map the path of the login file in the program's private home to the person's login file, and create an empty file
-        there. Return {} if the profile names no login file.
-        """
+        there. Return {} if the profile names no login file."""
         if self.login is None:
             return {}
         path = Path(self.login).expanduser()
@@ -393,8 +392,7 @@ def value_at(message: Any, path: str | None) -> Any:
 
 def as_text(value: Any) -> str | None:
     """Format a value as text. If it is a list of parts with texts, as some programs print results, join the texts. None stays
-    None.
-    """
+    None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(part, dict) and "text" in part for part in value):

@@ -19,8 +19,7 @@ _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 class ExtractiveMind:
     """A mind that works by rule: it makes a step of each list item and question, runs `run:` steps, and answers with quotes.
-    Equal turns have equal thoughts.
-    """
+    Equal turns have equal thoughts."""
 
     by_rule = True
     """This mind writes no JSON, so its reasoning memory creates patches and folds by rule, too."""

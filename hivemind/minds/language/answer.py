@@ -145,8 +145,7 @@ def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str
 
 def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     """Extract calls that the model wrote as JSON in its text, and return the text of that JSON with them. Without calls return
-    the whole text.
-    """
+    the whole text."""
     try:
         value = find_json(text)
         if isinstance(value, dict) and "tool" in value:
