@@ -14,7 +14,7 @@ from hivemind.landing.queue import approve
 from hivemind.layout import HUMAN
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import agent_problems, supervisor_lock
-from hivemind.swarm.survey import claim_obstacle, has_addition
+from hivemind.swarm.until_idle import claim_obstacle, has_addition
 from hivemind.taskrun.replies import read_permission
 from hivemind.taskrun.waits import StepWaits, TaskWait, find_question
 from hivemind.tasks import Task, TaskState, landing_state

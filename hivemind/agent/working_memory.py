@@ -37,7 +37,7 @@ from hivemind.memory.selection import Choice
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.review import is_citation_check
+from hivemind.taskrun.quote_check import is_citation_check
 
 Entry = Mapping[str, Any]
 _LEFT_OUT = "Quotes that were called wrong are left out."

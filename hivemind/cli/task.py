@@ -186,7 +186,7 @@ def tasks(
     examples:
       hivemind task list --state failed
     """
-    from hivemind.swarm.survey import with_wait_reasons
+    from hivemind.swarm.until_idle import with_wait_reasons
 
     ignored_files = hive.tasks.listing.ignored()
     if ignored:

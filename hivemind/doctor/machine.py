@@ -20,7 +20,7 @@ from hivemind.minds import open_mind
 from hivemind.minds.agents.profile import Profile
 from hivemind.sandbox import check_sandbox as try_sandbox
 from hivemind.swarm.preflight import root_problems
-from hivemind.swarm.survey import is_full
+from hivemind.swarm.until_idle import is_full
 
 _LIMITS = Path("/proc/sys/fs/inotify")
 _MIN_FREE_BYTES = 64 * 1024 * 1024

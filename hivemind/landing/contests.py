@@ -25,8 +25,8 @@ from hivemind.presence.watching import ring_all
 from hivemind.taskrun.contest import Contest, StartCommit
 from hivemind.taskrun.git import Repository
 from hivemind.taskrun.landing_entry import DRAFT
+from hivemind.taskrun.quote_check import REVIEWER
 from hivemind.taskrun.report import Account
-from hivemind.taskrun.review import REVIEWER
 from hivemind.taskrun.target_branch import target_tip
 from hivemind.taskrun.waits import TaskWait
 from hivemind.tasks import Task, TaskMoved, TaskProblem, why_failed

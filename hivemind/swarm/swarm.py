@@ -24,7 +24,7 @@ from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.preflight import preflight, preflight_all, root_problems
 from hivemind.swarm.process import redirect_output, run_agent, start_logging
 from hivemind.swarm.supervisor import Supervisor
-from hivemind.swarm.survey import survey
+from hivemind.swarm.until_idle import survey
 from hivemind.tasks import TaskState, why_failed
 from hivemind.tasks.form import TaskForm
 from hivemind.telemetry.process import collector_of, has_sdk, run_telemetry

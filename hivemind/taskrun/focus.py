@@ -12,7 +12,7 @@ from hivemind.frozen import frozen
 from hivemind.mail import Message
 from hivemind.masking import mask
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.review import read_request
+from hivemind.taskrun.quote_check import read_request
 from hivemind.taskrun.task_run import TaskRun
 
 

@@ -19,7 +19,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.minds import Usage
 from hivemind.taskrun.conversation import usage_of
-from hivemind.taskrun.review import Review
+from hivemind.taskrun.quote_check import Review
 
 _PRINTED_BYTES = 8192
 _RUNTIME_HEADINGS = {"sources", "howitcameabout"}

@@ -28,9 +28,9 @@ from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.landing_entry import LandingEntry, branches_to_land, queue_task
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.project import Project, projects_of
+from hivemind.taskrun.quote_check import Review
 from hivemind.taskrun.replies import is_acceptance, is_refusal
 from hivemind.taskrun.report import Account, StepOutcome, TaskUsage, compose, output_excerpt
-from hivemind.taskrun.review import Review
 from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
+from hivemind.taskrun.quote_check import problems_of, read_request
 from hivemind.taskrun.replies import read_verdict
-from hivemind.taskrun.review import problems_of, read_request
 from hivemind.taskrun.waits import disk_full_parking
 from hivemind.tools.excerpt import as_lines
 from hivemind.tools.tool import Arguments, ToolProblem, tool

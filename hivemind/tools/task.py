@@ -17,7 +17,7 @@ from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.lessons.choice import count_use
 from hivemind.taskrun.landing_entry import LandingEntry
 from hivemind.taskrun.published import mark_quotes
-from hivemind.taskrun.review import (
+from hivemind.taskrun.quote_check import (
     MAX_ROUNDS,
     Review,
     choose_reviewer,

@@ -15,7 +15,7 @@ from hivemind.doctor import DoctorContext, examine
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
 from hivemind.presence.identity import lock_name
-from hivemind.swarm.survey import with_wait_reasons
+from hivemind.swarm.until_idle import with_wait_reasons
 from tests.agent.conftest import Crew, doing, until_idle
 from tests.program import run
 

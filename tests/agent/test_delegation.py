@@ -11,7 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.swarm.survey import survey
+from hivemind.swarm.until_idle import survey
 from hivemind.web.snapshot import take_snapshot
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
 from tests.messages import lines_of, messages_of

@@ -16,7 +16,7 @@ from hivemind.mail.maildir import BaseNames
 from hivemind.minds import MindError, MindUnavailable, Thought, ToolCall, Usage
 from hivemind.minds.scripted import parse_thought
 from hivemind.swarm.overview import overview
-from hivemind.swarm.survey import survey
+from hivemind.swarm.until_idle import survey
 from hivemind.taskrun.waits import LONGEST_PAUSE_S, ParkedRest
 from tests.agent.conftest import Crew, doing, hands, until_idle, using_tools
 from tests.fs.children import run_child, start_child

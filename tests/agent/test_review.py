@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hivemind.documents import Citation
 from hivemind.errors import UserError
+from hivemind.taskrun.quote_check import Review, read_request, rejected_sources, request_body
 from hivemind.taskrun.replies import read_verdict
-from hivemind.taskrun.review import Review, read_request, rejected_sources, request_body
 
 text = st.text(st.characters(exclude_categories=("Cs",)))
 citations = st.lists(

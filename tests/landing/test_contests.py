@@ -13,7 +13,7 @@ from hivemind.config import RetentionConfig
 from hivemind.errors import UserError
 from hivemind.landing.queue import approve
 from hivemind.swarm.archive import archive
-from hivemind.swarm.survey import survey
+from hivemind.swarm.until_idle import survey
 from hivemind.web.snapshot import take_snapshot
 from tests.landing.conftest import FINISH, Harbour, with_hive, writes
 from tests.tasks.conftest import in_process, killed_at

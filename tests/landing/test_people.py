@@ -15,7 +15,7 @@ from hivemind.landing.queue import approve
 from hivemind.layout import LANDING
 from hivemind.presence.identity import lock_name
 from hivemind.presence.status import StatusFile
-from hivemind.swarm.survey import survey
+from hivemind.swarm.until_idle import survey
 from hivemind.taskrun.git import Repository
 from tests.agent.conftest import Crew
 from tests.agent.test_worktree import Repo

@@ -17,7 +17,7 @@ from hivemind.mcp_server.member import Member
 from hivemind.presence.identity import lock_name
 from hivemind.presence.status import StatusFile
 from hivemind.swarm.overview import overview
-from hivemind.taskrun.review import choose_reviewer
+from hivemind.taskrun.quote_check import choose_reviewer
 from tests.mcp_server.conftest import LIMIT_S, run
 from tests.tasks.conftest import killed_at
 
