@@ -14,7 +14,7 @@ from typing import Any
 from hivemind.config import AgentConfig
 from hivemind.layout import HUMAN
 from hivemind.lessons.choice import lesson_line
-from hivemind.lessons.record import TrackedLesson
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from hivemind.mail import Message
 from hivemind.minds.open import own_instructions
 from hivemind.presence.parts import Parts

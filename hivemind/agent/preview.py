@@ -13,7 +13,7 @@ from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.frozen import frozen
 from hivemind.lessons.choice import choose, lesson_block
-from hivemind.lessons.record import TrackedLesson
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.conversation import Conversation

@@ -15,7 +15,7 @@ from hivemind.errors import UserError
 if TYPE_CHECKING:
     from hivemind.hive import Hive
     from hivemind.layout import Layout
-    from hivemind.lessons.record import TrackedLesson
+    from hivemind.lessons.tracked_lesson import TrackedLesson
 
 _VERBS = ("show", "adopt", "forget", "propose")
 _COLUMNS = ("id", "state", "by", "shown", "used", "wrong", "lesson")

@@ -14,7 +14,7 @@ from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.frozen import frozen
 from hivemind.json_text import find_json
 from hivemind.lessons.evidence import Pair, Trail, program_of, tokens, unquoted
-from hivemind.lessons.record import TrackedLesson
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from hivemind.masking import mask
 
 MAX_LESSONS, _MAX_CHARS, _MAX_COMMAND, _MAX_PLACES = 3, 300, 110, 4

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
+from hivemind.lessons import retirement
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import GENERAL, MAX_CLAIMS, LessonBook, TrackedLesson
+from hivemind.lessons.record import GENERAL, LessonBook
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from hivemind.memory import KnowledgeMemoryBlock, MemoryBlock
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.target_branch import root_folder
@@ -120,24 +122,19 @@ def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[TrackedLes
 
 def count_shown(hive: Parts, work: TaskRun, lessons: Sequence[TrackedLesson]) -> None:
     """Count the lessons that a task was shown."""
-    change_lessons(hive, [record.id for record in lessons], lambda record: record.count_shown(work.task.id))
+    change_lessons(hive, [record.id for record in lessons], lambda record: retirement.count_shown(record, work.task.id))
 
 
 def count_use(hive: Parts, work: TaskRun, used: Sequence[str], wrong: Sequence[str]) -> list[str]:
     """Count the lessons that an agent names as used or wrong, each at most once per task. Return the ids that do not exist, or
-    that the task was not shown.
-
-    If two tasks have found a lesson wrong that no person has written or adopted, it is retired.
-    """
+    that the task was not shown."""
     task, unseen = work.task.id, list[str]()
 
     def count(record: TrackedLesson) -> None:
         if task not in record.tasks:
             unseen.append(record.id)
         elif record.id in wrong and task not in record.wrong_in:
-            record.wrong_in.append(task)
-            if len(record.wrong_in) >= MAX_CLAIMS and record.author == "work" and record.is_visible:
-                record.change("retired", f"found wrong in {' and '.join(record.wrong_in)}")
+            retirement.count_wrong(record, task)
         elif record.id in used and task not in record.used_in:
             record.used_in, record.unused = [*record.used_in, task], 0
 

@@ -12,7 +12,7 @@ from hivemind.layout import HUMAN, LANDING
 from hivemind.lessons.admission import Candidate, admit, candidate_of, places_of, read_candidates
 from hivemind.lessons.choice import book_of, edited
 from hivemind.lessons.evidence import Pair, TaskFolders, Trail, read_trail, stands_in, tokens
-from hivemind.lessons.record import TrackedLesson
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 

@@ -9,110 +9,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 from hivemind.boundary import Unreadable, as_dataclass, boundary, read_input
 from hivemind.documents.formats import decode_text
 from hivemind.fs import DamagedRecord, Lock, crash_point, load_record, make_folder, save_record, set_aside, write
 from hivemind.layout import Layout, template_folder
-from hivemind.lessons.lesson_file import MAX_CHARS, Lesson, lessons_in, with_changes
+from hivemind.lessons.lesson_file import lessons_in, with_changes
+from hivemind.lessons.retirement import retire_surplus
+from hivemind.lessons.tracked_lesson import TrackedLesson
 
 GENERAL = "general"
 """The name of the file for tasks without a repository."""
-MAX_UNUSED, MAX_LIVE, MAX_CLAIMS, MAX_RETIRED, _MAX_TASKS = 50, 40, 2, 200, 50
 _MAX_BYTES = 1 << 20
 _KIND, _VERSION = "lessons", 1
 _log = logging.getLogger(__name__)
-LessonState = Literal["live", "foreign", "waiting", "retired"]
-
-
-@dataclass
-class TrackedLesson:
-    """A lesson with its record. `author` is `work` until a person writes, changes or adopts it.
-
-    `state`: a `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept for its reason (the last
-    line of `history`), a `foreign` one is offered by the linked hive `hive`. `failed` and `passed` are the commands that prove
-    it. `shown` counts the tasks that were shown it; `tasks` are the last of them. `unused` counts those since its last use,
-    `used_in` and `wrong_in` are the tasks that named it. `proposed` is the line that was proposed to AGENTS.md.
-    """
-
-    id: str
-    text: str
-    places: tuple[str, ...] = ()
-    evidence: str = ""
-    author: Literal["work", "person"] = "work"
-    state: LessonState = "live"
-    task: str = ""
-    failed: str = ""
-    passed: str = ""
-    shown: int = 0
-    unused: int = 0
-    tasks: list[str] = field(default_factory=list)
-    used_in: list[str] = field(default_factory=list)
-    wrong_in: list[str] = field(default_factory=list)
-    history: list[str] = field(default_factory=list)
-    is_in_file: bool = False
-    is_proposed: bool = False
-    proposed: str = ""
-    hive: str = ""
-
-    @property
-    def lesson(self) -> Lesson:
-        return Lesson(self.text, tuple(self.places), self.evidence)
-
-    @property
-    def has_new_proposal(self) -> bool:
-        """True if the lesson was proposed to AGENTS.md and its line would be different now."""
-        return self.is_proposed and (self.proposed or self.text) != self.proposal.line
-
-    @property
-    def proposal(self) -> Lesson:
-        return Lesson(self.text, tuple(self.places))
-
-    @property
-    def source(self) -> str:
-        """`work` or `person`; the name of the hive for a lesson of a linked hive that no person here has adopted."""
-        return f"hive {self.hive}" if self.hive and self.author == "work" else self.author
-
-    @property
-    def helped(self) -> int:
-        return len(self.used_in)
-
-    @property
-    def wrong(self) -> int:
-        return len(self.wrong_in)
-
-    @property
-    def reason(self) -> str:
-        """The reason of the last change; "" without any."""
-        return self.history[-1].partition(": ")[2] if self.history else ""
-
-    @property
-    def is_visible(self) -> bool:
-        """True if agents may be shown the lesson."""
-        return self.state in ("live", "foreign") and len(self.text) <= MAX_CHARS
-
-    @property
-    def is_settled(self) -> bool:
-        """True if the same lesson is not learned again: it is live or waiting, or a person has decided on it."""
-        return self.state in ("live", "waiting") or self.author == "person"
-
-    def change(self, state: LessonState, reason: str) -> None:
-        """Change the state, with the reason in the history."""
-        self.state = state
-        self.history.append(f"{datetime.now(UTC):%Y-%m-%d}: {reason}")
-
-    def count_shown(self, task: str) -> None:
-        """Count a task that was shown the lesson, once. After too many such tasks without use it is retired, unless it is a
-        person's."""
-        if task in self.tasks:
-            return
-        self.tasks = [*self.tasks, task][-_MAX_TASKS:]
-        self.shown, self.unused = self.shown + 1, self.unused + 1
-        if self.unused > MAX_UNUSED and self.author == "work" and self.is_visible:
-            self.change("retired", f"no use in {MAX_UNUSED} tasks that were shown it")
 
 
 def make_lessons_folder(layout: Layout) -> None:
@@ -142,18 +54,7 @@ class LessonBook:
             text = self._text()
             records = self._compared(text)
             yield records
-            live_records = [record for record in records if record.state == "live"]
-            own_records = [record for record in live_records if record.author == "work"]
-            own_records.sort(key=lambda record: (record.helped - record.wrong, -record.unused))
-            for record in own_records[: max(0, len(live_records) - MAX_LIVE)]:
-                record.change("retired", f"more than {MAX_LIVE} lessons, and this one of the least use")
-            waiting_records = [record for record in records if record.state == "waiting" and not record.is_in_file]
-            for record in waiting_records[: max(0, len(waiting_records) - MAX_LIVE)]:
-                record.change("retired", f"more than {MAX_LIVE} wait, and this one is the oldest")
-            own_retired = [record for record in records if record.state == "retired" and record.author == "work"]
-            for record in own_retired[:-MAX_RETIRED]:  # the oldest: an id is never given twice
-                if not record.is_in_file and not record.is_proposed:
-                    records.remove(record)
+            retire_surplus(records)
             self._save(records)
             crash_point("lessons.recorded")
             added = [record.lesson for record in records if record.state == "live" and not record.is_in_file]

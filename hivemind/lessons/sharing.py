@@ -14,7 +14,9 @@ from hivemind.lessons.admission import is_same, refusal_of
 from hivemind.lessons.choice import edited
 from hivemind.lessons.evidence import Trail
 from hivemind.lessons.lesson_file import MAX_CHARS, Lesson
-from hivemind.lessons.record import MAX_LIVE, LessonBook, TrackedLesson
+from hivemind.lessons.record import LessonBook
+from hivemind.lessons.retirement import MAX_LIVE
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import run_git

@@ -13,7 +13,8 @@ from psycopg.types.json import Jsonb
 from hivemind import Hive
 from hivemind.exchange.schema import LESSONS_BYTES, SCHEMA
 from hivemind.lessons.choice import book_of, edited
-from hivemind.lessons.record import LessonBook, TrackedLesson
+from hivemind.lessons.record import LessonBook
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from tests.agent.test_worktree import Repo
 from tests.exchange.hives import LinkedHive
 from tests.postgres import Server

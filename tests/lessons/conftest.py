@@ -12,7 +12,8 @@ from hivemind import Hive
 from hivemind.agent.preview import preview_context
 from hivemind.layout import Layout
 from hivemind.lessons.choice import book_of
-from hivemind.lessons.record import TrackedLesson, make_lessons_folder
+from hivemind.lessons.record import make_lessons_folder
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from tests.agent.conftest import Crew, until_idle
 from tests.agent.conftest import crew as crew_of_agents
 from tests.agent.test_worktree import Repo

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hivemind.lessons.admission import Candidate, admit, candidate_of, read_candidates
-from hivemind.lessons.record import TrackedLesson
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from tests.lessons.conftest import Project, run
 from tests.lessons.trails import bash, edit, lines_of, read, trail
 from tests.lessons.trails import run as ran

@@ -8,7 +8,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.lessons.choice import book_of, edited
-from hivemind.lessons.record import TrackedLesson
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from tests.agent.conftest import crew
 from tests.cli.conftest import Command, process
 from tests.landing.conftest import Harbour, harbour

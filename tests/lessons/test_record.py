@@ -8,7 +8,9 @@ import pytest
 
 from hivemind import Hive
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import MAX_LIVE, MAX_RETIRED, MAX_UNUSED, LessonBook, TrackedLesson, make_lessons_folder
+from hivemind.lessons.record import LessonBook, make_lessons_folder
+from hivemind.lessons.retirement import MAX_LIVE, MAX_RETIRED, MAX_UNUSED, count_shown
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from tests.fs.children import run_child
 
 SENTENCE = "Run the tests with `make check`, never with `pytest`."
@@ -49,7 +51,7 @@ def test_an_item_that_a_person_writes_is_the_operators(book: LessonBook) -> None
 def test_an_item_that_a_person_changes_keeps_its_id_and_counts_and_becomes_the_operators(book: LessonBook) -> None:
     learn(book)
     with book.edit() as [record]:
-        record.count_shown("t2")
+        count_shown(record, "t2")
     book.path.write_text(book.path.read_text().replace("never with", "not with"))
     changed = only(book)
     assert (changed.id, changed.author, changed.shown) == ("app-1", "person", 1)
@@ -97,8 +99,8 @@ def test_a_lesson_that_nobody_uses_is_retired_and_a_persons_is_not(book: LessonB
     with book.edit() as records:
         for number in range(MAX_UNUSED + 1):
             for record in records:
-                record.count_shown(f"t{number}")
-                record.count_shown(f"t{number}")
+                count_shown(record, f"t{number}")
+                count_shown(record, f"t{number}")
     own, persons = book.read()
     assert (own.state, own.shown, persons.state) == ("retired", MAX_UNUSED + 1, "live")
     assert SENTENCE not in book.path.read_text()
@@ -109,7 +111,7 @@ def test_of_too_many_lessons_the_least_useful_go_first(book: LessonBook) -> None
         learn(book, f"Lesson {number}.")
     with book.edit() as records:
         for record in records:
-            record.count_shown("t")
+            count_shown(record, "t")
             record.used_in += ["t"] * (record.id != "app-7")
     learn(book, "One more.")
     assert [record.id for record in book.read() if record.state == "retired"] == ["app-7"]
@@ -151,7 +153,8 @@ def test_a_damaged_record_is_kept_aside_and_the_items_stay(book: LessonBook) -> 
 CHILD = """
 import sys
 from hivemind.layout import Layout
-from hivemind.lessons.record import LessonBook, TrackedLesson
+from hivemind.lessons.record import LessonBook
+from hivemind.lessons.tracked_lesson import TrackedLesson
 book = LessonBook(Layout.at(sys.argv[1]), "app", trusts_file=True)
 with book.edit() as records:
     if sys.argv[2] == "learn":

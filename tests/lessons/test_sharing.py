@@ -13,8 +13,8 @@ import yaml
 from hivemind import Hive
 from hivemind.lessons.choice import book_of, decide
 from hivemind.lessons.lesson_file import Lesson
-from hivemind.lessons.record import TrackedLesson
 from hivemind.lessons.sharing import exchange_lessons, remote_of
+from hivemind.lessons.tracked_lesson import TrackedLesson
 from tests.lessons.conftest import Project, run
 
 TRUE = "Run `APP_ENV=test sh check.sh` instead of `sh check.sh`, which fails."
