@@ -234,8 +234,6 @@ class Supervisor:
         if not (changes.new or changes.changed or changes.removed):
             return
         self._fork_server.warm()  # it reads the new files
-        for name in (*changes.new, *changes.changed, *changes.removed):
-            _log.info("agents/ has changed: %s", name)
         for name in changes.new:
             self._employ(name)
             self._watch.add(name)
@@ -243,6 +241,8 @@ class Supervisor:
             self._signal(self._children[name], signal.SIGUSR1)
         for name in changes.removed:
             self._retire(self._children[name], "removed", signal.SIGUSR1)
+        for name in (*changes.new, *changes.changed, *changes.removed):
+            _log.info("agents/ has changed: %s", name)  # after the signals: who reads it knows that the agent was told
         if changes.removed:
             self._return_removed()
 
