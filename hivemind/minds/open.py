@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.minds.mind import KEYS, Mind
 from hivemind.minds.patience import Patience
@@ -111,8 +112,9 @@ def own_instructions(name: str | Mapping[str, Any], root: Path) -> tuple[str, ..
 def _program_arguments(argument: object) -> list[str]:
     """Return a program and its arguments, from a list or from a text as a shell divides it; [] for anything else."""
     try:
-        words = shlex.split(argument) if isinstance(argument, str) else argument
-    except ValueError:  # an open quotation mark
+        with boundary("command", str(argument)):
+            words = shlex.split(argument) if isinstance(argument, str) else argument
+    except Unreadable:  # an open quotation mark
         return []
     if not isinstance(words, list | tuple) or not all(isinstance(word, str | int | float) for word in words):
         return []
