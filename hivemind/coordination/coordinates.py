@@ -15,7 +15,9 @@ FOCUS = "focus"
 
 @frozen
 class Coordinates:
-    """The resolved address of a call. `task` is None if no task is in focus, `step` if the task has no open step."""
+    """The workspace, task, step and lane that a call is about. `task` is None if no task is in focus, `step` if the task has no
+    open step.
+    """
 
     workspace: str
     task: str | None
@@ -59,14 +61,14 @@ class CoordinateResolver:
 
 
 def _focused_step(state: JournalState, agent: str) -> Step | None:
-    """Return the newest of the agent's leased steps."""
+    """Return the step that the agent leased last, among those that it still leases. None if it leases no existing step."""
     leases = filter(None, map(state.lease, state.leased_step_ids.get(agent, ())))
     newest = max(leases, key=lambda lease: lease.acquired_seq, default=None)
     return None if newest is None else state.step(newest.step_id)
 
 
 def _step_of(state: JournalState, task: str | None, step_id: str) -> Step:
-    """Return a step. Raises CoordinationError if `task` is another task."""
+    """Return the step. Raises UnknownStep if it does not exist, CoordinationError if it is not of `task` (None: of any task)."""
     step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)

@@ -88,7 +88,9 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
 
 
 def _encode_flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
-    """Encode a payload of texts and integers, three times as fast as the JSON encoder. Return None for other payloads."""
+    """Encode an event whose payload has only texts and integers, three times as fast as the JSON encoder. Return None for
+    another.
+    """
     text = f'{{"seq":{seq},"kind":{_json_string(kind)}'
     for name, value in payload.items():
         if type(value) is str:

@@ -21,7 +21,7 @@ _Leases = list[StepLease]
 
 
 def claim_event(state: JournalState, step_id: str, agent_id: str, ttl_seq: int = DEFAULT_TTL_SEQ) -> EventDraft:
-    """Return the event that leases a free step to an agent."""
+    """Return the event that leases a free step to an agent for `ttl_seq` events."""
     generation = state.generation(step_id) + 1
     return "lease.claimed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq, "generation": generation}
 

@@ -302,7 +302,7 @@ def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
 
 @_handles("branch", "lane.published")
 def _task_committed(state: JournalState, _seq: int, payload: _Payload) -> None:
-    """Handle publications and every `branch.*` event. Their `commit_id`, if any, commits an entry of the task's log."""
+    """Handle `lane.published` and every `branch.*` event. An event with a `commit_id` commits that entry of the task's log."""
     task, commit_id = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit_id is not None:
         state.rows_or_new(task).commit_ids.add(commit_id)

@@ -166,7 +166,7 @@ class Reservations:
         return own_reservation
 
     def release(self, reservation: Reservation | int, agent_id: str) -> bool:
-        """End one of the agent's reservations. Return False if that ended before."""
+        """End one of the agent's reservations. Return False if it had ended already."""
         agent, number = check_agent(agent_id), reservation.id if isinstance(reservation, Reservation) else reservation
         return bool(self._release(agent, lambda candidate: candidate.id == number))
 

@@ -87,13 +87,13 @@ def _line(rows: TaskRows, task: str) -> bytes:
 
 
 class EndedTasks:
-    """The tasks that were finished when a snapshot was written, one sorted line each, between two byte offsets of its file.
+    """The lines of finished tasks in a snapshot's file: one sorted line per task, between two byte offsets.
 
     A task's line is read when the task is needed, so no process keeps a long history in memory.
     """
 
     def __init__(self, path: str, descriptor: int, start: int, end: int) -> None:
-        """Take over the open file `descriptor`, which is closed with this object."""
+        """Take over the open file `descriptor`, which is closed with this object. The lines are between `start` and `end`."""
         self._path, self._descriptor, self._start, self._end = path, descriptor, start, end
 
     def __del__(self) -> None:

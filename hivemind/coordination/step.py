@@ -75,7 +75,7 @@ def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
 
 
 def proof_gap(receipts: Iterable[Receipt]) -> Literal["PROOF_MISSING", "PROOF_WEAK"] | None:
-    """Return PROOF_MISSING if no receipt is valid, PROOF_WEAK if all valid ones are of one kind, else None."""
+    """Return PROOF_MISSING if no receipt is valid, PROOF_WEAK if there are only commands or only links, else None."""
     kinds = {receipt.kind for receipt in receipts if receipt.is_proof}
     if not kinds:
         return "PROOF_MISSING"

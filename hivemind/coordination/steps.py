@@ -55,7 +55,7 @@ def check_lease(state: JournalState, step_id: str, agent_id: str | None, generat
 
 
 def check_leases(state: JournalState, generations: Mapping[str, int | None], agent_id: str | None) -> None:
-    """Make the checks of `check_lease` for several steps, with the generations of the caller's leases."""
+    """Check several steps as `check_lease` does. `generations` maps step ids to the generations of the caller's leases."""
     for step_id, generation in generations.items():
         check_lease(state, step_id, agent_id, generation)
 
@@ -300,7 +300,7 @@ class Steps:
     def end_task(
         self, task_id: str, outcome: Outcome = "done", *, agent_id: str | None = None, **payload: Any
     ) -> Event:
-        """Write `task.<outcome>` for a task whose folder has left active/."""
+        """Write `task.<outcome>` for a task whose folder has left active/. `payload` is added to the event, which is returned."""
         fields = {"task_id": check_task(task_id), **_agent_field(agent_id), **payload}
         return self._journal.transact(lambda _: [(f"task.{outcome}", fields)])[0]
 
@@ -329,9 +329,10 @@ class Steps:
         statuses: Sequence[StepStatus] = get_args(StepStatus),
         preceding_draft: EventDraft | None = None,
     ) -> Step:
-        """Write `preceding_draft`, if any, and the event with the payload that `decide` returns, on one line of the log.
+        """Write the event `kind` with the payload that `decide` returns. Return the changed step.
 
-        Raises WrongStatus unless the step has one of the statuses.
+        `preceding_draft`, if any, is written before it on the same line of the log. Raises WrongStatus unless the step's status
+        is one of `statuses`.
         """
 
         def draft_events(state: JournalState) -> Sequence[EventDraft]:

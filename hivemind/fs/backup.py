@@ -49,7 +49,7 @@ class Restorable(Protocol):
     def locks(self) -> Sequence[str]: ...
 
     def elsewhere(self, path: Path) -> AbstractContextManager[Restorable]:
-        """Open a store of this kind on another file."""
+        """Open a store of the same kind on another file, `path`."""
 
     def check(self) -> list[str]:
         """Return the database's faults, one sentence each. May raise the schema's damage error instead."""

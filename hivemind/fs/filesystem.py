@@ -15,7 +15,10 @@ from hivemind.pattern import pattern
 
 
 def is_timestamp_reliable(changed_ns: int, now_ns: int | None = None) -> bool:
-    """Check that a later change would get another time stamp: the file system's clock has ticked since `changed_ns`."""
+    """Check that a file changed from now on would get another time stamp than `changed_ns`, because the clock has ticked since.
+
+    `now_ns` defaults to the current time. Both are in nanoseconds since 1970.
+    """
     tick_ns = 2_000_000_000 if changed_ns % 1_000_000_000 == 0 else 20_000_000
     return (time.time_ns() if now_ns is None else now_ns) - changed_ns > tick_ns
 

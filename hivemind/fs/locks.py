@@ -38,7 +38,7 @@ def lock(file: int) -> None:
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file unless it is locked. Return whether it was free."""
+    """Lock an open file without waiting. Return False if another process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -212,7 +212,7 @@ class Lock:
             self._file, self._has_record = None, False
 
     def holder(self) -> dict[str, object] | None:
-        """Return the current holder's record, `{}` if it wrote none, or None if the lock is free.
+        """Return the current holder's record, or None if the lock is free. `{}`: the holder has written no record.
 
         This does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
         """

@@ -120,7 +120,7 @@ def names_in(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def unused_path(path: Path) -> Path:
-    """Return the first unused path of `path`, `path.1`, `path.2` …"""
+    """Return the first path that does not exist yet: `path`, `path.1`, `path.2` …"""
     numbered = (path.with_name(f"{path.name}.{number}") if number else path for number in itertools.count())
     return next(candidate for candidate in numbered if not os.path.lexists(candidate))
 

@@ -68,7 +68,7 @@ def check_url(url: str) -> str:
 
 
 def import_client(url: str, error: type[UserError] = UserError) -> ModuleType:
-    """Import psycopg. Raises `error` if it is not installed."""
+    """Import psycopg. Raises `error`, which names `url`, if psycopg is not installed."""
     try:
         import psycopg
     except ImportError:
@@ -291,7 +291,7 @@ class Statements:
             cursor.executemany(_convert_parameters(statement), parameters)
 
     def as_array(self, values: Iterable[object]) -> str:
-        """Return an array as text, which psycopg passes on faster than a list."""
+        """Return the values as the text of an array, which psycopg passes on faster than a list."""
         return "{" + ",".join(map(_quote_element, values)) + "}"
 
 

@@ -18,7 +18,8 @@ from hivemind.errors import UserError
 def wait_for_input(sources: Sequence[Any], timeout_s: float | None, outputs: Sequence[int] = ()) -> list[Any]:
     """Return the sources (descriptors, or objects with `fileno`) that are ready to read or closed at the other end.
 
-    Waits at most `timeout_s` seconds until one is ready or one of `outputs` can be written (0: not at all; None: without limit).
+    Waits until a source is ready or one of `outputs` can be written. `timeout_s` bounds the wait in seconds: 0 does not wait,
+    None waits without limit.
     """
     poll = select.poll()
     descriptors = [source if isinstance(source, int) else source.fileno() for source in sources]

@@ -104,7 +104,7 @@ class ClaimedTasks:
             crash_point("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
-        """Record why the task waits, and until when. The agent keeps its claim."""
+        """Record why the task waits, and until when (None: until an event). The agent keeps its claim."""
         reason = mask(reason)
         parked = ParkedTask(reason, until, self._clock())
         with self._claimed_record(task) as record:
@@ -121,7 +121,10 @@ class ClaimedTasks:
                 self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Store the runtime's JSON value under `name` in the task's record (`Task.kept`). None removes the name."""
+        """Store the runtime's JSON value under `name` in the task's record (`Task.kept`). None removes the name.
+
+        With `unpark`, the same write ends the wait of a parked task.
+        """
         with self._claimed_record(task) as record:
             values = {key: kept_value for key, kept_value in record.kept.items() if key != name}
             if value is not None:
@@ -131,7 +134,10 @@ class ClaimedTasks:
     def rewrite(
         self, task: Task, change: Callable[[TaskRecord], TaskRecord], event: str = "task.recorded", **payload: object
     ) -> TaskRecord:
-        """Replace the task's record by what `change` returns for it, and write an event. Return the new record."""
+        """Replace the task's record by what `change` returns for it. Return the new record.
+
+        The journal's event about it is of the kind `event`, with the fields `payload`.
+        """
         with self._claimed_record(task) as record:
             new_record = change(record)
             agent = None if new_record.claim is None else new_record.claim.agent
@@ -141,8 +147,9 @@ class ClaimedTasks:
     def pass_on(
         self, task: Task, agent: str, change: Callable[[TaskRecord], TaskRecord], event: str, **payload: object
     ) -> None:
-        """Give the task's claim to a process of the runtime, such as the lander, and apply `change` in the same write of the
-        record."""
+        """Transfer the task's claim to the runtime's process `agent`, such as the lander. The same write replaces the record by
+        what `change` returns for it. `event` and `payload` are as for `rewrite`.
+        """
         claim = Claim(os.urandom(8).hex(), agent, 0, self._clock().isoformat(timespec="milliseconds"))
         self.rewrite(task, lambda record: replace(change(record), claim=claim), event, **payload)
         self._records.forget(task.id)
@@ -241,7 +248,9 @@ class ClaimedTasks:
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
-        """Write a result that came after the claim's end to `attempts/` of the task. Return None if the task was deleted."""
+        """Write a result that came after the claim's end to `attempts/` of the task, as the file `name`. Return its folder, or
+        None if the task was deleted.
+        """
         layout = self._layout
         for folder in (layout.inbox / task.id, folder_of(layout, task.id)):
             if folder is None or not folder.is_dir():

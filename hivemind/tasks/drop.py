@@ -208,7 +208,8 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
 
 
 class Drop(NamedTuple):
-    """An entry of the inbox. If it cannot be claimed yet, `queued` is None and `waits` is the reason.
+    """An entry of the inbox. `queued` is the drop as the queue knows it. If it cannot be claimed yet, `queued` is None and
+    `waits` is the reason.
 
     `head` is the beginning of a file, or all of it if there is front matter.
     """
@@ -252,7 +253,10 @@ class DropReader:
                     continue
 
     def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
-        """Read one drop, in the inbox or claimed. Return None if it is gone. `is_whole` says that a folder is complete."""
+        """Read one drop, in the inbox or claimed. Return None if it is gone.
+
+        `is_whole` says that a dropped folder is known to be complete; otherwise that is checked.
+        """
         try:
             return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)
         except FileNotFoundError:
@@ -319,14 +323,15 @@ class DropReader:
             queued = queued._replace(target_hive=None)
         return queued if handed is None else queued._replace(assignee=handed.to, role=handed.role)
 
-    def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
-        """Return the queued drop for a text, or for the beginning of a text. `text` is the name of the text's file.
+    def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text_name: str) -> QueuedDrop:
+        """Return the queued drop for the text `raw`, which may be only the beginning of the text. `text_name` is the name of its
+        file.
 
         Raises TaskProblem for invalid front matter.
         """
-        if not has_front_matter(raw, text):
+        if not has_front_matter(raw, text_name):
             return QueuedDrop(*_identity(name, file_stat))  # the rest is read when it is claimed
-        form = self._settings.reader.read(raw, text, file_stat).form
+        form = self._settings.reader.read(raw, text_name, file_stat).form
         claimant = (LANDING, None) if form.candidates else (form.assignee, form.role)
         fields = form.id, form.priority, *claimant, form.dependencies
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)

@@ -69,7 +69,9 @@ class DropClaims:
         return None
 
     def take_drop(self, agent: str, queued: QueuedDrop, partitions: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the drop `queued`. Return None if it is gone, half-written, or now in a partition outside `partitions`."""
+        """Claim the drop `queued`. Return None if it is gone, half-written, or now in a part of the queue that is not in
+        `partitions`.
+        """
         target = f"{self._claimed_path}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
@@ -84,7 +86,7 @@ class DropClaims:
         return ClaimedDrop(agent, queued.name, target, file_stat, queued.dependency_problem)
 
     def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
-        """Rename a drop. Return False if another process was faster, or if this user must not move the drop."""
+        """Rename a drop. Return False if another process was faster, or if this user lacks the right to move the drop."""
         try:
             self._settings.rename(source, target)
         except PermissionError:
@@ -128,7 +130,8 @@ class DropClaims:
 
 
 def _fits(now: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
-    """Check that an agent may still claim a drop, which may have changed since the queue was built.
+    """Check that an agent may still claim a drop, which may have changed since the queue was built. `now` is the drop as it is
+    now.
 
     Its dependencies must be unchanged, and its partition must be in `partitions`. A drop whose dependencies cannot be met fails
     when it is claimed, so its partition does not matter.

@@ -61,7 +61,7 @@ class Listing:
     def __init__(
         self, settings: Settings, reader: DropReader, read_queue: Callable[[], Mapping[str, QueuedDrop]]
     ) -> None:
-        """Take `read_queue` (`QueueCache.read_drops`), which returns the drops that other processes have read."""
+        """List the tasks of the hive with these `settings`. `read_queue` returns the drops that other processes have read."""
         self._settings = settings
         self._read_queue = read_queue
         self.layout = settings.layout
@@ -81,7 +81,7 @@ class Listing:
         return self._at_rest(lambda: self._look_for(task_id))
 
     def _at_rest(self, look: Callable[[], _Seen]) -> _Seen:
-        """Call `look` until it no longer raises TaskInMotion, and return its result. After two seconds, raise the error."""
+        """Call `look` until it raises no TaskInMotion, and return its result. After two seconds, raise that error."""
         until = time.monotonic() + _MOTION_S
         while True:
             try:
@@ -152,11 +152,13 @@ class Listing:
         return self._settings.records.load(self.get(task_id).path, task_id).kept
 
     def waiting_for(self, task_id: str) -> str | None:
-        """Return why a task in the inbox cannot be claimed, or None if it can. Raises UserError if it is not there."""
+        """Return why a task in the inbox cannot be claimed, or None if it can. Raises UserError if the inbox has no such task."""
         return self.find_waiting(check_name(task_id, "task id"))[1]
 
     def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
-        """Return a task in the inbox, and why it cannot be claimed (None: it can). Raises UserError if it is not there."""
+        """Return a task in the inbox, and why it cannot be claimed (None: it can). Raises UserError if the inbox has no such
+        task.
+        """
         _, queued, verdict = self._at_rest(lambda: self._find(task_id))
         return queued, self._obstacle(queued, verdict)
 
@@ -183,10 +185,11 @@ class Listing:
         raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
 
     def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
-        """Wait until a task is done or failed and return it. Its folder is `path`.
+        """Wait until a task is done or failed, and return it; its `path` is the folder with the result.
 
-        `timeout` is in seconds or None, `watch` as in hive.yaml. The wait includes the time in which the task waits for
-        a person. Raises UserError if the task does not exist, or if it is not over in time.
+        `timeout` is in seconds; None waits without limit. `watch` is the way to watch files: `auto`, `inotify` or `poll`. The
+        time in which the task waits for a person counts, too. Raises UserError if the task does not exist, or if it is not over
+        in time.
         """
         if self.outcome(task_id) is None:
             self._wait(task_id, timeout, watch)
@@ -292,7 +295,7 @@ class Listing:
         return self._complete(TaskSummary(path.name, path.name, state, path, HUMAN, since, error=error))
 
     def _complete(self, summary: TaskSummary, drop: Drop | None = None) -> TaskSummary | None:
-        """Add what the task's text and record say, or the problem with them. Return None if the task was moved."""
+        """Add to a summary what the task's text and record say, or the problem with them. Return None if the task was moved."""
         path, state, since = summary.path, summary.state, summary.since
         try:
             if (

@@ -46,7 +46,7 @@ class QueuedDrop(NamedTuple):
 
     @property
     def partition(self) -> str:
-        """The part of the queue that contains the task: `assignee/role[@HIVE]`, which says who may claim it.
+        """The part of the queue that contains the task: `assignee/role[@HIVE]`, from which only certain agents may claim.
 
         A task with a problem is in a partition of its own, from which any agent may claim it; it then fails.
         """

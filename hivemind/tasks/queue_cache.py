@@ -123,7 +123,9 @@ class _Queue:
             return entry
 
     def _head(self, partition: str) -> tuple[QueuedDrop, str, int] | None:
-        """Return the next drop of a partition, the partition, and the offset of the drop after it; None at its end."""
+        """Return the next drop of a partition, the partition, and the offset of the drop after it. Return None if no drop is
+        left.
+        """
         (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[partition]))
         at, end = max(cursor, self._passed[partition]), self.header.partitions[partition][1]
         if at >= end:
@@ -204,7 +206,7 @@ class QueueCache:
         return {}
 
     def forget(self, name: str) -> None:
-        """Forget a drop, for this process to read it again when it next builds a queue."""
+        """Forget what this process knows about a drop, so it reads the drop again when it next builds a queue."""
         with suppress(Unreadable):
             self._remembered(self._queue).pop(name, None)
 
@@ -327,7 +329,9 @@ class QueueCache:
         return self._current()
 
     def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
-        """Return the drops of a queue by name. Those of a queue that another process built are read from its file."""
+        """Return the drops of a queue by name, {} without a queue. If another process built the queue, they are read from its
+        file.
+        """
         if queue is None:
             return {}
         if self._known[0] != queue.header.built:

@@ -255,7 +255,7 @@ class Records:
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
     def follow(self, task: Task) -> Task:
-        """Note the stamp of a claimed task's log, to detect later changes by other programs. Return the task."""
+        """Note identity, size and time of a claimed task's log, to detect later changes by other programs. Return the task."""
         log, _ = self._logs.get(task.id) or (open_log(task.path), None)
         self._logs[task.id] = log, _stamp(log)
         return task
@@ -307,7 +307,9 @@ class Records:
         return written_at < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def _entry(self, task_id: str, *, anew: bool = False) -> TaskEntry | None:
-        """Return the journal's newest entry of a task. With `anew`, read the journal again even within `postponing`."""
+        """Return the journal's newest entry of a task, or None. With `anew`, read the journal again even where `postponing` skips
+        it.
+        """
         if anew:
             next_moment()
         return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))
@@ -330,7 +332,7 @@ def _bytes(folder: Path) -> bytes | None:
 
 
 def _stamp(log: Log) -> tuple[int, ...] | None:
-    """Return the numbers that change when a log changes, or None if it does not exist."""
+    """Return device, inode, size and time of a log's file, which change when the log changes. None if it does not exist."""
     try:
         file_stat = os.lstat(log.path)
     except OSError:

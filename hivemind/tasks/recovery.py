@@ -30,7 +30,7 @@ _log = logger(__name__)
 
 @frozen
 class Orphan:
-    """A claim of an agent that is gone. `id` is the task's id, or the drop's name if the claim is half-made."""
+    """A claim whose agent is gone. `id` is the task's id, or the drop's name if the claim is half-made."""
 
     agent: str | None
     id: str
@@ -140,7 +140,9 @@ class Recovery:
         return task
 
     def fail_damaged(self, path: Path, agent: str | None, problem: UserError) -> Path:
-        """Move a task from active/ to failed/ because its folder has a problem. Return its new folder."""
+        """Move a task from active/ to failed/ because its folder has a problem. Return its new folder. `agent` had claimed it, or
+        None.
+        """
         remove_ends(path)
         self._settings.outbox.put("failed", path.name, None, None)
         write(path / "error.md", error_report(path.name, problem, "could not go on"))
@@ -157,7 +159,9 @@ class Recovery:
             yield path, load_sound(path)  # `list` reports a damaged record
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
-        """Return the claims, also half-made ones, of agents not in `alive`. A folder without a claim has the agent None."""
+        """Return the claims of all agents that are not in `alive`, half-made claims included. A folder without a claim has the
+        agent None.
+        """
         orphans = []
         for path, record in self._active_folders():
             agent = record.claim.agent if record is not None and record.claim is not None else None

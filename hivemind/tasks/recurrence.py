@@ -68,7 +68,9 @@ class Every:
         return cls(seconds)
 
     def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
-        """Yield the times after `moment`, oldest first, in UTC. Intervals count from `origin`."""
+        """Yield the times after `moment`, oldest first, in UTC. Intervals count from `origin`. Cron lines without a time zone of
+        their own are in `zone`.
+        """
         if self.seconds is not None:
             count = max(0, int((moment - origin).total_seconds() // self.seconds))
             while True:
@@ -82,7 +84,9 @@ class Every:
                 yield time
 
     def newest_time(self, origin: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
-        """Return the last time after `moment` and up to `now`, or None if no time lies between them."""
+        """Return the last time after `moment` and up to `now`, or None if there is none. `origin` and `zone` are as for
+        `times_after`.
+        """
         if self.seconds is not None:
             count = int((now - origin).total_seconds() // self.seconds)
             newest = origin + timedelta(seconds=self.seconds * count)

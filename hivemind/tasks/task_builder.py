@@ -125,7 +125,7 @@ class TaskBuilder:
         crash_point("tasks.schedule.moved")
 
     def _with_a_question(self, drop: ClaimedDrop) -> ClaimedDrop:
-        """Put a file that is not text into a folder with a task.md that asks a person about it, and return the folder."""
+        """Put a file that is not text into a folder with a task.md that asks a person about it. Return the claimed folder."""
         agent_folder = os.path.dirname(drop.path)
         name = free_name(id_of(drop.name, False), set(os.listdir(agent_folder)).__contains__)
         folder = Path(agent_folder, name)
@@ -141,7 +141,7 @@ class TaskBuilder:
         return drop._replace(name=name, path=os.fspath(folder), file_stat=os.lstat(folder))
 
     def _read_folder(self, drop: ClaimedDrop, incarnation: int) -> _Reading:
-        """Return the task's id, its record, its text, and whether it was claimed before.
+        """Read a dropped folder: the task's id, its record, its text, and whether the task was claimed before.
 
         The files of an ended attempt are set aside. Raises UserError if the folder cannot become a task.
         """
@@ -245,7 +245,7 @@ class TaskBuilder:
                 return None
 
     def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
-        """Return the id for the task. Raises TaskProblem if its author set an id that is taken."""
+        """Return the id for a task made from the drop `name`. Raises TaskProblem if its author set an id that is taken."""
         explicit_id = parsed_task.form.id
         if explicit_id is None:
             return self._free(id_of(name, folder))
@@ -348,7 +348,9 @@ class TaskBuilder:
 
 
 def error_report(name: str, problem: UserError, failure: str = "could not become a task") -> bytes:
-    """Return the error.md of a drop that cannot become a task: path, problem and remedy."""
+    """Return the error.md of a drop that cannot become a task: its path, the problem and the remedy. `failure` is its first
+    phrase.
+    """
     lines = [f"# {name} {failure}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
     if problem.remedy:
         lines.append(f"* how to mend it: {problem.remedy}")
