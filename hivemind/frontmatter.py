@@ -161,9 +161,8 @@ def validate(model: type[_M], document: ParsedText) -> _M:
 
 
 def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[ErrorDetails]) -> UserError:
-    """Return the error for the first wrong value.
-
-    For a value that may have several forms, return the error of the form that fits best, or list the forms that fit equally.
+    """Return the line of the value at `path`. If there is none, return the line of the innermost mapping or list on the way to
+    it.
     """
     # without pydantic's names of the forms
     paths = [tuple(part for part in detail["loc"] if "[" not in str(part)) for detail in details]

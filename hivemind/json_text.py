@@ -19,8 +19,10 @@ MAX_DEPTH = 64
 
 
 def fault_of(value: Any) -> str | None:
-    """Return why a JSON value cannot be used, for the mind that wrote it: too deeply nested, lone surrogates, NaN or
-    infinity. Return None for a good value."""
+    """Return why no log can hold a JSON value: too deeply nested, lone surrogates, NaN or infinity. Return None for a good value.
+
+    The reason is written for the model that made the value.
+    """
     level, depth = [value], 0
     while level:
         next_level: list[Any] = []

@@ -14,7 +14,7 @@ _ADDRESS = pattern(r"(?:.*<)?\s*([^<>@\s]+)(?:@([^<>@\s]+))?\s*>?\s*", re.DOTALL
 
 
 def is_name(text: str) -> bool:
-    """Check whether `text`, in lower case, may name an agent, a task or a topic."""
+    """Check whether `text`, in lower case, may be the name of an agent, a task or a topic."""
     text = text.lower()
     return _NAME.fullmatch(text) is not None and ".." not in text
 

@@ -353,10 +353,10 @@ def _print_error(stream: int, program: bytes, error: Exception) -> None:
 
 
 def _wait_for(program: int, line: int, host: int, wake: int, *, is_box: bool) -> int | None:
-    """Wait for the program and return its exit status.
+    """Wait for the program and return its exit status. None: it has not ended of itself, and the caller kills it now.
 
-    Return None a second after the program was asked to end, and at once when the caller or the host is gone. In a sandbox
-    (`is_box`), only the processes below the program are asked.
+    That is a second after the program was asked to end, or at once when the caller or the host is gone. In a sandbox (`is_box`),
+    only the processes below the program are asked to end.
     """
     poll = select.poll()
     for descriptor in (wake, line):

@@ -72,7 +72,7 @@ else:
             return getattr(cls._build(), name)
 
         def _build(cls):
-            """Return the pydantic model."""
+            """Build and return the pydantic model of this declaration."""
             if cls._model is None:
                 import pydantic
 

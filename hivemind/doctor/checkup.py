@@ -120,7 +120,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 @frozen
 class FixOutcome:
-    """A finding with the result of its fix: `done` says what was done, `unresolved_reason` why the problem remains."""
+    """A finding with the result of its fix: `done` says what was done, `unresolved_reason` why the problem remains. One of them
+    is None.
+    """
 
     finding: DoctorFinding
     done: str | None = None

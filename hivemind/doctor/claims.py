@@ -1,4 +1,4 @@
-"""Checks for claims, leases and worktrees of agents that ended."""
+"""Checks for what agents leave behind when they end: claims, leases and worktrees."""
 
 from __future__ import annotations
 

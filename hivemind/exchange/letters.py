@@ -36,7 +36,10 @@ class Letters:
         self._delivered: set[int] = set()  # not yet confirmed to the exchange
 
     def send(self) -> bool:
-        """Send the letters in the mailbox `exchange`: store them in the database, and after the commit delete their files."""
+        """Send the letters in the mailbox `exchange`: store them in the database, and after the commit delete their files.
+
+        Return True if there may be more.
+        """
         mailbox = self._hive.mail.mailboxes.get(EXCHANGE)
         mail_files = sorted(mailbox.mail_files(), key=lambda mail_file: mail_file.base)
         rows: list[LetterRow] = []
@@ -183,5 +186,5 @@ def _set_aside(number: int, error: UserError) -> tuple[int, str, str]:
 
 
 def _is_full(rows: list[Any]) -> bool:
-    """Return True if there may be more rows than those of the batch."""
+    """Return True if the batch `rows` has the maximum size, so there may be more rows."""
     return len(rows) == _LETTERS_PER_BATCH or sum(len(columns[6] or b"") for columns in rows) >= _BYTES_PER_BATCH

@@ -176,7 +176,7 @@ def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
 def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
     """Give back the letters and tasks of a hive whose row is locked, so that it can be unlinked.
 
-    Raises UserError if tasks would be lost. With `force`, return the hive's own tasks that are lost.
+    Raises UserError if tasks would be lost. With `force`, return those of the hive's own tasks that are lost.
     """
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
@@ -199,7 +199,9 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
 
 
 def _release_foreign_tasks(connection: Connection, name: str) -> None:
-    """Give back the tasks that a hive has taken. Those with a step that must run once are not opened again."""
+    """Give back the tasks that the hive `name` has claimed, for other hives to claim. Tasks with a step that must run once stay
+    closed.
+    """
     connection.execute(
         "update tasks set taker = null, state = case when state = 'taken' and not once then 'open' else state end"
         " where taker = %s",

@@ -251,7 +251,7 @@ class _ExchangeSession:
 
 
 def _idle_agents(hive: Parts) -> list[IdleAgent]:
-    """Return the idle agents, except members, which claim tasks themselves."""
+    """Return this hive's idle agents. Members (MCP clients) are left out, because they claim tasks themselves."""
     agents = []
     for name, config in hive.agents.items():
         status = None if config.outside else read_status(hive.layout.agent_state(name), name)

@@ -41,8 +41,8 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def file_key(mail_file: MailFile) -> str:
     """Return the key that identifies a message file across moves and changes of flags.
 
-    A unique base name is the key itself. A person may use a name again for another text, so the key of a hand-given
-    name also contains size and modification time, which survive a restore from a copy. Raises FileNotFoundError.
+    A unique base name is the key itself. A person may use a name again for another text. So for a name that a person gave, the
+    key also contains the file's size and modification time, which survive a restore from a copy. Raises FileNotFoundError.
     """
     return mail_file.base if is_unique_name(mail_file.base) else _base_key(mail_file.base, os.lstat(mail_file.path))
 
@@ -196,8 +196,8 @@ class Reader:
     def thread(self, box: str, start: Message) -> list[Message]:
         """Return the messages in the thread of `start` from all folders of the mailbox, oldest first, each once.
 
-        The monthly archives are not searched. Of their messages, only those that a found message refers to are included. If
-        `start` is in an archive, its month and all later ones are searched too.
+        Of the monthly archives only those from the month of `start` on are searched, and none if `start` is not archived. A
+        message in another month is included if a message of the thread refers to it.
         """
         locations: dict[str, tuple[Maildir, MailFile]] = {}
         neighbours: dict[str, set[str]] = {}

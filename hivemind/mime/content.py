@@ -148,7 +148,9 @@ def _main_value(fields: _Fields, name: str) -> str:
 
 
 def _parse_parameter(fields: _Fields, field_name: str, parameter_name: str) -> str | None:
-    """Return a parameter of a MIME field, joined from numbered pieces and decoded by RFC 2231."""
+    """Return a parameter of a MIME field, joined from numbered pieces and decoded by RFC 2231. None if the field does not have
+    it.
+    """
     pieces: dict[int, tuple[bool, str]] = {}
     field = fields.get(field_name, "")
     if len(field) > _MAX_PARAMETERS:

@@ -42,7 +42,9 @@ def one_line(text: str) -> str:
 
 
 def encode_text(text: str) -> str:
-    """Encode a header's text: unchanged (RFC 6532), or as encoded words if a reader could not restore it otherwise."""
+    """Encode a header's text for sending: unchanged (RFC 6532), or as encoded words if a reader could not restore it
+    otherwise.
+    """
     plain = one_line(text)
     if "=?" not in plain and all(len(word.encode()) < _MAX_WORD_BYTES for word in plain.split(" ")):
         return plain

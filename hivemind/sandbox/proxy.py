@@ -228,7 +228,9 @@ class Proxy:
             server_writer.close()
 
     async def _connect(self, request: _Request) -> _Streams:
-        """Connect to the host of a request. Send on the head of a plain request. Raises _Refusal."""
+        """Connect to the host of a request, and forward the head if the request is a plain one (not a tunnel). Raises
+        _Refusal.
+        """
         if not self._hosts.allow(request.host, request.port):
             raise _Refusal(
                 "403 Forbidden", f"{request.authority} is not under network: in the agent's file", is_recorded=True

@@ -73,7 +73,9 @@ _GONE_AFTER_S = 1.0  # an editor removes a file for a moment while it saves
 
 @frozen
 class AgentChanges:
-    """Changes of the agents that a supervisor runs: new agents, agents with changed settings, and agents without a file."""
+    """Changes of the agents that a supervisor runs: new agents, agents with changed settings, and agents whose file was
+    removed.
+    """
 
     new: tuple[str, ...]
     changed: tuple[str, ...]

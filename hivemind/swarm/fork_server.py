@@ -95,7 +95,7 @@ class ForkServer:
 
 
 def _close_all_but(descriptor: int) -> None:
-    """Close all descriptors except one, because a fork must not keep the supervisor's locks, sockets and watches.
+    """Close all descriptors except `descriptor`, because a fork must not keep the supervisor's locks, sockets and watches.
 
     The objects that own these descriptors stay referenced from frames that never end, so none is closed twice.
     """

@@ -73,10 +73,11 @@ class Supervisor:
         self, hive: Parts, files: AgentFiles, names: Collection[str], *, warm: Callable[[], None], run_agent: RunAgent,
         services: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`. The `services`
-        run, too.
+        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`.
 
-        Raises LockBusy if another process holds the lock. Call it while this process has one thread and no open files.
+        `names` are the agents to run, `services` further processes to run, such as the exporter of traces. `warm` and `run_agent`
+        are as for ForkServer. Raises LockBusy if another process holds the lock. Call it while this process has one thread and no
+        open files.
         """
         self._hive = hive
         self._lock = supervisor_lock(hive.layout.locks)
@@ -182,7 +183,9 @@ class Supervisor:
             self._due.start_if_due(was_written)
 
     def _timeout_s(self, tick_s: float | None) -> float:
-        """Return the seconds until the next deadline: a restart, a check for hung agents, due work, a tick."""
+        """Return the seconds until the next deadline: a restart, a check for hung agents, due work, or a tick `tick_s` seconds
+        after the last (None: no tick).
+        """
         now = time.monotonic()
         deadlines = [_CHECK_S, self._hive.config.hang_after / 3, self._due.remaining_s]
         deadlines += [
@@ -263,7 +266,7 @@ class Supervisor:
         child.end_reason, child.start_at = None, None if child.pid else time.monotonic()
 
     def _retire(self, child: _Child, reason: Literal["stopped", "removed"], number: int) -> None:
-        """Signal an agent to end, and do not start it again."""
+        """Send an agent the signal `number`, which ends it. `reason` says why it is not started again."""
         child.end_reason, child.start_at = reason, None
         self._signal(child, number)
 

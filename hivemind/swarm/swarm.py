@@ -208,7 +208,7 @@ class _SwarmRun:
 
 
 def _outcomes(layout: Layout) -> set[tuple[str, str, int]]:
-    """Return the ended tasks: state, name, and the inode of the result, which changes with a retry."""
+    """Return the ended tasks as (state, name, inode of the result). The inode changes when a task is retried."""
     outcomes = set()
     for folder, file_name in ((layout.done, "result.md"), (layout.failed, "error.md")):
         for path in folder.iterdir():

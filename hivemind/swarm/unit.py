@@ -38,7 +38,10 @@ WantedBy=default.target
 
 
 def unit(layout: Layout, agents: Sequence[str] = (), metrics: str | None = None) -> str:
-    """Return the text of the unit. Its command names this Python, this program and this hive by their full paths."""
+    """Return the text of a unit that runs `hivemind up` with full paths of this Python and hive.
+
+    `agents` are the agents to run (default: all), `metrics` the value of the option --metrics.
+    """
     words = [sys.executable, "-m", "hivemind", "--hive", str(layout.root), "up"]
     words += ["--agents", ",".join(agents)] if agents else []
     words += ["--metrics", metrics] if metrics else []

@@ -58,7 +58,9 @@ class SpanFactory:
     def tool_span(
         self, context: TraceContext, call: Attributes, times: tuple[float, float], result: Attributes, attributes: Attributes
     ) -> ReadableSpan:  # fmt: skip
-        """Make the span of a call. A program that made the call and sent its own span is the parent."""
+        """Make the span of a tool call, which is a child of `context`. If a program made the call and sent a span of its own,
+        that is the parent.
+        """
         span = context.child("call", str(call["id"]))
         if (caller := TraceContext.parse(call.get("traceparent"))) is not None:
             span = caller.child(context.span, str(call["id"]))
@@ -107,7 +109,7 @@ class ConversationSpans:
             yield self._call_span(call_id, {}, end)
 
     def _noted_requests(self) -> Iterator[ReadableSpan]:
-        """Yield a span for each answered request that led to no message."""
+        """Yield a span for each request to the model that was answered but added no message to the conversation."""
         for request_id, line in self._answered.items():
             yield self._request_span(self._requests.pop(request_id), line)
         self._answered = {}
