@@ -83,7 +83,7 @@ class JsonRpc:
         self._open_requests: dict[RequestId, str] = {}
 
     def feed(self, data: bytes) -> Iterator[Incoming]:
-        """Yield the messages of the lines that `data` completes."""
+        """Yield the messages of the lines that `data` completes. Incomplete lines wait for the next call."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._partial_line += line

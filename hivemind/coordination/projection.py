@@ -279,7 +279,7 @@ def _step_deleted(state: JournalState, _seq: int, payload: _Payload) -> None:
 
 @_handles("task", "landing")
 def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
-    """Handle every `task.*` and `landing.*` event. The kind's last word becomes the task's state, except for `_DETAIL_EVENTS`."""
+    """Handle every `task.*` and `landing.*` event. The kind's last word, if not in `_DETAIL_EVENTS`, becomes the task's state."""
     if payload["kind"] == "landing.held":  # about a root
         return
     task, word = _text(payload, "task_id"), payload["kind"].rpartition(".")[2]

@@ -28,7 +28,9 @@ class FileBundle:
         self._remaining_bytes = FILES_BYTES
 
     def add(self, name: str, open_file: Callable[[], int]) -> None:
-        """Add a file under `name`. `open_file` opens the file and returns its descriptor."""
+        """Add a file under `name`. `open_file` opens the file and returns its descriptor. A file that is too large or unreadable
+        is omitted.
+        """
         try:
             _split_path(name)
             with open(open_file(), "rb") as file:

@@ -97,7 +97,10 @@ class Letters:
         return rows
 
     def receive(self) -> bool:
-        """Deliver letters from other hives. Return letters to unknown agents to their senders, with the reason."""
+        """Deliver letters from other hives. Mark letters to unknown agents, with the reason, so their senders' hives bounce them.
+
+        Return True if there may be more.
+        """
         rows = self._next_letters("hive", "open")
         ends: list[tuple[int, str, str | None]] = []
         for columns in rows:
@@ -129,8 +132,8 @@ class Letters:
     def _end_letters(self, ends: list[tuple[int, str, str | None]]) -> None:
         """Set state and reason of letters, each given as (number, state, reason).
 
-        In the state `ended` a letter keeps its content, and the hive that sent it is woken to bounce it. In any other state the
-        content is deleted.
+        In the state `ended` (could not be delivered) a letter keeps its content, and the hive that sent it is woken to bounce it.
+        In any other state the content is deleted.
         """
         if ends:
             numbers, states, reasons = zip(*ends, strict=True)
@@ -144,7 +147,7 @@ class Letters:
             )
 
     def bounce(self) -> bool:
-        """Tell senders in this hive which of their letters other hives could not deliver."""
+        """Tell senders in this hive which of their letters other hives could not deliver. Return True if there may be more."""
         rows = self._next_letters("giver", "ended")
         ends: list[tuple[int, str, str | None]] = []
         for columns in rows:

@@ -84,7 +84,10 @@ class _Process:
         os.write(self._wake_writer, b"\0")
 
     def run(self, check_hive: Any) -> None:
-        """Transfer until the process must end or the hive is unlinked. Reconnect after an outage. Raises HiveGone."""
+        """Transfer until the process must end or the hive is unlinked. Reconnect after an outage.
+
+        `check_hive` is called before each connection; it raises HiveGone if the hive was moved or removed.
+        """
         hive, pause = self.hive, _MIN_PAUSE_S
         hive.mail.ensure(EXCHANGE)
         with (

@@ -96,7 +96,7 @@ def _fsync(file: int) -> None:
 
 
 def make_folder(path: str | os.PathLike[str], *, durable: bool | None = None) -> bool:
-    """Create a folder and its missing parents. Return False if the folder already exists.
+    """Create a folder and its missing parents. Return False if the folder already exists. `durable` is as for `write`.
 
     Each parent is synced, because an fsync inside a new folder does not make the folder's name durable. Raises OSError;
     FileExistsError if a file has the name.
@@ -211,7 +211,10 @@ def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:
 def create(
     path: str | os.PathLike[str], content: bytes | str, *, durable: bool | None = None, mode: int = _DEFAULT_MODE
 ) -> None:
-    """Write a whole new file. Raises FileExistsError if the name exists: of several callers, exactly one creates the file."""
+    """Write a whole new file. Raises FileExistsError if the name exists: of several callers, exactly one creates the file.
+
+    `durable` is as for `write`.
+    """
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     durable = is_durable(target) if durable is None else durable
@@ -230,7 +233,8 @@ def create(
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool | None = None) -> None:
     """Rename a file or folder to a new name. The rename is atomic; a sync of the target's folder makes it durable.
 
-    Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved the source first).
+    `durable` is as for `write`. Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another
+    process moved the source first).
     """
     src, dst = os.fspath(source), os.fspath(target)
     durable = is_durable(dst) if durable is None else durable

@@ -154,7 +154,7 @@ def _rebuild(store: Restorable) -> bool:
 
 
 def _lock_all(path: Path, locks: Sequence[str]) -> ExitStack:
-    """Take all of a store's locks, which keeps other writers out."""
+    """Take all of a store's locks, which keeps other writers out. Closing the returned stack releases them."""
     with ExitStack() as stack:
         for suffix in locks:
             stack.enter_context(Lock(f"{path}{suffix}"))
@@ -201,7 +201,10 @@ def _copy_aside(path: Path, aside_path: Path) -> None:
 
 
 def _build_replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, backups: Path) -> str:
-    """Write the database that replaces a damaged one to `draft`. Return a sentence about its contents."""
+    """Write the database that replaces a damaged one to `draft`. Return a sentence about its contents.
+
+    `aside_path` is the copy of the damaged one, `path` the database itself.
+    """
     damaged_copy, backup_copy = (draft.with_name(draft.name + end) for end in (".read", ".plain"))
     try:
         origin = _copy_newest_backup(store, path, draft, backups)
@@ -283,7 +286,10 @@ def _open_damaged(path: Path) -> sqlite3.Connection:
 
 
 def _merge_table(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, condition: str) -> int:
-    """Copy those rows of a table that are missing or different in `sql`. Return their number."""
+    """Copy the rows of a table in `source` that are missing or different in `sql`. Return their number.
+
+    `condition` is an SQL condition for the rows to copy, or empty for all rows.
+    """
     columns = [row[1] for row in sql.execute(f"PRAGMA table_info({table})")]
     names = ", ".join(columns)
     equality = " AND ".join(f"mine.{name} IS given.{name}" for name in columns)

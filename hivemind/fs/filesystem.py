@@ -1,4 +1,4 @@
-"""Detect open writers, the resolution of time stamps, and file systems that hide changes by other machines."""
+"""Find out which files are open for writing, how exact time stamps are, and which file systems hide changes by other machines."""
 
 from __future__ import annotations
 

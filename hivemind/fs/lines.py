@@ -219,7 +219,10 @@ def write_line(file: int, line: bytes, offset: int) -> None:
 
 
 def save_torn_bytes(path: str, torn: bytes, offset: int, seq: int) -> None:
-    """Append the torn bytes to `PATH.torn` and sync them, before the log is truncated. Raises OSError."""
+    """Append the torn bytes to `PATH.torn` and sync them, before the log is truncated. Raises OSError.
+
+    They began at `offset`, after the record number `seq`.
+    """
     _log.warning("%s: moving %d torn bytes from its end to %s.torn", path, len(torn), os.path.basename(path))
     torn_record = {"offset": offset, "after": seq, "torn": torn.decode("utf-8", "surrogateescape")}
     with open(f"{path}.torn", "ab") as file:

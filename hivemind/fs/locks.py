@@ -64,7 +64,9 @@ def unlock(file: int) -> None:
 
 
 def _ofd(file: int, command: int, lock_type: int) -> bytes:
-    """Query or set an open file description lock on a whole file. Raises OSError."""
+    """Query or set an open file description lock on a whole file. Return the kernel's answer, a packed `struct flock`. Raises
+    OSError.
+    """
     # struct flock of 64-bit Linux
     return fcntl.fcntl(file, command, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0))
 

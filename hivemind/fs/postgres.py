@@ -171,7 +171,7 @@ class PostgresSchema:
     def _extension_problems(
         self, connection: psycopg.Connection[Any], name: str, min_version: tuple[int, ...]
     ) -> Iterator[tuple[str, str]]:
-        """Yield (problem, remedy) if an extension is too old, or missing and the role may not create it."""
+        """Yield (problem, remedy) if the extension `name` is too old, or missing and the role may not create it."""
         installed_version, can_create = connection.execute(
             "SELECT (SELECT extversion FROM pg_extension WHERE extname = %s), (SELECT bool_or(r.rolsuper OR v.trusted AND"
             " has_database_privilege(current_database(), 'CREATE')) FROM pg_available_extension_versions v, pg_roles r"

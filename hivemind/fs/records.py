@@ -23,7 +23,7 @@ _ascii = json.JSONEncoder(separators=(",", ":"), default=str, skipkeys=True)
 def save_record(
     path: str | os.PathLike[str], kind: str, version: int, fields: dict[str, Any], *, durable: bool | None = None
 ) -> None:
-    """Write a record atomically, with the fields in their order."""
+    """Write a record atomically, with the fields in their order. `durable` is as for `atomic.write`."""
     record = {"kind": kind, "version": version, **fields}
     write(path, as_line(record), durable=durable)
 

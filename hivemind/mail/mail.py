@@ -309,8 +309,8 @@ class Mail:
     def read(self, box: str, id_: str, mark: bool = True) -> Message:
         """Read a message by its Message-ID or the base name of its file, from any folder.
 
-        With `mark`, a message in the inbox gets the flag `S`, unless `marks_read` is False. Raises UserError if there is no
-        such message, or if it cannot be read.
+        With `mark`, a message in the inbox is flagged as seen (`S`), unless `Mail.marks_read` is False. Raises UserError if there
+        is no such message, or if it cannot be read.
         """
         box = check_name(box, "mailbox")
         location = self.reader.locate(box, id_, SUBFOLDERS)

@@ -109,7 +109,11 @@ def _is_part_of_open(hive: Parts, folder: Path) -> bool:
 
 
 def _archive_mail(hive: Parts, before: float) -> int:
-    """Archive read letters and copies of sent ones, by the month in their name. Unread and flagged letters stay."""
+    """Archive read letters and copies of sent ones, by the month in their name. Return their number. Unread and flagged letters
+    stay.
+
+    `before` is the time (seconds since 1970) up to which letters are old.
+    """
     count = 0
     for name in names_in(hive.layout.mailboxes):
         if name != HUMAN and name not in hive.agents:

@@ -206,7 +206,7 @@ class Supervisor:
         self._lock.write_holder(what="hivemind up", watching=self._watch.described, problems=problems)
 
     def _apply_stops(self) -> None:
-        """End the agents that a person has stopped, and start the agents that a person has allowed again."""
+        """End the agents that a person has stopped, and start those that a person has allowed to run again."""
         try:
             stopped_names = set(os.listdir(self._hive.layout.stopped))
         except OSError:  # no agent was ever stopped

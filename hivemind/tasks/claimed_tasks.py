@@ -266,7 +266,7 @@ class ClaimedTasks:
     # tasks that are over, and tasks that people end
 
     def retry(self, task_id: str) -> Path:
-        """Move a failed or done task back to the inbox and return its new folder. Raises UserError if that is impossible."""
+        """Move a failed or done task back to the inbox and return its new folder. Raises UserError for any other task."""
         place = self._ended_folder(task_id)
         try:
             move(place, self._layout.inbox / task_id)
@@ -305,7 +305,10 @@ class ClaimedTasks:
         return place
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
-        """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
+        """Move an open task and its subtasks to failed/, with an error.md that names `by`. Return the task's new folder.
+
+        Raises UserError if the task does not exist or is over.
+        """
         task_id = check_name(task_id, "task id")
         explanation = f"Cancelled by {by}{f': {reason}' if reason else '.'}"
         target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")

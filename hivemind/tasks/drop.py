@@ -119,7 +119,10 @@ def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tup
 
 
 def _text_name(folder: Path) -> str:
-    """Return the name of the text file in a dropped folder: task.md (.yaml), README.md, or the only text file."""
+    """Return the name of the text file in a dropped folder: task.md (.yaml), README.md, or the only text file.
+
+    Raises TaskProblem if there is no such file, or more than one text file and none of those names.
+    """
     names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_leftover(name))
     for text_name in _KNOWN_TEXTS:
         for name in names:

@@ -222,10 +222,11 @@ def revert_of(folder: Path) -> str | None:
 
 
 def move_task(layout: Layout, folder: Path, place: Path, record: TaskRecord | None = None) -> Path:
-    """Move a task's folder to `place` and return its new path. If the name is taken in `place`, the folder gets a
-    number, and the task's log says so.
+    """Move a task's folder to the folder `place` and return its new path. If the name is taken there, the folder gets a number,
+    and the task's log says so.
 
-    Raises FileNotFoundError if the folder is gone.
+    The agent of the parent is woken. `record` is the task's, by default read after the move. Raises FileNotFoundError if the
+    folder is gone.
     """
     target = place / folder.name
     while True:

@@ -181,7 +181,11 @@ class Records:
         ] = {}  # each with its stamp after this process's last write
 
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **payload: object) -> None:
-        """Replace the record of a task, after writing its digest to the journal. Raises OSError."""
+        """Replace the record of a task. Before that, write an event of the kind `event`, with its digest and `payload`, to the
+        journal.
+
+        Raises OSError.
+        """
         raw = record.encode()
         now, before = _digest(raw), _digest(self._bytes(folder))
         self._append_event(event, task_id=folder.name, record=now, before=before, **payload)
@@ -189,8 +193,9 @@ class Records:
         self._known_records[folder.name] = now, None, True
 
     def flush_events(self, task_id: str) -> None:
-        """Flush the postponed events of an earlier task with that id. Otherwise a power cut could lose them but keep the new
-        task's folder."""
+        """Flush the postponed events of an earlier task with that id. Without that, a power cut could keep the new task's folder
+        but lose the old task's events.
+        """
         if self._entry(task_id) is not None:
             flush_postponed()
 
