@@ -149,8 +149,10 @@ def _repeated_keys(node: yaml.Node) -> Iterator[tuple[int, str]]:
 
 
 def validate(model: type[_M], document: ParsedText) -> _M:
-    """Validate the values as a pydantic model. Raises UserError with file, line and key; for an unknown key, with the
-    most similar known key."""
+    """Return the values as an object of a pydantic model. Raises UserError with file, line and key.
+
+    For an unknown key the error suggests the most similar known key.
+    """
     from pydantic import ValidationError
 
     with boundary("mapping", document.location):
@@ -192,7 +194,10 @@ def problem_of(detail: ErrorDetails, keys: Sequence[str] = ()) -> str:
 
 
 def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:
-    """Return a hint for an unknown key: the key under which it belongs, the most similar known key, or all known keys."""
+    """Return a hint for an unknown key: the key under which it belongs, the most similar known key, or all known keys.
+
+    `noun` is what the message calls the known keys.
+    """
     known_keys = _keys(model, path[:-1])
     if parents := [name for name in known_keys if path[-1] in _keys(model, (*path[:-1], name))]:
         return f"it belongs under {parents[0]}:"

@@ -44,7 +44,7 @@ def fault_of(value: Any) -> str | None:
 
 
 def without_surrogates(text: str) -> str:
-    """Replace lone surrogates by `?`. JSON can contain them, but files cannot."""
+    """Return the text with `?` for each lone surrogate. JSON can contain them, but files cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -122,7 +122,7 @@ def mask(text: str, *, words: bool = True) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """Replace control characters and direction overrides by `\ufffd`, and CRLF by `\\n`.
+    r"""Return the text with `�` for control characters and direction overrides, and `\n` for CRLF.
 
     Mail, files and tasks are not trusted: an escape sequence in a subject must not control a person's terminal.
     """
@@ -130,8 +130,9 @@ def strip_controls(text: str) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Escape control characters and direction overrides in the strings of a JSON (or TOML) text, without changing its
-    meaning."""
+    """Return a JSON (or TOML) text with control characters and direction overrides in its strings escaped. Its meaning is
+    unchanged.
+    """
     return text if text.isprintable() else _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -221,7 +222,10 @@ def _mask_nested(value: Any, *, words: bool) -> Any:
 
 
 def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
-    """Return a part of a text, masked, and True if the part ends inside a private key. `inside`: the part starts inside one."""
+    """Return a part of a text, masked, and True if the part ends inside a private key. `inside`: the part starts inside one.
+
+    `words` is as for `mask`.
+    """
     values, plain = _values()
     for value in values:
         if value in text:

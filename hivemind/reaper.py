@@ -325,7 +325,10 @@ def _leave_keyring() -> None:
 
 
 def _find_program(program: bytes, environment: dict[bytes, bytes], folder: int) -> bytes:
-    """Find a program on PATH: the first executable file of that name, or else the last file of that name."""
+    """Return the path of a program on PATH: the first executable file of that name, or else the last file of that name.
+
+    Relative folders on PATH are relative to the open `folder`.
+    """
     if b"/" in program:
         return program
     best = b""  # cannot be executed
@@ -383,7 +386,7 @@ def _wait_for(program: int, line: int, host: int, wake: int, *, is_box: bool) ->
 
 
 def _signal_below(program: int, number: int) -> None:
-    """Signal the processes below the program in its group, but not the program."""
+    """Send the signal `number` to the processes below the program in its group, but not to the program."""
     parents = [program]
     while parents:
         for child in _children(parents.pop()):
@@ -433,7 +436,9 @@ def _children(parent: int) -> list[int]:
 
 
 def _kill(target: int, number: int) -> bool:
-    """Signal a process, or a group by its negative number. Return False if that is not permitted."""
+    """Send the signal `number` to the process `target`, or to a group by its negative number. Return False if that is not
+    permitted.
+    """
     try:
         os.kill(target, number)
     except ProcessLookupError:

@@ -75,7 +75,9 @@ class StepLeases:
     def renew(
         self, step_id: str, agent_id: str, generation: int | None = None, ttl_seq: int = DEFAULT_TTL_SEQ
     ) -> StepLease:
-        """Extend the agent's active lease to `ttl_seq` events from now. Raises StepLeaseNotHeld, StaleGeneration."""
+        """Extend the agent's active lease to `ttl_seq` events from now, and return it. Raises StepLeaseNotHeld,
+        StaleGeneration.
+        """
         _check_ttl(ttl_seq)
         lease = self._change_own("lease.renewed", step_id, agent_id, generation, ttl_seq=ttl_seq)
         assert lease is not None

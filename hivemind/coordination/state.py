@@ -241,7 +241,9 @@ class JournalState:
 
     @classmethod
     def from_line(cls, line: bytes, ended_tasks: EndedTasks | None = None) -> JournalState:
-        """Rebuild the state from its first line. Raises KeyError, TypeError or ValueError for any other line."""
+        """Rebuild the state from its first line, with `ended_tasks` for the others. Raises KeyError, TypeError or ValueError for
+        a bad line.
+        """
         tables = json.loads(line)
         state = cls()
         state.seq, state.unknown, state.malformed = tables["seq"], tables["unknown"], tables["malformed"]

@@ -109,7 +109,11 @@ class Steps:
         meta: Mapping[str, Any] | None = None,
         agent_id: str | None = None,
     ) -> Step:
-        """Add a step at the end of a task. `meta` is any JSON that the caller keeps with the step."""
+        """Add a step at the end of a task and return it. `success_criteria` and `tests` have to be confirmed before it can be
+        closed.
+
+        `proof` says whether closing requires a receipt, `meta` is any JSON that the caller keeps with the step.
+        """
         fields = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
         return self._add(task_id, [fields], agent_id)[0]
 
@@ -121,7 +125,7 @@ class Steps:
         agent_id: str | None = None,
         leased_to: str | None = None,
     ) -> _Steps:
-        """Add several steps: all of them, or none. Each mapping has a `title` and other arguments of `add`.
+        """Add several steps, all of them or none, and return them. Each mapping has a `title` and other arguments of `add`.
 
         The agent `leased_to` gets the lease of the first step, with the longest lifetime that a lease can have.
         """
@@ -184,7 +188,9 @@ class Steps:
         proof: Proof | None = None,
         **lease_proof: Unpack[LeaseProof],
     ) -> Step:
-        """Change the step's definition. New criteria or tests clear their confirmation."""
+        """Change the step's definition: the arguments that are not None. Return the changed step. New criteria or tests clear
+        their confirmation.
+        """
         changes = check_definition(
             without_none(title=title, success_criteria=success_criteria, tests=tests, proof=proof)
         )
@@ -193,7 +199,7 @@ class Steps:
     def note(
         self, step_id: str, text: str, *, checkpoint: str | None = None, **lease_proof: Unpack[LeaseProof]
     ) -> Step:
-        """Add a note to the step. A `checkpoint` that a note names is required for closing."""
+        """Add a note to the step and return the changed step. A `checkpoint` that a note names is required for closing."""
         if not isinstance(text, str) or not text.strip():
             raise invalid_argument("a note must have a text")
         payload = {"text": text, **_checkpoint_field(checkpoint)}
@@ -208,7 +214,10 @@ class Steps:
         commit_id: str | None = None,
         **lease_proof: Unpack[LeaseProof],
     ) -> Step:
-        """Add receipts to the step. `commit_id` commits the entry with that id in the task's own log."""
+        """Add receipts to the step and return the changed step. A `checkpoint` that they are about is required for closing.
+
+        `commit_id` commits the entry with that id in the task's own log.
+        """
         receipts = [receipt.as_dict() for receipt in receipts_of(evidence)]
         if not receipts:
             raise invalid_argument("no receipt to keep")
@@ -223,7 +232,10 @@ class Steps:
         generation: int | None = None,
         expected_revision: int | None = None,
     ) -> Step:
-        """Confirm checkpoints: `criteria`, `tests`, `security`, `perf`, `docs`."""
+        """Confirm checkpoints (`criteria`, `tests`, `security`, `perf`, `docs`) and return the changed step.
+
+        The other arguments are as in LeaseProof.
+        """
         names = check_checkpoints(checkpoints)
         if not names:
             raise invalid_argument("no checkpoint to confirm")
@@ -240,11 +252,12 @@ class Steps:
         checkpoints: str | Iterable[str] = (),
         confirm: str | Iterable[str] = (),
     ) -> Step:
-        """Close the step and end its lease. The checkpoints in `confirm` are confirmed on the same line of the log.
+        """Close the step and end its lease. Return the closed step. The checkpoints in `confirm` are confirmed on the same line
+        of the log.
 
-        `checkpoints` are required in addition to the step's own checkpoints. Raises CheckpointsNotConfirmed, and ProofRequired
-        in proof mode `require` without a valid receipt. Other gaps become the step's `warnings`: `PROOF_MISSING` (mode warn),
-        `PROOF_WEAK` (only one of the two kinds).
+        `evidence` is added as receipts. `checkpoints` are required in addition to the step's own. The other arguments are as in
+        LeaseProof. Raises CheckpointsNotConfirmed, and ProofRequired in proof mode `require` without a valid receipt. Other gaps
+        become the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of the two kinds).
         """
         receipts, requested = receipts_of(evidence), check_checkpoints(checkpoints)
         newly_confirmed = check_checkpoints(confirm)
@@ -311,10 +324,11 @@ class Steps:
 
     @contextmanager
     def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
-        """Block all changes of leases while the caller writes one line about some steps elsewhere, such as a card or a note.
+        """Within a `with` block, block all changes of leases. Meanwhile the caller writes one line about some steps elsewhere,
+        such as a note.
 
-        `generations` maps the ids of those steps to the generations of the caller's leases. An unknown step has no holder.
-        Raises StepLeaseHeld, StaleGeneration.
+        `generations` maps the ids of those steps to the generations of the caller's leases. Raises StaleGeneration, and
+        StepLeaseHeld if another agent holds one of them.
         """
         agent = _check_optional_agent(agent_id)
         with self._journal.locked(lambda state: check_leases(state, generations, agent)):

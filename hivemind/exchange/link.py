@@ -89,7 +89,7 @@ def _load_former_links(layout: Layout) -> FormerLinks:
 
 
 def link(hive: Parts, url: str) -> HiveLink:
-    """Link a hive: create missing tables, and register the hive's name. Raises UserError, LinkDown."""
+    """Link a hive: create missing tables, and register the hive's name. Return the link. Raises UserError, LinkDown."""
     current_link = load_link(hive.layout)
     if current_link is not None:
         raise UserError(
@@ -303,7 +303,9 @@ def _read_overview(columns: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
-    """Return the hives other than `name` with the roles of their agents, and the problems of rows that cannot be read."""
+    """Return the hives other than `name` with the roles of their agents (None: no role), and the problems of rows that cannot be
+    read.
+    """
     problems = set[str]()
     rows = connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall()
     return {row.name: row.agents for row in readable_rows(HiveRow, rows, problems)}, problems
@@ -347,7 +349,7 @@ class HiveLease:
 
 
 def take_hive_lease(connection: Connection, hive_link: HiveLink, workspace: str, root: Path) -> HiveLease:
-    """Take the hive's lease and listen for notifications. Raises LinkDown, UnknownVersion."""
+    """Take the hive's lease, return it, and listen for notifications. Raises LinkDown, UnknownVersion."""
     if workspace.lower() != hive_link.name:
         raise LinkDown(
             f"hive.yaml says workspace: {workspace}, and the hive is linked as {hive_link.name}: hivemind unlink, then link"

@@ -193,7 +193,10 @@ class _ExchangeSession:
                 self._read_notifications()
 
     def _read_notifications(self) -> bool:
-        """Return whether other hives sent notifications. A statement may have read them from the socket already."""
+        """Read what other hives have sent and note the work that it causes. Return True if there was anything.
+
+        A statement may have read notifications from the socket already, so the socket's state does not tell.
+        """
         own_pid = self._connection.info.backend_pid
         payloads = {
             notification.payload for notification in self._connection.notifies(timeout=0) if notification.pid != own_pid

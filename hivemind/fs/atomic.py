@@ -182,9 +182,9 @@ def write(
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
 
-    `durable` says whether to sync; None: as the hive's settings say. With `sync_name=False` the caller syncs the folder.
-    `folder_fd` is the file's folder if the caller has it open: then it may have been moved away from `path`. Raises OSError, and
-    then leaves the old file unchanged.
+    `durable` says whether to sync; None: as the hive's settings say. With `sync_name=False` the caller syncs the folder. `mode`
+    is the new file's mode. `folder_fd` is the file's folder if the caller has it open: then it may have been moved away from
+    `path`. Raises OSError, and then leaves the old file unchanged.
     """
     target = os.fspath(path)
     durable = is_durable(target) if durable is None else durable

@@ -112,9 +112,10 @@ def _backups(path: Path, folder: Path) -> list[Path]:
 def restore(store: Restorable, backups: Path, aside_folder: Path, announce: Callable[[str], None]) -> list[str]:
     """Repair a damaged database. Return a sentence for each repair; [] if the database was sound.
 
-    Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside_folder`, and
-    replaced by the newest good backup, or by an empty database if there is none. Other processes wait meanwhile, then
-    continue with the new file. Raises the store's errors, OSError, sqlite3.OperationalError; an error loses no data.
+    Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside_folder`, and replaced
+    by the newest good backup, or by an empty database if there is none. Other processes wait meanwhile, then continue with the
+    new file. `announce` is called with a sentence when a replacement begins. Raises the store's errors, OSError,
+    sqlite3.OperationalError; an error loses no data.
     """
     path = Path(store.database.path)
     store.database.close()

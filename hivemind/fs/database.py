@@ -424,7 +424,9 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """Begin a transaction that sees one state of the database throughout. Raises the schema's error."""
+        """Begin a transaction that sees one state of the database throughout, and yield its connection. Raises the schema's
+        error.
+        """
         self._drop_inherited_connection()
         with self._guard:
             connection = self._open()
@@ -444,7 +446,8 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Begin an exclusive writing transaction. It is committed at the end, or rolled back on any error.
+        """Begin an exclusive writing transaction and yield its connection. It is committed at the end, or rolled back on any
+        error.
 
         A transaction inside another is a savepoint, which is rolled back alone if it fails. Raises the schema's error.
         """
@@ -480,7 +483,7 @@ class Database:
 
     @contextmanager
     def _writer_turn(self) -> Iterator[None]:
-        """Hold the writers' lock in the block."""
+        """Hold the writers' lock for the duration of a `with` block."""
         if self._writer_lock is None or self._writer_lock.is_held:
             yield
             return
@@ -588,7 +591,11 @@ class DerivedDatabase(Database):
         return self._set_aside(self._identity())
 
     def _set_aside(self, expected_identity: tuple[int, int] | None) -> str:
-        """Rename the file, unless another file has replaced it. Return a sentence about the outcome."""
+        """Rename the file, unless it has another identity (`_identity`) than the expected one: then another process has replaced
+        it.
+
+        Return a sentence about the outcome.
+        """
         self.close()
         with Lock(f"{self.path}.lock"):
             if expected_identity is None or self._identity() != expected_identity:

@@ -521,8 +521,9 @@ class Log:
     def append_line(
         self, line: bytes, count: int, *, sync: bool = True, guard: AbstractContextManager[object] | None = None
     ) -> None:
-        """Write an encoded line of `count` correctly numbered records, or none of it. Requires the lock. Raises the errors of
-        `append`."""
+        """Write an encoded line of `count` correctly numbered records, or none of it. Requires the lock. `guard` and errors are
+        as for `append`. Without `sync` the call does not wait for the disk.
+        """
         assert self._file is not None
         crash_point(f"{self.kind}.append.locked")
         previous_intact, size = self._intact, self._intact.end
@@ -739,7 +740,7 @@ class _SharedSync:
 
     @contextmanager
     def invalidate(self) -> Iterator[None]:
-        """Reset the recorded position, and block syncs while the file is truncated."""
+        """Within a `with` block, block syncs while the caller truncates the file. Reset the recorded position."""
         with self._mutex, self._locked() as notes:
             _write_note(notes, ReadPosition())
             yield
@@ -814,7 +815,7 @@ def _digest(file: int, end: int) -> str:
 
 
 def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
-    """Find, by bisection, a line shortly before record `after_seq` + 1.
+    """Find, by bisection, a line shortly before record `after_seq` + 1, at or after the offset `low`.
 
     Return (number of the line's first record - 1, the line's offset), or None if the line at `low` already comes after record
     `after_seq`.
@@ -835,7 +836,7 @@ def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
 
 
 def _seq_at(file: int, offset: int) -> int | None:
-    """Return the number of the first record of a line, or None if the line has no numbered record."""
+    """Return the number of the first record of the line at `offset`, or None if the line has no numbered record."""
     records = records_of(line_at(file, offset))
     seq = records[0].get("seq") if records else None
     return seq if isinstance(seq, int) else None

@@ -18,9 +18,9 @@ class OutsideError(UserError):
 
 
 def resolve_inside(path: str | os.PathLike[str], root: Path, other_roots: Iterable[Path] = ()) -> Path:
-    """Resolve all symbolic links of a path (relative to `root`, or absolute).
+    """Return a path (relative to `root`, or absolute) with all symbolic links resolved. The file need not exist.
 
-    Raises OutsideError unless the result is in `root` or `other_roots`, which must be resolved. The file need not exist.
+    Raises OutsideError unless the result is in `root` or `other_roots`, which must be resolved already.
     """
     text = os.fspath(path)
     if "\0" in text:

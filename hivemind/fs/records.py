@@ -31,7 +31,7 @@ def save_record(
 def save_dataclass(
     path: str | os.PathLike[str], kind: str, version: int, instance: object, *, durable: bool | None = None
 ) -> None:
-    """Write a dataclass as a record."""
+    """Write a dataclass as a record. The other arguments are as for `save_record`."""
     save_record(path, kind, version, json_fields(instance), durable=durable)
 
 

@@ -55,7 +55,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 
 def _open_folder(path: str | os.PathLike[str], parent: int | None = None) -> int:
-    """Open a folder. If its mode forbids that, first give its owner all rights."""
+    """Open a folder and return its descriptor. If its mode does not give the owner all rights, change the mode."""
     try:
         folder = os.open(path, _FOLDER, dir_fd=parent)
     except PermissionError:

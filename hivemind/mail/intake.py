@@ -42,7 +42,7 @@ def _read_outcomes(log: Log) -> Iterator[tuple[str, str]]:
 
 
 class IntakeRecord:
-    """The durable record of an intake.
+    """The durable record of the messages that an agent has taken in or failed to handle.
 
     `taken_keys` are the keys of messages that were taken in. `failure_counts` counts the failures of the other messages.
     """

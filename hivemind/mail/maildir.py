@@ -50,7 +50,7 @@ class BaseNames:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split a file name into base name and flags."""
+    """Split a file name and return (base name, flags)."""
     base, _, flags = name.partition(":2,")
     return base, flags
 
@@ -76,12 +76,14 @@ def original_base(base: str) -> str:
 
 
 def second_base(base: str, unique: str) -> str:
-    """Return a base name with a unique attribute, for a file with a hand-given name that another file has already."""
+    """Return the base name with `unique` added as an attribute, for a file whose name a person chose and another file already
+    has.
+    """
     return f"{original_base(base)}{_UNIQUE_ATTRIBUTE}{unique}"
 
 
 def sort_key(base: str) -> tuple[int, int, int, int] | None:
-    """Return (seconds, microseconds, process, count) from a base name, or None for a hand-given name."""
+    """Return (seconds, microseconds, process, count) from a base name, or None for a name that a person chose."""
     match = _RUNTIME_NAME.fullmatch(base)
     if match:
         return int(match[1]), int(match[2]), int(match[3]), int(match[4])

@@ -76,7 +76,9 @@ def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> Parse
 
 
 def derived_id(raw: bytes, file_name: str, mtime_ns: int, domain: str) -> str:
-    """Derive an id for a message without one. The same file has the same id in any folder; different files have different ids."""
+    """Derive an id for a message without one, from its content, file name and time. Moving the file to another folder does not
+    change it.
+    """
     digest = hashlib.sha256(f"{file_name}\0{mtime_ns}\0".encode("utf-8", "surrogateescape") + raw).hexdigest()
     return f"hand.{digest[:32]}@{domain}"
 

@@ -166,7 +166,8 @@ class Reader:
         return Head(parsed_letter, id_, _letter_date(parsed_letter, file_stat), mail_file)
 
     def locate(self, box: str, id_: str, folders: Collection[str]) -> tuple[str, MailFile] | None:
-        """Find the folder and file of a message by its Message-ID or base name. `folders` are searched first, then their months.
+        """Return (folder, file) of a message by its Message-ID or base name, or None. `folders` are searched first, then their
+        months.
 
         An id that this hive created contains the base name, and the base name contains the month. For any other id the headers
         are read, newest first.
@@ -247,10 +248,11 @@ class Reader:
 
     @contextmanager
     def _open_letter(self, maildir: Maildir, mail_file: MailFile, limit: int | None) -> Iterator[_FileContent | None]:
-        """Open a letter for the block and yield its content, or None if the letter was deleted.
+        """For the duration of a `with` block, open a letter and yield its content of at most `limit` bytes, or None if it was
+        deleted.
 
-        The block examines the content; errors in it become Unreadable. Meanwhile the process is marked (`DeadlyInputs`), to
-        find letters that kill their readers.
+        The block examines the content; errors in it become Unreadable. Meanwhile the process is marked (`DeadlyInputs`), to find
+        letters that kill their readers.
         """
         with boundary("letter", mail_file.path):
             content = self._read_content(maildir, mail_file, limit)

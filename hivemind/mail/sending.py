@@ -97,7 +97,9 @@ class SendRecord:
 
 @contextmanager
 def _raise_system_errors() -> Iterator[None]:
-    """Raise the OSError that caused a log's UserError, so the send's report contains the OSError's message."""
+    """Within a `with` block, replace a log's UserError by the OSError that caused it, so the send's report has that error's
+    message.
+    """
     try:
         yield
     except UserError as error:
@@ -160,7 +162,7 @@ class Sender:
     ringer: Ringer
 
     def send(self, sending: Sending) -> Delivery:
-        """Send a new message under a new base name."""
+        """Send a new message under a new base name. Return the report."""
         try:
             staged_path = self._stage_letter(sending)
         except OSError as error:

@@ -176,7 +176,9 @@ def _parse_parameter(fields: _Fields, field_name: str, parameter_name: str) -> s
 
 
 def _decode_transfer_encoding(fields: _Fields, content: bytes, *, is_text: bool) -> bytes:
-    """Decode the transfer encoding. Content that does not match its header is returned unchanged."""
+    """Decode the transfer encoding. Content that does not match its header is returned unchanged. For a text (`is_text`), line
+    ends become LF.
+    """
     encoding = _main_value(fields, "content-transfer-encoding")
     try:
         if encoding == "base64":

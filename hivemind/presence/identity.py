@@ -76,7 +76,7 @@ def abandon_locks(layout: Layout) -> None:
 
 
 def lock_name(layout: Layout, name: str) -> Lock:
-    """Take the lock of the agent's name for this process. Raises LockBusy, which names the holder."""
+    """Take the lock of the agent's name for this process and return it. Raises LockBusy, which names the holder."""
     lock = agent_lock(layout, name)
     hold_lock(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
     return lock
@@ -130,8 +130,8 @@ def _write_exit(journal: Journal, name: str, is_over: Callable[[AgentEntry], boo
 
 
 def retry_if_holder_died(hive: Parts, action: Callable[[], _T], *, by: str) -> _T:
-    """Call `action`. If a dead agent's lease or reservation prevents it, write that agent's `agent.exited` and call `action`
-    again.
+    """Return the result of `action`. If a dead agent's lease or reservation prevents it, write that agent's `agent.exited` and
+    try again.
 
     `by` is who noticed the death. Raises StepLeaseHeld or ReservationHeld if the holder is alive.
     """

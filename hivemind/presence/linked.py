@@ -43,7 +43,7 @@ class LinkedHives:
 
     @property
     def agents(self) -> Mapping[str, Mapping[str, str | None]]:
-        """The agents of the other hives: by the hive's name, the names of its agents with their roles."""
+        """The agents of the other hives: by the hive's name, the names of its agents with their roles (None: no role)."""
         hives: Mapping[str, Mapping[str, str | None]] = self._read().get("hives", {})
         return hives
 

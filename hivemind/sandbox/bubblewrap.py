@@ -67,8 +67,10 @@ def sandbox_command(
 
 
 def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
-    """Return the folders between a writable root and a read-only root inside it. Each needs its own mount: otherwise a
-    command could rename the folder, and move the read-only root to a writable place."""
+    """Return the folders between a writable root and a read-only root inside it; True, because they are writable.
+
+    Each needs its own mount: otherwise a command could rename the folder, and move the read-only root to a writable place.
+    """
     folders: dict[Path, bool] = {}
     for path, is_writable in roots.items():
         outer = next((parent for parent in path.parents if parent in roots), None)

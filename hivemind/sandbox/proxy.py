@@ -228,8 +228,9 @@ class Proxy:
             server_writer.close()
 
     async def _connect(self, request: _Request) -> _Streams:
-        """Connect to the host of a request, and forward the head if the request is a plain one (not a tunnel). Raises
-        _Refusal.
+        """Connect to the host of a request and return the streams. Forward the head if the request is a plain one (not a tunnel).
+
+        Raises _Refusal.
         """
         if not self._hosts.allow(request.host, request.port):
             raise _Refusal(
@@ -252,7 +253,9 @@ class Proxy:
         return reader, writer
 
     async def _connect_directly(self, request: _Request) -> _Streams:
-        """Connect to an address of the host that is public or listed. Raises OSError, _Refusal."""
+        """Connect to the host at one of its addresses that is public or listed, and return the streams. Raises OSError,
+        _Refusal.
+        """
         results = await self._loop.getaddrinfo(request.host, request.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(result[4][0]) for result in results))
         pairs = [(text, address) for text in addresses if (address := as_address(text)) is not None]

@@ -42,7 +42,9 @@ class ArchivedTasks:
 
 
 def archive(hive: Parts, retention: RetentionConfig, now: datetime) -> ArchivedTasks:
-    """Move everything older than `retention` allows. Raises OSError, UserError; completed moves stay."""
+    """Move everything older than `retention` allows to the archive. Return what was moved. Raises OSError, UserError; completed
+    moves stay.
+    """
     timestamp, relative = now.timestamp(), hive.layout.relative
     tasks = () if retention.tasks is None else _archive_tasks(hive, timestamp - retention.tasks)
     letters = 0 if retention.mail is None else _archive_mail(hive, timestamp - retention.mail)

@@ -91,7 +91,7 @@ class _Due:
 
 
 def _load_due(layout: Layout) -> _Due | None:
-    """Load the record. Return None if it is missing or unreadable; the next run writes a new one."""
+    """Load the record of due work. Return None if it is missing or unreadable; the next run writes a new one."""
     with suppress(Unreadable, UserError):
         return load_dataclass(_Due, layout.due_record, _KIND, _VERSION)
     return None

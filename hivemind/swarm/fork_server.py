@@ -63,7 +63,7 @@ class ForkServer:
         self._order({"warm": True})
 
     def signal(self, name: str, number: int) -> None:
-        """Order a signal to the agent `name`, if it runs."""
+        """Order the fork server to send the signal `number` to the agent `name`, if it runs."""
         self._order({"signal": number, "name": name})
 
     def reports(self) -> list[dict[str, Any]] | None:

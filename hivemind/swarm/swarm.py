@@ -52,7 +52,7 @@ class SwarmResult:
 
     @property
     def exit_status(self) -> int:
-        """1 if a task failed, else 3 if some are parked, else 0."""
+        """The exit status of the command: 1 if a task failed, else 3 if some are parked, else 0."""
         if self.failed:
             return 1
         return 3 if self.parked else 0

@@ -55,7 +55,7 @@ def _escape_percent(text: str) -> str:
 
 
 def _quote(word: str) -> str:
-    """Quote a word of a command line for systemd (systemd.service, *Command lines*)."""
+    """Return a word quoted for a command line in a systemd unit (systemd.service, *Command lines*)."""
     word = _escape_percent(word).replace("$", "$$")
     return (
         word if re.fullmatch(r"[\w@%+=:,./$-]+", word) else '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'

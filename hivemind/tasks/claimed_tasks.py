@@ -104,7 +104,7 @@ class ClaimedTasks:
             crash_point("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
-        """Record why the task waits, and until when (None: until an event). The agent keeps its claim."""
+        """Record why the task waits, and until when (None: until an event). Return the record. The agent keeps its claim."""
         reason = mask(reason)
         parked = ParkedTask(reason, until, self._clock())
         with self._claimed_record(task) as record:
@@ -278,16 +278,16 @@ class ClaimedTasks:
         return self._layout.inbox / task_id
 
     def reopen(self, task_id: str, text: str, *, by: str = HUMAN) -> Path:
-        """Add a text to a failed or done task, and move it back to the inbox as `retry` does."""
+        """Add a text to a failed or done task, and move it back to the inbox as `retry` does. Return the task's new folder."""
         place = self._ended_folder(task_id)
         self.add_text(place, text, check_name(by, "agent name"), reopens=True)
         return self.retry(task_id)
 
     def disown(self, task_id: str, reason: str) -> Path:
-        """Reject the outcome of a task that is over: set its files aside in `attempts/` and move the task to failed/
-        with the reason.
+        """Reject the outcome of a task that is over: set its files aside in `attempts/` and move the task to failed/ with the
+        reason.
 
-        Raises UserError if the task is not over.
+        Return its new folder. Raises UserError if the task is not over.
         """
         place = self._ended_folder(task_id)
         with locked_folder(place, wait=True):
@@ -339,7 +339,9 @@ class ClaimedTasks:
                     self.cancel(task_id, by=record.claim.agent, reason=reason)
 
     def _fail_active(self, path: Path, reason: str) -> Path:
-        """Move an active task to failed/, even while an agent works on it. Later writes of that agent are refused."""
+        """Move an active task to failed/, even while an agent works on it, and return its new folder. Later writes of that agent
+        are refused.
+        """
         with locked_folder(path, wait=True):
             remove_ends(path)
             write(path / OUTCOME_FILES["failed"], _end_file(reason))

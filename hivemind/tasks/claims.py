@@ -54,7 +54,8 @@ class Claims:
     def claim_one(self, agent: str, task_id: str, role: str | None = None, incarnation: int = 0) -> Task | None:
         """Claim the waiting task `task_id`. Return None if another agent was faster, or if the drop could not become a task.
 
-        Raises UserError if no task with this id waits, if it is for other agents, or if something prevents the claim.
+        `role` and `incarnation` are as for `claim`. Raises UserError if no task with this id waits, if it is for other agents, or
+        if something prevents the claim.
         """
         agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role

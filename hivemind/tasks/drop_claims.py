@@ -52,10 +52,11 @@ class DropClaims:
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
     def take(self, agent: str, role: str | None = None, partitions: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if no drop waits
-        for the agent.
+        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if no drop waits for the
+        agent.
 
-        The second stage, or `sync`, makes the claim durable. Before that, a power cut may undo it.
+        `role` and `partitions` are as for `Claims.claim`. The second stage of the claim, or `sync`, makes it durable. Before
+        that, a power cut may undo it.
         """
         partitions = partitions_of(agent, role, self._settings.local_hives()) if partitions is None else partitions
         returned: set[str] = set()
@@ -129,12 +130,11 @@ class DropClaims:
         self._claimed_paths.discard(os.fspath(path))
 
 
-def _fits(now: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
-    """Check that an agent may still claim a drop, which may have changed since the queue was built. `now` is the drop as it is
-    now.
+def _fits(current: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
+    """Check that an agent may still claim a drop, which was `queued` when the queue was built and is `current` now.
 
     Its dependencies must be unchanged, and its partition must be in `partitions`. A drop whose dependencies cannot be met fails
     when it is claimed, so its partition does not matter.
     """
-    same = now.dependencies == queued.dependencies
-    return partitions is None or (same and (queued.dependency_problem is not None or now.partition in partitions))
+    same = current.dependencies == queued.dependencies
+    return partitions is None or (same and (queued.dependency_problem is not None or current.partition in partitions))

@@ -274,7 +274,10 @@ class QueueCache:
         return True
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
-        """Return a queue newer than `older`. If another process is building one and `waits` is False, return `older`."""
+        """Return a queue newer than `older`, or None if it cannot be read.
+
+        If another process is building one and `waits` is False, return `older` at once.
+        """
         began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
         while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:

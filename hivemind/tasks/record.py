@@ -208,7 +208,9 @@ class Records:
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
     def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:
-        """Write to the journal that a drop could not become a task, or that a task failed because of its folder."""
+        """Write to the journal that a drop could not become a task, or that a task failed because of its folder. `agent` had
+        claimed it.
+        """
         by = {} if agent is None else {"agent_id": agent}
         payload = {key: strip_controls(text) for key, text in {"reason": reason, **payload}.items()}
         self._append_event("task.failed", task_id=task_id, **by, **payload)
@@ -271,7 +273,10 @@ class Records:
         return log is not None and stamp != _stamp(log)
 
     def append_to_log(self, task: Task, *records: Mapping[str, Any], sync_now: bool) -> None:
-        """Append records in one write. Raises UserError after an incomplete write, which is undone."""
+        """Append records to a task's log in one write. With `sync_now`, they survive a power cut after the return.
+
+        Raises UserError after an incomplete write, which is undone.
+        """
         if task.id not in self._logs:
             self.follow(task)
         try:

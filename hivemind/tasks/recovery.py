@@ -116,7 +116,9 @@ class Recovery:
         return paths
 
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
-        """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None."""
+        """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None. `incarnation` is as
+        for `resume`.
+        """
         is_in_journal = self._records.is_claimed_by(path.name, agent)
         with locked_folder(path, wait=True):
             record = self._records.load(path, path.name) if is_in_journal else load(path)

@@ -114,7 +114,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _wrapped(days: str) -> str:
-    """Spell out a range of days over the end of the week, such as `FRI-MON`, which cron lines do not have."""
+    """Return the days, with each range over the end of the week spelled out as single days: cron lines have no `FRI-MON`."""
     order = _DAY.split("|")
     names: list[str] = []
     for part in days.split(","):

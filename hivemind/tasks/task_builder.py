@@ -198,6 +198,7 @@ class TaskBuilder:
 
     def _start_build(self, drop: ClaimedDrop, record: TaskRecord) -> Path:
         """Create the folder in which the task is built, with its record, and make both durable before anything is moved into it.
+        Return it.
 
         Only a rename is atomic. After a power cut, any write that was not synced may be missing. Without its record, the drop
         would lose its name, and an agent's task its maker (`_take_out_text` removes the old record). With the record, `unbuild`
@@ -220,11 +221,11 @@ class TaskBuilder:
     def _activate(
         self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, name: str
     ) -> Task | None:
-        """Rename a finished folder to active/ID and write the event to the journal.
+        """Rename a finished folder to active/ID, write the event to the journal and return the task.
 
-        If the id has just been taken, the task gets the next free one, or goes to failed/ if its author set the id.
-        Between the check and the rename, another task may have had the id and ended. So done/ and failed/ are checked
-        again after the rename, when no other task can get the id.
+        If the id has just been taken, the task gets the next free one. If its author set the id, it goes to failed/ instead, and
+        None is returned. Between the check and the rename, another task may have had the id and ended. So done/ and failed/ are
+        checked again after the rename, when no other task can get the id.
         """
         self._sync_files(build, text_file(record))
         self._records.flush_events(task_id)

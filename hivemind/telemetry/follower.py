@@ -277,7 +277,7 @@ class TraceFollower:
 
 @contextmanager
 def _logged_errors() -> Iterator[None]:
-    """Log an error of one record and continue, so the other records are exported."""
+    """Within a `with` block, log an error of one record instead of raising it, so the other records are exported."""
     try:
         yield
     except (HivemindError, OSError) as error:
