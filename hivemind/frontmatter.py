@@ -33,7 +33,9 @@ class ParsedText:
     location: str
 
     def line(self, path: Path) -> int:
-        """Return the line of the value at `path`, or of the innermost value that contains `path`."""
+        """Return the line of the value at `path`. If there is none, return the line of the innermost mapping or list on the way
+        to it.
+        """
         for length in range(len(path), -1, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
@@ -163,8 +165,9 @@ def validate(model: type[_M], document: ParsedText) -> _M:
 
 
 def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[ErrorDetails]) -> UserError:
-    """Return the line of the value at `path`. If there is none, return the line of the innermost mapping or list on the way to
-    it.
+    """Return the error for the first wrong value. `details` are pydantic's errors about the document, in order.
+
+    For a value that may have several forms, return the error of the form that fits best, or list the forms that fit equally.
     """
     # without pydantic's names of the forms
     paths = [tuple(part for part in detail["loc"] if "[" not in str(part)) for detail in details]

@@ -104,7 +104,7 @@ class JsonRpc:
                 self._partial_line.clear()
 
     def request(self, method: str, params: Mapping[str, Any]) -> int:
-        """Send a request. Return its id, which its response has."""
+        """Send a request. Return its id, which the response repeats."""
         self._last_id += 1
         request_id = self._last_id
         self._open_requests[request_id] = method

@@ -92,8 +92,10 @@ def _find(text: str) -> Any:
 
 
 def _find_in_prose(text: str) -> tuple[Any] | None:
-    """Return the first object or list in a text, or None. Raises Unreadable if the value is cut off: its inner values
-    are only parts."""
+    """Return the first object or list in a text, in a tuple; None if there is none.
+
+    Raises Unreadable if the value is cut off: its inner values are only parts.
+    """
     decoder = json.JSONDecoder()
     position = 0
     for _ in range(_MAX_TRIES):

@@ -93,10 +93,11 @@ class ReapedCommand:
         stderr: IO[bytes] | None = None,
         before_start: Callable[[], object] | None = None,
     ) -> None:
-        """Start the program. Raises OSError.
+        """Start the program in `folder` (default: this process's folder). Raises OSError.
 
-        `environment` defaults to this process's environment, `stdin` to an empty input, `stdout` to a pipe that `output` reads,
-        `stderr` to `stdout`. `before_start` is called once the reaper host has the order; if that fails, nothing is started.
+        `cpu_s` and `memory_bytes` limit each of its processes. `environment` defaults to this process's environment, `stdin` to
+        an empty input, `stdout` to a pipe that `output` reads, `stderr` to `stdout`. `before_start` is called once the reaper
+        host has the order; if that fails, nothing is started.
         """
         words = [os.fsencode(word) for word in program]
         variables = os.environ if environment is None else environment

@@ -33,7 +33,7 @@ def look_call(step_id: str) -> Call:
 
 
 def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
-    """Return the call with which an agent, or the operator, gets the lease of a step.
+    """Return the call with which an agent, or the operator (None), gets the lease of a step.
 
     If another agent is the `holder`, the operator claims the step by force, and an agent asks the holder by mail.
     """

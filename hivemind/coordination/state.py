@@ -33,9 +33,8 @@ def _canonical(value: Any) -> bytes:
 class TaskRows:
     """The rows of one task.
 
-    `steps` are in the order in which they were added. `generations` contains the last generation of each step's lease,
-    also after the lease has ended. `commit_ids` names the committed entries of the task's own log (publications,
-    evidence).
+    `steps` are in the order in which they were added. `generations` contains the last generation of each step's lease, also after
+    the lease has ended. `commit_ids` names the committed entries of the task's own log (published drafts, evidence).
     """
 
     entry: TaskEntry | None = None

@@ -149,7 +149,7 @@ def invalid_argument(message: str, remedy: str | None = None) -> CoordinationErr
 
 
 def check_task(task_id: object) -> str:
-    """Return the task's id in normal form."""
+    """Return the task's id in normal form. Raises CoordinationError for an invalid id."""
     try:
         return check_name(task_id, "task id")
     except UserError as error:

@@ -318,7 +318,7 @@ class Steps:
         return self._journal.transact(lambda _: [(f"task.{outcome}", fields)])[0]
 
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
-        """Raise StepLeaseHeld if another agent holds a step of the task, which may then not end."""
+        """Raise StepLeaseHeld if another agent holds a step of the task, because the task must not end then."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
         self._journal.view(lambda state: check_leases(state, {step.id: None for step in state.steps_of(task)}, agent))
 

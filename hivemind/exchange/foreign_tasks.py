@@ -42,7 +42,7 @@ class ForeignTask:
 
 
 def load_foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
-    """Return the tasks of other hives that this hive has claimed, by generation.
+    """Return the tasks of other hives that this hive has claimed, by the number of the claim (`generation`).
 
     Raises UserError for a record that cannot be read.
     """

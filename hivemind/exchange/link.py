@@ -199,8 +199,8 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
 
 
 def _release_foreign_tasks(connection: Connection, name: str) -> None:
-    """Give back the tasks that the hive `name` has claimed, for other hives to claim. Tasks with a step that must run once stay
-    closed.
+    """Give back the tasks that the hive `name` has claimed, for other hives to claim. Tasks with a step that must run once are
+    not opened again.
     """
     connection.execute(
         "update tasks set taker = null, state = case when state = 'taken' and not once then 'open' else state end"

@@ -793,7 +793,7 @@ def _close(*files: int | None) -> None:
 
 
 def _open_beside(path: str, name: str) -> int:
-    """Open the file `PATH.name` next to a shared log. Create it if it is missing."""
+    """Open the file `PATH.name` next to a shared log and return its descriptor. Create the file if it is missing."""
     return open_regular(f"{path}.{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 

@@ -55,7 +55,8 @@ def socket_paths(folder: str, name: str) -> tuple[str, ...]:
 def make_socket_folder(folder: str, private: bool) -> None:
     """Create a socket's folder, but not the parent folder, which is a hive and may have been deleted.
 
-    Raises UserError if a private folder belongs to another user, FileNotFoundError.
+    `private` says that the folder is the user's private one, outside of a hive. Raises UserError if that belongs to another user,
+    FileNotFoundError.
     """
     if not private:
         with contextlib.suppress(FileExistsError):

@@ -376,10 +376,10 @@ class Mail:
         return bury(self.mailboxes.get(box), mail_file, reason, self.clock())
 
     def _status(self, name: str, message: Message) -> Status:
-        """Derive the status from the flags of the recipient's file, which has the same base name in every mailbox.
+        """Return the status, derived from the flags of the recipient's file, which has the same base name in every mailbox.
 
-        For a linked hive: `missing` while the message waits for the exchange, `answered` once an answer is here, else
-        `delivered`.
+        For a recipient in a linked hive: `missing` while the message waits for the exchange, `answered` once an answer is here,
+        else `delivered`.
         """
         if not is_name(name):
             if self.mailboxes.get(EXCHANGE).find(message.base) is not None:

@@ -109,7 +109,7 @@ _MAX_TRIES = 20
 
 @frozen
 class MailFile:
-    """A message file, described by its name."""
+    """A message file: its base name, its flags, its path, and whether it is in new/."""
 
     base: str
     flags: str

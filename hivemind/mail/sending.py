@@ -290,7 +290,10 @@ class Sender:
             return False
 
     def _bounce_unknown(self, sending: Sending, unknown: Mapping[str, str]) -> set[str]:
-        """Send the sender a bounce for each unknown recipient. Return the recipients that were bounced."""
+        """Send the sender a bounce for each unknown recipient. Return the recipients that were bounced.
+
+        `unknown` maps recipients to the reasons why they are unknown.
+        """
         bounced_names: set[str] = set()
         for name, reason in unknown.items():
             if sending.sender == POSTMASTER or sending.draft.automatic:

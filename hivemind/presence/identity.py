@@ -27,8 +27,8 @@ class HiveGone(UserError):
 
 
 def check_hive_exists(lock: Lock, layout: Layout) -> None:
-    """Raise HiveGone if the file of the held `lock` was removed, replaced or taken over: the hive at this path is another one
-    now.
+    """Raise HiveGone if the file of the held `lock` was removed or replaced, or the lock was taken over: the hive has moved or
+    gone.
     """
     if not lock.is_current():
         raise HiveGone(

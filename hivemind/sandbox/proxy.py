@@ -77,7 +77,9 @@ class _Request:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def head(self, parent: _ParentProxy | None) -> bytes:
-        """Return the request's head in the form for the host, or for the proxy `parent`."""
+        """Return the request's head in the form for the host itself, or for the proxy `parent` on the way to it if that is not
+        None.
+        """
         authorization = () if parent is None else parent.authorization
         if self.method == "CONNECT":
             lines = [f"CONNECT {self.authority} HTTP/1.1", f"Host: {self.authority}", *authorization]

@@ -214,7 +214,7 @@ class _TreeCopy:
 
 
 def _copy_database(path: Path, state: Path) -> None:
-    """Copy a database consistently. A damaged database is copied unchanged, for the doctor to repair."""
+    """Copy a database consistently into the folder `state`. A damaged database is copied unchanged, for the doctor to repair."""
     work = state / "backup.tmp"
     work.mkdir()
     if (snapshot := back_up(path, work)) is not None:

@@ -110,7 +110,7 @@ class AgentProcess:
         check_hive_exists(self._lock, self._hive.layout)
 
     def _between_turns(self) -> None:
-        """Run the hive's watcher and return the tasks of absent members, unless a supervisor does both."""
+        """Run the hive's watcher and move the tasks of absent members back to the inbox, unless a supervisor does both."""
         if self._watchman is not None:
             self._watchman.take_over()
             return_tasks(self._hive)

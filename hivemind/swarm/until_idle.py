@@ -190,7 +190,8 @@ def claim_obstacle(
 def with_wait_reasons(
     hive: Parts, tasks: Iterable[TaskSummary], problems: Mapping[str, str] | None = None
 ) -> list[TaskSummary]:
-    """Return the tasks, those with the reason for waiting that no running agent may claim, or that wait for one busy agent.
+    """Return the tasks. A waiting task gets the reason for it if no running agent may claim it, or if the only one that may is
+    busy.
 
     `problems` are the reasons why agents do not run (default: `start_problems`).
     """
@@ -213,7 +214,7 @@ def with_wait_reasons(
 def _only_note(hive: Parts, task: TaskSummary, notes: Mapping[str, str | None]) -> str | None:
     """Return the note about the only agent that may claim a waiting task. Return None if several agents may claim it, or none.
 
-    `notes` has a note for each running agent that works on something, else None.
+    `notes` are by agent; None for an agent that works on nothing.
     """
     able = [note for name, note in notes.items() if _fits(hive, name, task)]
     return able[0] if len(able) == 1 else None

@@ -46,7 +46,7 @@ def set_aside(folder: Path, *, before: Callable[[], object] | None = None) -> No
 
 
 def _attempt_number(attempts: Path) -> int:
-    """Return the number of the attempt to set aside: the last number if a crash interrupted that move, else the next."""
+    """Return the number under which to set the attempt aside: the last one if a crash interrupted a move to it, else the next."""
     last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
     folder = attempts / str(last)
     return last if folder.is_dir() and not has_ended(folder) else last + 1

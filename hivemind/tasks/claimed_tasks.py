@@ -186,7 +186,10 @@ class ClaimedTasks:
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def add_text(self, folder: Path, text: str, by: str, key: str | None = None, *, reopens: bool = False) -> None:
-        """Add a text to the record in a task's folder. With `reopens`, prepare the folder for its move to the inbox."""
+        """Add a text by `by` to the record in a task's folder. Do nothing if the record has a text with the same `key`.
+
+        With `reopens`, prepare the folder for its move to the inbox.
+        """
         with locked_folder(folder, wait=True):
             record = self._records.load(folder, folder.name)
             if key is not None and any(addition.key == key for addition in record.said):

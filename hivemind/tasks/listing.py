@@ -126,8 +126,11 @@ class Listing:
         return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
-        """Check that a task that was claimed before is neither over nor deleted. Costs a few stats. Raises UserError for a bad
-        id."""
+        """Check that a task which was claimed before is unfinished: in active/, being claimed, or back in the inbox. Costs a few
+        stats.
+
+        Raises UserError for a bad id.
+        """
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:
@@ -138,7 +141,9 @@ class Listing:
         return "done" if place.parent.name == TaskState.DONE else "failed"
 
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
-        """Return the records of a task's log, or of an earlier attempt's log, oldest first. Raises UserError."""
+        """Return the records of a task's log, or of the log of the earlier attempt number `attempt`, oldest first. Raises
+        UserError.
+        """
         folder = self.get(task_id).path
         if not folder.is_dir():  # a file in the inbox
             return iter(())
@@ -244,7 +249,9 @@ class Listing:
         return [*self._waiting_summaries(texts=False)]
 
     def list_archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
-        """Return the archived tasks, done or failed, in the order in which they ended. Reads the whole archive."""
+        """Return the archived tasks (done, failed or, if `state` is None, both) in the order in which they ended. Reads the whole
+        archive.
+        """
         places = [place for place in archived_folders(self.layout) if state in (None, place.name)]
         summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
         return sorted(summaries, key=lambda summary: (summary.since, summary.id))

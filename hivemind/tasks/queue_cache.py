@@ -107,8 +107,9 @@ class _Queue:
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, partitions: Container[str]) -> QueuedDrop | None:
-        """Return the first drop of these partitions that no process has tried, and mark it as tried. Return None if all were
-        tried."""
+        """Return the first drop of these partitions that no process has tried, and mark it as tried. Return None if there is
+        none.
+        """
         with boundary("cache", self._path):
             heads = [
                 head
@@ -178,7 +179,9 @@ class QueueCache:
         return 0 if queue is None else queue.header.restless
 
     def next(self, partitions: Container[str]) -> QueuedDrop | None:
-        """Return the drop to try next, or None if `partitions` are empty. `partitions_of` returns an agent's partitions."""
+        """Return the drop to try next, or None if there is none in `partitions`. `partitions_of` returns an agent's
+        partitions.
+        """
         try:
             asked_at = time.monotonic()
             queue = self._current()
@@ -229,8 +232,10 @@ class QueueCache:
         return self._queue
 
     def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
-        """Return True if the inbox may differ from the queue. Return False unchecked within `pause` seconds of the last
-        check. `passed` are the partitions in which every drop was tried."""
+        """Return True if the inbox may differ from the queue. `passed` are the partitions in which every drop was tried.
+
+        Within `pause` seconds of the last check, return False without a check.
+        """
         header = queue.header
         age = now - header.built
         if self._outdated:

@@ -208,8 +208,9 @@ class Records:
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
     def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:
-        """Write to the journal that a drop could not become a task, or that a task failed because of its folder. `agent` had
-        claimed it.
+        """Write to the journal that a drop could not become a task, or that a task failed because of its folder.
+
+        `agent` is the one that had claimed it, or None.
         """
         by = {} if agent is None else {"agent_id": agent}
         payload = {key: strip_controls(text) for key, text in {"reason": reason, **payload}.items()}

@@ -81,7 +81,7 @@ class Recovery:
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
     def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
-        """Finish the claims that a crash interrupted, and yield their tasks.
+        """Finish the claims that a crash interrupted, and yield their tasks. `incarnation` is the number of the agent's process.
 
         Half-written drops and drops with dependencies go back to the inbox.
         """
@@ -98,8 +98,9 @@ class Recovery:
         self.recovered.add(agent)
 
     def _half_made_drops(self, agent: str) -> list[Path]:
-        """Return the drops that an agent claimed but made no task of, by name. Log and leave out folders that cannot be
-        moved."""
+        """Return the drops that an agent claimed and that are not tasks yet, sorted by name. Log and leave out folders that
+        cannot be moved.
+        """
         folder = self._layout.claimed / agent
         make_folder(folder)
         for build in sorted(folder.glob(f"{BUILD}*/")):

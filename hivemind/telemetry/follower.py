@@ -178,7 +178,9 @@ class TraceFollower:
                     yield spans
 
     def _end_task(self, task_id: str, event: Event) -> Iterator[Spans]:
-        """Yield the spans of a task's remaining lines, then those of the task itself."""
+        """Yield the spans of a task's remaining lines, then those of the task itself. `event` is the journal's event of
+        its end.
+        """
         folder = ended_folder(self._hive.layout, task_id)
         if folder is not None:
             yield from self._read_task(task_id, folder)
