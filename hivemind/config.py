@@ -108,13 +108,13 @@ class TokenBudget(StrictModel):
 
 
 class TaskTokenBudget(TokenBudget):
-    """The budget of a task. `tokens: null` removes the default bound; leaving it out does not."""
+    """The budget of a task. With `tokens: null` there is no bound. Without the key, the default bound applies."""
 
     tokens: int | None = Field(5_000_000, ge=0)
 
 
 class DayTokenBudget(TokenBudget):
-    """The budget of a day. `tokens: null` removes the default bound; leaving it out does not."""
+    """The budget of a day. With `tokens: null` there is no bound. Without the key, the default bound applies."""
 
     tokens: int | None = Field(50_000_000, ge=0)
 
@@ -294,9 +294,9 @@ class AgentConfig(StrictModel):
 
     @property
     def has_boxed_commands(self) -> bool:
-        """True if the agent's commands run in a box: always with `bwrap`, and with `auto` if a coding agent in a box runs them.
+        """True if the agent's commands run in a box: with `bwrap`, and with `auto` if a coding agent in a box runs them.
 
-        Such an agent could otherwise leave its box by a command.
+        Commands outside of a box would let the coding agent leave its own.
         """
         return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
 
@@ -543,7 +543,8 @@ class _CheckedFiles:
         self._is_changed = False
 
     def read(self, path: Path, check: Callable[[str, Path], _M], context: object = None) -> _M:
-        """Return the settings in a file, from the record if that matches, else as `check` returns them for the file's text.
+        """Return the settings in a file: those in the record if it matches the file, or those that `check` returns for the file's
+        text.
 
         `context` are the other values on which the result of `check` depends.
         """
@@ -585,7 +586,7 @@ def _digest(text: str, context: object, encoded: object) -> str:
 
 @cache
 def _rules() -> str:
-    """Return the digest of this module's text, because another version may validate settings otherwise."""
+    """Return the digest of this module's text. Another version of the module may validate settings differently."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 

@@ -165,7 +165,7 @@ def validate(model: type[_M], document: ParsedText) -> _M:
 
 
 def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[ErrorDetails]) -> UserError:
-    """Return the error for the first wrong value. `details` are pydantic's errors about the document, in order.
+    """Return the error for the first wrong value. `details` are pydantic's errors about the document.
 
     For a value that may have several forms, return the error of the form that fits best, or list the forms that fit equally.
     """

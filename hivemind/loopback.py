@@ -104,8 +104,9 @@ def _max_connections() -> int:
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """Read the body of a request. Stop when it is longer than `limit` bytes, whatever length was announced. Return None
-    if the client disconnected."""
+    """Read the body of a request, at most until it is longer than `limit` bytes. The announced length is ignored. Return None if
+    the client disconnected.
+    """
     body = bytearray()
     while len(body) <= limit:
         message = await receive()

@@ -172,7 +172,7 @@ class Masker:
         return end
 
     def _value_start(self, end: int, value: str) -> int:
-        """Return the start of the secret `value` in the buffer if the position `end` is inside it, else -1.
+        """Return the start of the secret `value` in the buffer if the position `end` is inside it, -1 if not.
 
         The buffer may end before the secret does.
         """
@@ -260,7 +260,9 @@ def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
 
 
 def _forms_in(text: str) -> Iterator[str]:
-    """Yield the formats whose first characters occur in the text, in a run that is long enough for a key."""
+    """Yield the patterns of those key formats whose first characters occur in the text, in a run that is long enough
+    for a key.
+    """
     raw = text.encode("utf-8", "surrogatepass")
     shape = raw.translate(_LETTERS)
     start = shape.find(_RUN)

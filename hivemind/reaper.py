@@ -325,7 +325,8 @@ def _leave_keyring() -> None:
 
 
 def _find_program(program: bytes, environment: dict[bytes, bytes], folder: int) -> bytes:
-    """Return the path of a program on PATH: the first executable file of that name, or else the last file of that name.
+    """Return the path of a program on PATH: the first executable file of that name, or the last file of that name if none is
+    executable.
 
     Relative folders on PATH are relative to the open `folder`.
     """

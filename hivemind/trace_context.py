@@ -23,7 +23,7 @@ class TraceContext:
 
     @classmethod
     def parse(cls, text: object) -> TraceContext | None:
-        """Return the span that a `traceparent` names, or None for anything else."""
+        """Return the span that `text` names if it is a valid `traceparent`, or None."""
         match = TRACEPARENT.fullmatch(text.strip()) if isinstance(text, str) else None
         return None if match is None else cls(match[1], match[2], None, match[3])
 

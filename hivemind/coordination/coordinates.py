@@ -35,11 +35,14 @@ class CoordinateResolver:
     def resolve(
         self, agent_id: str | None = None, task: str | None = None, step: str | None = None, lane: str | None = None
     ) -> Coordinates:
-        """Return the coordinates of a call. An explicit argument wins over the agent's focus.
+        """Return the coordinates of a call. An explicit argument wins over the agent's focus (the step that it leased last).
 
-        Without `task`, the task of the focused step is used. Without `step`, the focused step is used if it is open and
-        `task` is None, otherwise the task's first open step. `"focus"` always means the first open step. A step alone
-        determines its task. Raises UnknownStep, CoordinationError.
+        * The task is `task`, or that of `step`, or that of the focused step.
+        * The step is `step`, or the focused step if `task` is None and that step is open. If neither applies, and always for
+          `step="focus"`, it is the task's first open step.
+        * The lane is `lane`, or the lane of the agent's name.
+
+        Raises UnknownStep, CoordinationError.
         """
         agent = None if agent_id is None else check_agent(agent_id)
         agent_lane = lane_of(agent) if lane is None else check_lane(lane)

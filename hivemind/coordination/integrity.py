@@ -13,7 +13,7 @@ from hivemind.fs.integrity import Aside, DoctorFinding
 
 
 def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[DoctorFinding]:
-    """Report a missing journal, damaged lines and, unless a process of the hive is `running`, a torn last line."""
+    """Report a missing journal and damaged lines. Report a torn last line only if no process of the hive is `running`."""
     files = [*folder.glob("*.jsonl")]
     if not any(path.stat().st_size for path in files):
         # Locking alone leaves an empty journal with empty files next to it; flushing events writes to one of them.

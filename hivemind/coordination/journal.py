@@ -309,7 +309,9 @@ class Journal:
 
     @contextmanager
     def _locked_state(self) -> Iterator[JournalState]:
-        """Lock the journal and yield the newest state. Then make the events durable that were read or written."""
+        """Within a `with` block, lock the journal and yield the newest state. After it, make the events durable that were read or
+        written.
+        """
         self._refuse_read_only()
         position = ReadPosition()
         try:

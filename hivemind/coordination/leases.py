@@ -48,10 +48,10 @@ class StepLeases:
     ) -> StepLease:
         """Claim a step for `ttl_seq` events (1 to 10,000), counted from the claim. Return its lease.
 
-        A free or expired step is leased under a new generation. If the agent already holds the step, its lease stays
-        unchanged, unless `renew` is set. If another agent holds it, StepLeaseHeld is raised; with `force`, which is for
-        the operator, the lease is taken over. With `require_unfinished` the call raises UnknownStep, WrongStatus for a
-        step that is done, and CoordinationError (`TASK_OVER`) for a step of a finished task.
+        A free or expired step is leased under a new generation. If the agent already holds the step, its lease stays unchanged;
+        with `renew` it is extended. If another agent holds it, StepLeaseHeld is raised; with `force`, which is for the operator,
+        the lease is taken over. With `require_unfinished` the call raises UnknownStep, WrongStatus for a step that is done, and
+        CoordinationError (`TASK_OVER`) for a step of a finished task.
         """
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)

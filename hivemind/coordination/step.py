@@ -35,7 +35,7 @@ class Receipt:
 
     @property
     def is_proof(self) -> bool:
-        """True unless the receipt is a placeholder, an invalid link or a failed command."""
+        """False for a placeholder, an invalid link or a failed command, which prove nothing."""
         if _PLACEHOLDER.fullmatch(self.text.strip()):
             return False
         if self.kind == "CMD":
@@ -75,7 +75,9 @@ def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
 
 
 def proof_gap(receipts: Iterable[Receipt]) -> Literal["PROOF_MISSING", "PROOF_WEAK"] | None:
-    """Return PROOF_MISSING if no receipt is valid, PROOF_WEAK if there are only commands or only links, else None."""
+    """Return PROOF_MISSING if no receipt is valid, PROOF_WEAK if there are only commands or only links, None if both
+    are present.
+    """
     kinds = {receipt.kind for receipt in receipts if receipt.is_proof}
     if not kinds:
         return "PROOF_MISSING"

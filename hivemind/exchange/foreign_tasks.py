@@ -91,8 +91,8 @@ class ForeignTasks:
     def renew(self) -> None:
         """Renew the leases of other hives' tasks that this hive works on. Abandon the tasks whose lease another hive has now.
 
-        Then let any hive claim again the tasks whose lease has expired, whichever hive had it. Tasks with a step that must run
-        once are left out.
+        Then return all hives' tasks with expired leases, so any hive can claim them. Tasks with a step that must run once are
+        left out.
         """
         renewed_rows = self._connection.execute(
             f"update tasks set lease = now() + {LEASE} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608

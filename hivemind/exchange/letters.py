@@ -119,7 +119,7 @@ class Letters:
         return _is_full(rows)
 
     def _deliver(self, letter: LetterRow) -> str | None:
-        """Deliver a letter. Return the reason if the letter cannot be delivered, else None. Raises OSError."""
+        """Deliver a letter and return None. If it cannot be delivered, return the reason. Raises OSError."""
         if letter.name != HUMAN and letter.name not in self._hive.agent_files:
             return unknown_agent_reason(letter.name, self._hive.agents, f" of {self._name}")
         try:

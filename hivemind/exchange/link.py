@@ -174,7 +174,8 @@ def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
 
 
 def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
-    """Give back the letters and tasks of a hive whose row is locked, so that it can be unlinked.
+    """Give back the letters and tasks that other hives have sent to the hive `name`, so it can be unlinked. Its row must be
+    locked.
 
     Raises UserError if tasks would be lost. With `force`, return those of the hive's own tasks that are lost.
     """

@@ -144,7 +144,9 @@ class _Undone(Exception):
 
 
 def _rebuild(store: Restorable) -> bool:
-    """Rebuild the derived data. Commit and return True if the store then passes its check; else roll back."""
+    """Rebuild the derived data. If the store then passes its check, commit and return True. If not, roll back and
+    return False.
+    """
     with suppress(_Undone, store.database.schema.damage_class):
         with store.database.write():
             store.rebuild()

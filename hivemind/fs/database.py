@@ -208,7 +208,7 @@ def is_disk_full(error: sqlite3.Error, path: str | os.PathLike[str]) -> bool:
 
 
 def describe_damage(path: str | os.PathLike[str]) -> str | None:
-    """Describe the damage to a database file. None if the file is sound or does not exist yet.
+    """Describe the damage to a database file. Return None if the file is undamaged or does not exist yet.
 
     Reads the whole file. Raises OSError if it is unreadable, sqlite3.OperationalError if another program has locked it.
     """
@@ -591,8 +591,8 @@ class DerivedDatabase(Database):
         return self._set_aside(self._identity())
 
     def _set_aside(self, expected_identity: tuple[int, int] | None) -> str:
-        """Rename the file, unless it has another identity (`_identity`) than the expected one: then another process has replaced
-        it.
+        """If the file still has the expected identity (`_identity`), rename it. If not, another process has replaced it: do
+        nothing.
 
         Return a sentence about the outcome.
         """

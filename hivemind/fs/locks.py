@@ -92,7 +92,7 @@ def is_on_this_machine(holder: Mapping[str, object]) -> bool:
 
 
 def describe_holder(holder: Mapping[str, object]) -> str:
-    """Describe a lock's holder in words: its process, its machine unless that is this one, and when it took the lock."""
+    """Describe a lock's holder in words: its process, the machine if that is another one, and when it took the lock."""
     if "pid" not in holder:
         return "a process that is starting or ending"
     location = "" if is_on_this_machine(holder) else f" on another machine ({holder.get('host', '?')})"

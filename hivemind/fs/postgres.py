@@ -53,7 +53,7 @@ def is_postgres(url: object) -> bool:
 
 
 def check_url(url: str) -> str:
-    """Return the URL unchanged. Raises UserError unless it names a PostgreSQL database and contains no password.
+    """Return the URL unchanged. Raises UserError if it does not name a PostgreSQL database, or if it contains a password.
 
     The error does not show the URL.
     """

@@ -92,13 +92,13 @@ class Mail:
         cause: Message | None = None,
         traceparent: str | None = None,
     ) -> Delivery:
-        """Send a message as `sender`, which the caller takes from its own identity.
+        """Send a message as `sender`, which the caller takes from its own identity. Return a report of who has received it and
+        who has not.
 
-        The report lists who has received it and who has not; unknown recipients bounce. If `message_id` was sent before,
-        only recipients without the message receive it. `attachments` are paths or Attachments. `cause` is the message
-        that an agent reacts to: a reaction to an automatic message is automatic, too, and does not bounce (RFC 3834, 2).
-        `traceparent` names the span that the message belongs to, by default that of its cause.
-        Raises UserError without recipients, and for a bad sender, id, importance or attachment.
+        Unknown recipients bounce. If `message_id` was sent before, only recipients without the message receive it. `cause` is the
+        message that an agent reacts to: a reaction to an automatic message is automatic, too, and does not bounce (RFC 3834, 2).
+        `traceparent` names the span that the message belongs to, by default that of its cause. The other arguments become header
+        fields. Raises UserError without recipients, and for a bad sender, id, importance or attachment.
         """
         sender = check_name(sender, "sender")
         if sender not in (EXCHANGE, LANDING) and not self.is_known_sender(sender):
@@ -285,9 +285,9 @@ class Mail:
     def list(self, box: str, folder: str = "inbox", limit: int | None = None) -> builtins.list[MessageSummary]:
         """List the messages of a folder, oldest first; `limit` keeps the newest.
 
-        `folder` is `inbox`, `sent`, `archive`, `dead`, or one month: `archive/2026-11`, `sent/2026-11`. `archive` and
-        `sent` include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still
-        being written are left out. Raises UserError if there is neither such an agent nor such a mailbox.
+        `folder` is `inbox`, `sent`, `archive`, `dead`, or one month: `archive/2026-11`, `sent/2026-11`. `archive` and `sent`
+        include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still being written are
+        left out. Raises UserError if no agent or mailbox has the name `box`.
         """
         box = check_name(box, "mailbox")
         if not os.path.isdir(self.mailboxes.get(box).path):

@@ -185,7 +185,7 @@ class Maildir:
                 yield MailFile(base, flags, os.path.join(folder, name), is_new)
 
     def find(self, base: str) -> MailFile | None:
-        """Return the file of the message with that base name, whatever its flags, or None if there is none."""
+        """Return the file of the message with that base name and any flags, or None if there is none."""
         path = os.path.join(self.new, base)
         if os.path.lexists(path):
             return MailFile(base, "", path, True)

@@ -84,7 +84,7 @@ def derived_id(raw: bytes, file_name: str, mtime_ns: int, domain: str) -> str:
 
 
 def plain_id(id_: str, domain: str) -> str:
-    """Return the id, or a digest of it if it is too long or not printable ASCII."""
+    """Return the id, or `odd.<digest>@<domain>` in its place if it is too long or not printable ASCII."""
     if REFERABLE.fullmatch(id_):
         return id_
     return f"odd.{hashlib.sha256(id_.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}@{domain}"

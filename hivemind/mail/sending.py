@@ -263,7 +263,8 @@ class Sender:
     def _complete(self, sending: Sending, sent_folder: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
         """Deliver the message to the recipients `names`. Return the recipients for which that failed, with the reasons.
 
-        A repeated send delivers the message in `.Sent` again, if it is complete there; otherwise the draft is composed anew.
+        A repeated send (`is_repeat`) delivers the message in `.Sent` again if it is complete there. If not, the draft is composed
+        again.
         """
         base, sent_file = sending.base, None
         if is_repeat:

@@ -174,7 +174,7 @@ def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by:
 
 
 def record_heartbeat(journal: Journal, layout: Layout, name: str) -> bool:
-    """Write `agent.heartbeat`, unless any agent of the hive wrote one within the last second. Return True if written.
+    """Write `agent.heartbeat` and return True. Return False if any agent of the hive wrote one within the last second.
 
     Call this function only for an agent with leases: the events let leases age, and an idle hive writes none.
     """

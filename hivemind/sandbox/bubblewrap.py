@@ -67,9 +67,9 @@ def sandbox_command(
 
 
 def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
-    """Return the folders between a writable root and a read-only root inside it; True, because they are writable.
+    """Return the folders between a writable root and a read-only root inside it. All have the value True (writable).
 
-    Each needs its own mount: otherwise a command could rename the folder, and move the read-only root to a writable place.
+    Each needs its own mount. Without that, a command could rename the folder, and move the read-only root to a writable place.
     """
     folders: dict[Path, bool] = {}
     for path, is_writable in roots.items():

@@ -43,7 +43,7 @@ class Hosts:
 
     @property
     def loopback(self) -> list[tuple[str, int]]:
-        """Those of the hosts that are on this machine's loopback, as (address, port), sorted."""
+        """The addresses on this machine's loopback among the hosts, as (address, port), sorted."""
         return sorted(
             pair for pair in self.pairs if (address := as_address(pair[0])) is not None and address.is_loopback
         )

@@ -1,7 +1,7 @@
 """The HTTP proxy through which a program in a box reaches the network: tunnels (CONNECT) and plain requests to listed hosts.
 
-It is a thread of the agent's process and listens on a Unix socket that is bound into the box. A name is resolved here, once,
-and the connection goes to the address that was checked. The proxy writes a plain request anew and sends only one over a
+It is a thread of the agent's process and listens on a Unix socket that is bound into the box. A name is resolved here, once, and
+the connection goes to the address that was checked. The proxy composes each plain request again and sends only one over a
 connection, so the program cannot hide another request in it. If the agent's own environment names a proxy (HTTPS_PROXY), the
 connection goes through that one.
 """

@@ -103,8 +103,10 @@ class AgentFiles:
 
     @property
     def needs_reading(self) -> bool:
-        """True if the folder agents/ has changed, or must be read again. Costs a stat. Only the file watcher notices a
-        file that is changed in place."""
+        """True if the folder agents/ has changed, or must be read again. Costs a stat.
+
+        A file that is changed in place does not change the folder; only the file watcher notices it.
+        """
         try:
             folder_time = os.stat(self.hive.layout.agents).st_mtime_ns
         except OSError:

@@ -159,7 +159,9 @@ def _root_lines(path: str, repository: Repository, project: RootProposal, is_con
 
 
 def _branch_lines(repository: Repository) -> Iterator[str]:
-    """Yield the lines of hive.yaml about the branch where work lands: an integration branch, or else the one checked out."""
+    """Yield the lines of hive.yaml about the branch into which work is merged: an integration branch, or the one that is checked
+    out.
+    """
     head = None
     with contextlib.suppress(GitProblem):  # on no branch
         head = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")

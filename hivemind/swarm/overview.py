@@ -257,7 +257,7 @@ def embedding_progress(hive: Parts, embedder: Embedder | None) -> tuple[int, int
 
 
 def _describe_embedding(hive: Parts, embedder: Embedder) -> str:
-    """Describe how far the embedding of the documents is, unless it is complete, and say if their language is not known."""
+    """Describe how far the embedding of the documents is, if it is not complete, and say if their language is not known."""
     embedded, total, knows_language = embedding_progress(hive, embedder)
     progress = ""
     if embedded < total:

@@ -52,7 +52,7 @@ class SwarmResult:
 
     @property
     def exit_status(self) -> int:
-        """The exit status of the command: 1 if a task failed, else 3 if some are parked, else 0."""
+        """The exit status of the command: 1 if a task failed, 3 if none failed but some are parked, 0 in all other cases."""
         if self.failed:
             return 1
         return 3 if self.parked else 0

@@ -89,10 +89,10 @@ class ClaimedTasks:
             return self._recovery.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
-        """Record that the task is handed over to an agent or a role. `release` then moves it to the inbox.
+        """Record that the task is handed over to an agent (`to`) or a role. `release` then moves it to the inbox.
 
-        If the agent dies between the two calls, its next start moves the task (`Tasks.mine`). Raises UserError for an
-        invalid name, or unless exactly one of `to` and `role` is set.
+        If the agent dies between the two calls, its next start moves the task (`Tasks.mine`). Raises UserError for an invalid
+        name, and if both or neither of `to` and `role` are set.
         """
         if (to is None) == (role is None):
             raise UserError("name either an agent or a role to hand the task over to", location=task.id)

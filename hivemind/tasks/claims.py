@@ -77,7 +77,10 @@ class Claims:
         return None if task is None else self._records.follow(task)
 
     def reject_waiting(self, task_id: str, error: str) -> Path:
-        """Move a waiting task to failed/ with the text `error` as its error.md. Return the new folder. Raises UserError."""
+        """Move a waiting task to failed/ with the text `error` as its error.md. Return the new folder.
+
+        Raises UserError if no task with this id waits.
+        """
         with self._recovery.human_lock():
             self._recovery.reclaim(HUMAN)
             queued, _ = self._listing.find_waiting(task_id)

@@ -19,8 +19,8 @@ from hivemind.tasks.settings import Settings
 class DependencyStatus:
     """The result of checking a task's dependencies.
 
-    `ready`: all are done. `waits`: some are not done yet. `fails`: some can no longer be done unless a person acts. `reason` says
-    why the task waits or fails.
+    `ready`: all are done. `waits`: some are not done yet. `fails`: some cannot get done without a person. `reason` says why the
+    task waits or fails.
     """
 
     kind: Literal["ready", "waits", "fails"]

@@ -108,8 +108,8 @@ def _check_regular(file_stat: os.stat_result, label: str) -> None:
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
     """Return the text of a task in the inbox, the name of the text's file, and a stat of it.
 
-    If the task was claimed before and its attempt has not ended, the text comes from the record, else from the file.
-    Raises TaskProblem, FileNotFoundError.
+    If the task was claimed before and its attempt has not ended, the text comes from the record. In all other cases it comes from
+    the file. Raises TaskProblem, FileNotFoundError.
     """
     if record is not None and record.text is not None and not has_ended(folder):
         return record.raw, record.name, os.lstat(folder / RECORD)
@@ -258,7 +258,7 @@ class DropReader:
     def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
         """Read one drop, in the inbox or claimed. Return None if it is gone.
 
-        `is_whole` says that a dropped folder is known to be complete; otherwise that is checked.
+        `is_whole` says that a dropped folder is known to be complete; without it, this is checked.
         """
         try:
             return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)

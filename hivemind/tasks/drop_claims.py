@@ -107,7 +107,7 @@ class DropClaims:
     def sync(self, agent: str) -> None:
         """Make the agent's claims and their folder durable before tasks are made of them.
 
-        Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
+        Without this, a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
         agent's folder.
         """
         fsync_names(f"{self._claimed_path}/{agent}")

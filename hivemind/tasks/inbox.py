@@ -71,7 +71,7 @@ def _front_matter(text: str, fields: TaskFields) -> tuple[dict[str, Any], str]:
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
-    """Return the argument as a list: [] for None, one element for an argument of one of the types `kinds`, else its elements."""
+    """Return the argument as a list. None becomes [], an argument of one of the types `kinds` a list with that element."""
     return [argument] if isinstance(argument, kinds) else [*(argument or ())]
 
 

@@ -307,8 +307,9 @@ class Records:
             return b""
 
     def _may_be_newer(self, folder: Path) -> bool:
-        """Check whether the record may be newer than the journal: without durable writes, a power cut may have removed
-        events."""
+        """Check whether the record may be newer than the journal. That is possible only where writes are not durable: a power cut
+        may have removed the events that were written before the record.
+        """
         if is_durable(folder):
             return False
         try:
