@@ -427,7 +427,7 @@ def _end_all_below(group: int) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    """Return the children that the first thread of a process has started."""
+    """Return the pids of the children that the first thread of the process `parent` has started."""
     with (
         contextlib.suppress(FileNotFoundError, ProcessLookupError),
         open(f"/proc/{parent}/task/{parent}/children", "rb") as file,

@@ -1,4 +1,6 @@
-"""Resolve the coordinates of a call: workspace, task focus, step focus, lane."""
+"""Resolve the coordinates of a call: its workspace, task, step and lane. Those that it does not name follow from the agent's
+focus.
+"""
 
 from __future__ import annotations
 

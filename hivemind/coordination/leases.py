@@ -75,8 +75,9 @@ class StepLeases:
     def renew(
         self, step_id: str, agent_id: str, generation: int | None = None, ttl_seq: int = DEFAULT_TTL_SEQ
     ) -> StepLease:
-        """Extend the agent's active lease to `ttl_seq` events from now, and return it. Raises StepLeaseNotHeld,
-        StaleGeneration.
+        """Extend the agent's active lease to `ttl_seq` events from now, and return it.
+
+        `generation`, if not None, must be that of the lease. Raises StepLeaseNotHeld, StaleGeneration.
         """
         _check_ttl(ttl_seq)
         lease = self._change_own("lease.renewed", step_id, agent_id, generation, ttl_seq=ttl_seq)
@@ -84,7 +85,9 @@ class StepLeases:
         return lease
 
     def release(self, step_id: str, agent_id: str, generation: int | None = None) -> None:
-        """End the agent's active lease. Raises StepLeaseNotHeld, StaleGeneration."""
+        """End the agent's active lease. `generation`, if not None, must be that of the lease. Raises StepLeaseNotHeld,
+        StaleGeneration.
+        """
         self._change_own("lease.released", step_id, agent_id, generation)
 
     def _change_own(

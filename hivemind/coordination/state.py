@@ -240,8 +240,8 @@ class JournalState:
 
     @classmethod
     def from_line(cls, line: bytes, ended_tasks: EndedTasks | None = None) -> JournalState:
-        """Rebuild the state from its first line, with `ended_tasks` for the others. Raises KeyError, TypeError or ValueError for
-        a bad line.
+        """Rebuild the state from the first of its `lines`; `ended_tasks` has the others. Raises KeyError, TypeError or ValueError
+        for a bad line.
         """
         tables = json.loads(line)
         state = cls()

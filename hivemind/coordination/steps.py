@@ -283,19 +283,19 @@ class Steps:
         return self._write_event("step.done", step_id, lease_proof, decide, ("open",), verification)
 
     def reopen(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
-        """Open a closed step again. Its confirmations are cleared, its receipts stay."""
+        """Open a closed step again, for a `reason`, and return it. Its confirmations are cleared, its receipts stay."""
         return self._write_event(
             "step.reopened", step_id, lease_proof, lambda _: without_none(reason=reason or None), ("done",)
         )
 
     def block(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
-        """Mark the step as blocked. Its holder keeps the lease."""
+        """Mark the step as blocked, for a `reason`, and return it. Its holder keeps the lease."""
         return self._write_event(
             "step.blocked", step_id, lease_proof, lambda _: without_none(reason=reason or None), _NOT_DONE
         )
 
     def unblock(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
-        """Mark a blocked step as open."""
+        """Mark a blocked step as open, for a `reason`, and return it."""
         return self._write_event(
             "step.unblocked", step_id, lease_proof, lambda _: without_none(reason=reason or None), ("blocked",)
         )

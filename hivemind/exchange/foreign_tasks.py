@@ -111,7 +111,7 @@ class ForeignTasks:
     def claim_tasks(self, idle: list[IdleAgent]) -> None:
         """Claim tasks for idle agents, and notify the hives that gave the tasks.
 
-        A hive in which a person decides what lands claims only tasks that name this hive in `where:`, because any other task
+        A hive in which a person decides what is merged claims only tasks that name this hive in `where:`, because any other task
         would have to wait for that person.
         """
         inbox, roots = self._hive.layout.inbox, self._hive.config.repository_roots(self._hive.layout)

@@ -177,8 +177,8 @@ class Offers:
     def _park(self, task: Task, reason: str, *, needs_operator: bool = False) -> bool:
         """Park the task for a reason. Return True if the reason is new and the task was not moved.
 
-        With `needs_operator` the task is parked without an end, so the operator is asked to act. Otherwise it is parked until
-        now, which asks nobody.
+        With `needs_operator` the wait has no end, so the operator is asked to act. Without it, the wait ends now, so nobody is
+        asked.
         """
         if self._park_reasons.get(str(task.claim)) == reason:
             return False

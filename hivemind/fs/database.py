@@ -124,7 +124,7 @@ class Schema:
         return self.damage_error or self.error
 
     def make_damage_error(self, message: str, path: str) -> UserError:
-        """Return the error for a damaged file."""
+        """Return the error to raise for the damaged file `path`, with the damage described by `message`."""
         return self.damage_class(message, location=path, remedy="hivemind doctor says how to save it")
 
     def _check_version(self, version: int, path: str) -> None:

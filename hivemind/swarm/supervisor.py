@@ -410,7 +410,10 @@ class Supervisor:
                 _log.warning("%s: the log next to it was not written into it: %s", path, error)
 
     def _record_death(self, name: str, reason: str | None = None) -> None:
-        """Log an agent's death and record it in the journal. If that fails, the agent's next start records it."""
+        """Log an agent's death and record it in the journal. If that fails, the agent's next start records it.
+
+        `reason` defaults to the way in which its process ended.
+        """
         if not self._lock.is_current():
             return
         try:
