@@ -85,9 +85,7 @@ def check_received_files(names: Sequence[object], contents: Sequence[object]) ->
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise Unreadable for a path that is absolute, or has a part `..`, `.` or nothing, or that must be both a file and
-    a folder.
-    """
+    """Raise Unreadable for a path that is absolute, has an empty part, `.` or `..`, or must be both a file and a folder."""
     folders: set[str] = set()
     for path in paths:
         parts = _split_path(path)
@@ -120,8 +118,8 @@ def write_result(folder: Path, files: Mapping[str, bytes]) -> list[str]:
 
 
 def _split_path(name: str) -> list[str]:
-    """Return the parts of a relative path. Raises Unreadable for a path that is absolute or too long, or has a part `..`, `.` or
-    nothing.
+    """Return the parts of a relative path. Raises Unreadable for a path that is absolute or too long, or has an empty part, `.`
+    or `..`.
     """
     parts = name.split("/")
     with suppress(UnicodeEncodeError):

@@ -109,7 +109,11 @@ def page_text(page: str) -> str:
 def _leaf_parts(
     raw: bytes, start: int, end: int, fields: _Fields, level: int, part_counter: Iterator[int]
 ) -> Iterator[tuple[int, _Fields, int, int]]:
-    """Yield each part that contains no other parts, in order: level, fields, start and end of the content."""
+    """Yield (level, fields, start and end of the content) of each part that contains no other parts, in order.
+
+    `level` is that of the part between `start` and `end`, `part_counter` numbers all parts. Raises ValueError for too many of
+    either.
+    """
     if next(part_counter) > _MAX_PARTS:
         raise ValueError("there are more than 1,000 MIME parts")
     if level > _MAX_LEVELS:

@@ -187,7 +187,7 @@ def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
 
 
 def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
-    """Describe the landing: how many tasks land (are being merged) or wait for it, held roots, checks without a box.
+    """Describe the landing: how many tasks land (are being merged) or wait for it, roots where it is held, checks without a box.
 
     Return None if nothing lands here.
     """

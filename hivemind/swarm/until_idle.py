@@ -190,8 +190,7 @@ def claim_obstacle(
 def with_wait_reasons(
     hive: Parts, tasks: Iterable[TaskSummary], problems: Mapping[str, str] | None = None
 ) -> list[TaskSummary]:
-    """Return the tasks. A waiting task gets the reason for it if no running agent may claim it, or if the only one that may is
-    busy.
+    """Return the tasks, waiting ones with a reason if no running agent may claim them, or if the only agent that may is busy.
 
     `problems` are the reasons why agents do not run (default: `start_problems`).
     """

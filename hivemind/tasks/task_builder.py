@@ -223,9 +223,9 @@ class TaskBuilder:
     ) -> Task | None:
         """Rename a finished folder to active/ID, write the event to the journal and return the task.
 
-        If the id has just been taken, the task gets the next free one. If its author set the id, it goes to failed/ instead, and
-        None is returned. Between the check and the rename, another task may have had the id and ended. So done/ and failed/ are
-        checked again after the rename, when no other task can get the id.
+        If the id has just been taken, the task gets the next free one. But if its author set the id, the folder goes to failed/,
+        and None is returned. Between the check and the rename, another task may have had the id and ended. So done/ and failed/
+        are checked again after the rename, when no other task can get the id.
         """
         self._sync_files(build, text_file(record))
         self._records.flush_events(task_id)

@@ -58,7 +58,7 @@ class OpenTask:
         self.began_at: float | None = None
 
     def ended_spans(self, line: Mapping[str, Any]) -> Spans:
-        """Return the spans that end with the next line."""
+        """Return the spans that end with `line`, the next line of the log."""
         self.line_count += 1
         try:
             with boundary("line of a conversation", self.log.path):

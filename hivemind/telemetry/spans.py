@@ -88,7 +88,7 @@ class ConversationSpans:
         self._calls: dict[str, tuple[Attributes, Line]] = {}
 
     def line_spans(self, line: Line) -> Iterator[ReadableSpan]:
-        """Yield the spans that end with the next line. Malformed lines may raise any exception."""
+        """Yield the spans that end with `line`, the conversation's next line. Malformed lines may raise any exception."""
         if "reserved" in line:
             yield from self._noted_requests()
             self._requests[line["request"]] = line
