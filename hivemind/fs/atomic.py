@@ -33,7 +33,7 @@ def set_durability(place: str | os.PathLike[str], *, durable: bool) -> None:
     """Set whether this process syncs its writes to a place: below the folder `place` (an absolute path), or to the database at
     that URL.
 
-    Called when a hive's settings are loaded. By default everything is synced.
+    Called when a hive's settings are loaded. Without a call, everything is synced.
     """
     _durability[os.fspath(place)] = durable
 

@@ -501,9 +501,9 @@ class Log:
     ) -> int:
         """Write the records as one line, or with `separate_lines` as one line each. Return the last number (0 if not numbered).
 
-        `guard` is entered while the line is written, and left before waiting for the disk; its errors propagate. Raises
-        UserError if the disk refuses the line, FileNotFoundError if the log or its folder was moved away. After an error
-        no part of the line is in the log.
+        `sync_now` waits for the disk also in a `lazy` log. `guard` is entered while the line is written, and left before waiting
+        for the disk; its errors propagate. Raises UserError if the disk refuses the line, FileNotFoundError if the log or its
+        folder was moved away. After an error no part of the line is in the log.
         """
         if was_locked := self.is_locked:
             if self._identity != current_status(self.path)[:2]:  # readers would not find the line

@@ -268,7 +268,7 @@ class Maildir:
         return True
 
     def copy(self, source: str, base: str, name: str, in_new: bool) -> None:
-        """Deliver a copy of `source`, where `link` is impossible. Raises OSError."""
+        """Deliver a copy of `source` to new/ or cur/, where `link` is impossible. Raises OSError."""
         with open(source, "rb") as file:
             staged_path = self.stage(base, file.read())
         try:
@@ -284,8 +284,9 @@ class Maildir:
     # -- moving
 
     def flag(self, mail_file: MailFile, flags: str, *, sync_now: bool = True) -> MailFile | None:
-        """Add flags to a message and move it to cur/ of this Maildir. Return the current file, or None if it was deleted. Raises
-        OSError.
+        """Add flags to a message and move it to cur/ of this Maildir. Return the current file, or None if it was deleted.
+
+        With `sync_now=False`, a power cut may undo this. Raises OSError.
         """
         return self.move_to_cur(mail_file, self, flags, sync_now=sync_now)
 

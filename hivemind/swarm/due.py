@@ -271,8 +271,10 @@ class _Notifier:
 
 
 def _run(words: Sequence[str], text: str, folder: Path | None = None) -> None:
-    """Run a program with `text` as its input. Raises UserError with the output of a program that fails;
-    SubprocessError, OSError."""
+    """Run a program in `folder` (None: this process's folder) with `text` as its input.
+
+    Raises UserError with the output of a program that fails; SubprocessError, OSError.
+    """
     process = subprocess.run(
         words, input=text, text=True, errors="replace", timeout=_PROGRAM_S, cwd=folder, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, check=False,

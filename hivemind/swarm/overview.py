@@ -274,7 +274,7 @@ def agents_now(
 ) -> tuple[AgentOverview, ...]:
     """Return every agent of agents/*.yaml by name. Agents whose file is set aside come last, with the reason as their `problem`.
 
-    `problems` are the reasons why agents do not run, by agent (default: `start_problems`).
+    `active` are the active tasks, `problems` the reasons why agents do not run; without them, both are read from the hive.
     """
     owned: dict[str | None, str] = {}
     for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:

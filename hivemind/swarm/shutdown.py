@@ -42,8 +42,10 @@ def end_swarm(layout: Layout, *, timeout_s: float | None = None) -> ShutdownRepo
 
 
 def stop_agent(hive: Parts, name: str, *, timeout_s: float | None = None) -> ShutdownReport:
-    """End an agent like `end_swarm`, and keep it from starting until `start_agent`. Raises UserError for an unknown agent or
-    a member (MCP), and LockBusy if the process cannot be signalled from here."""
+    """End an agent and report it as `end_swarm` does, and keep the agent from starting until `start_agent`.
+
+    Raises UserError for an unknown agent or a member (MCP), and LockBusy if the process cannot be signalled from here.
+    """
     stop_folder = hive.layout.stopped
     if hive.agent_files.get(name).outside:
         raise UserError(f"{name} is a member (mind: mcp)", remedy="end its program where it runs")

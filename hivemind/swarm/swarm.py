@@ -69,14 +69,14 @@ def run_swarm(
     exchange: Callable[[Parts, int], int] | None = None,
     metrics: Callable[[Parts, int], int] | None = None,
 ) -> SwarmResult:
-    """Run the agents `names` (default: all) of a hive, and return when they have ended.
+    """Run the agents `names` (default: all) of a hive, and return when they have ended. With `until_idle`, end them when all work
+    is done.
 
-    Call it in a process with one thread and no open file of the hive, because agents are forked. `on_ready` is called
-    once all agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is
-    slow. `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main
-    function of the exchange process of a linked hive (`hivemind.exchange`), `metrics` that of the process that answers a
-    monitoring system (`hivemind.web.metrics_server`). Raises LockBusy if the hive is up, and UserError as `preflight` and
-    `preflight_all` do.
+    Call it in a process with one thread and no open file of the hive, because agents are forked. `on_ready` is called once all
+    agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is slow.
+    `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main function of the
+    exchange process of a linked hive (`hivemind.exchange`), `metrics` that of the process that answers a monitoring system
+    (`hivemind.web.metrics_server`). Raises LockBusy if the hive is up, and UserError as `preflight` and `preflight_all` do.
     """
     hive = open_hive()
     files = AgentFiles(hive, names)
