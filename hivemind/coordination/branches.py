@@ -74,7 +74,7 @@ def read_notes(folder: Path) -> dict[str, BranchNote]:
 
 
 def save_note(folder: Path, note: BranchNote) -> None:
-    """Write a note. Raises OSError."""
+    """Write a note to its task's file in the folder. Raises OSError."""
     make_folder(folder, durable=False)
     save_dataclass(folder / f"{note.task}{_SUFFIX}", _KIND, _VERSION, note, durable=False)
 

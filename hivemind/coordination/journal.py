@@ -199,10 +199,11 @@ class Journal:
         return self.transact(lambda _: [(kind, payload)])[0]
 
     def transact(self, decide: Callable[[JournalState], Sequence[EventDraft]]) -> list[Event]:
-        """Call `decide` with the newest state under the journal's lock, and append the events that it returns.
+        """Call `decide` with the newest state under the journal's lock. Append the events that it returns, and return them with
+        numbers.
 
-        Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the
-        log stays unchanged. `decide` must not change or keep the state, and must return quickly.
+        Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the log stays
+        unchanged. `decide` must not change or keep the state, and must return quickly.
         """
         return [Event.from_record(record) for record in self.transact_and_query(decide, lambda _, records: records)]
 

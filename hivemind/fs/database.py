@@ -39,7 +39,7 @@ class Connection(sqlite3.Connection):
 
 
 class Rows(Protocol):
-    """The rows that a statement returns."""
+    """The result of a statement: its rows, to fetch or iterate once."""
 
     @property
     def rowcount(self) -> int: ...

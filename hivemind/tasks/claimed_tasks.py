@@ -308,7 +308,7 @@ class ClaimedTasks:
         return place
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
-        """Move an open task and its subtasks to failed/, with an error.md that names `by`. Return the task's new folder.
+        """Move an open task and its subtasks to failed/. Their error.md names `by` and the reason. Return the task's new folder.
 
         Raises UserError if the task does not exist or is over.
         """
