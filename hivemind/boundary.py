@@ -1,9 +1,9 @@
-"""The boundary around the reading of an input: an error inside sets only that input aside.
+"""The boundary around the reading of an input: an error inside condemns only that input, not the process.
 
-Inputs are texts that others wrote: a task, a letter, a line of a log, a record, a configuration file, a cache, a
-document, a request. `with boundary("letter", path):` around the reading turns every exception that the input causes
-into one `Unreadable`. The caller then sets the input aside with the reason. Errors of the machine pass through
-unchanged: a full disk must not condemn a letter.
+Inputs are texts that others wrote: a task, a letter, a line of a log, a record, a configuration file, a cache, a document, a
+request. `with boundary("letter", path):` around the reading turns every exception that the input causes into one `Unreadable`.
+The caller then sets the input aside with the reason. Errors of the machine pass through unchanged: a full disk must not condemn a
+letter.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ class boundary:  # noqa: N801 - reads as a word; a generator function would cost
 def as_dataclass(
     kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None
 ) -> _T:
-    """Validate a JSON object as a dataclass and return the instance. A list may stand for a tuple. Raises Unreadable."""
+    """Validate a JSON object as a dataclass and return the instance. A list may stand for a tuple.
+
+    Raises Unreadable, with `description` and `location` as the name of the input.
+    """
     with suppress(TypeError, ValueError, LookupError, NameError, AttributeError):
         return cast("_T", _decode(kind, fields))
     with boundary(description, location, remedy=remedy):
@@ -96,8 +99,8 @@ def as_dataclass(
 def _decode(hint: Any, value: Any) -> Any:
     """Return a value as an instance of the type `hint`, if it has exactly the form in which this program writes it.
 
-    Raise any exception for other values, which the caller then leaves to pydantic. Importing pydantic takes longer than a short
-    command.
+    Raises some exception for another value; the caller then validates it with pydantic. This is tried first because importing
+    pydantic takes longer than a short command.
     """
     arguments: tuple[Any, ...] = get_args(hint)
     kind: Any = get_origin(hint) or hint

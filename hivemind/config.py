@@ -47,7 +47,9 @@ def _as_list(value: Any) -> Any:
 
 
 def _as_word(value: Any) -> Any:
-    """Return `off` and `on` for the values that YAML reads from these words without quotes."""
+    """Return the words `off` and `on` for False and True, which YAML makes of these words without quotes. Return other values
+    unchanged.
+    """
     return ("on" if value else "off") if isinstance(value, bool) else value
 
 
@@ -59,7 +61,10 @@ def _as_push(value: Any) -> Any:
 
 
 class PushConfig(StrictModel):
-    """The remote that gets each landing. `as: branch` pushes each task's branch instead, for a person to request its merge."""
+    """The git remote that gets each landing (merge of finished work).
+
+    With `as: branch` it gets each task's branch instead, for a person to request its merge.
+    """
 
     remote: str = Field(pattern=r"^\w[\w-]*(?:[./]\w[\w-]*)*$")
     kind: Literal["target", "branch"] = Field("target", alias="as")
@@ -68,9 +73,9 @@ class PushConfig(StrictModel):
 class RootConfig(StrictModel):
     """A folder outside the hive that agents may read, and with `write` also write.
 
-    With `worktree` it is a git repository, in which each agent works in its own worktree, on a branch per task. A finished
-    branch lands in `branch` once `check` passes on the merged result. `branch` defaults to the one that is checked out when the
-    root is first used.
+    With `worktree` it is a git repository, in which each agent works in its own worktree, on a branch per task. A finished branch
+    is merged into (lands in) `branch` once `check` passes on the merged result. `branch` defaults to the one that is checked out
+    when the root is first used.
     """
 
     path: str
@@ -103,13 +108,13 @@ class TokenBudget(StrictModel):
 
 
 class TaskTokenBudget(TokenBudget):
-    """The budget of a task. `tokens: null` removes the default bound; leaving it out does not."""
+    """The budget of a task. With `tokens: null` there is no bound. Without the key, the default bound applies."""
 
     tokens: int | None = Field(5_000_000, ge=0)
 
 
 class DayTokenBudget(TokenBudget):
-    """The budget of a day. `tokens: null` removes the default bound; leaving it out does not."""
+    """The budget of a day. With `tokens: null` there is no bound. Without the key, the default bound applies."""
 
     tokens: int | None = Field(50_000_000, ge=0)
 
@@ -164,7 +169,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def _as_seconds(value: Any) -> Any:
-    """Convert `10m` to 600.0 and `never` to None. Return a number unchanged."""
+    """Convert `10m` to 600.0 (seconds) and `never` to None. Return a number unchanged. Raises ValueError for another text."""
     if value == "never":
         return None
     if isinstance(value, str):
@@ -196,8 +201,9 @@ class NotifyConfig(StrictModel):
 
 
 class McpConfig(StrictModel):
-    """Settings of members (MCP). The tasks of an absent member return to the inbox after `return_after` seconds; None:
-    never."""
+    """Settings of members (agents whose mind is an MCP client). The tasks of an absent member return to the inbox after
+    `return_after` seconds; None: never.
+    """
 
     return_after: _Seconds = Field(600.0, ge=0)
 
@@ -288,9 +294,9 @@ class AgentConfig(StrictModel):
 
     @property
     def has_boxed_commands(self) -> bool:
-        """True if the agent's commands run in a box: always with `bwrap`, and with `auto` if a coding agent in a box runs them.
+        """True if the agent's commands run in a box: with `bwrap`, and with `auto` if a coding agent in a box runs them.
 
-        Such an agent could otherwise leave its box by a command.
+        Commands outside of a box would let the coding agent leave its own.
         """
         return self.sandbox == "bwrap" or (self.runs_program and self.box.is_boxed)
 
@@ -472,7 +478,8 @@ class HiveConfig(StrictModel):
         )
 
     def writable_folders(self, layout: Layout) -> dict[Path, bool]:
-        """Return folders, each with True if it is writable. The innermost folder that contains a path decides for that path.
+        """Return folders by path, each with True if agents may write to it. For any path the innermost folder that contains it
+        decides.
 
         The hive is not writable, except `knowledge/` without its lessons. A root that is listed twice is writable only if both
         entries say so.
@@ -536,7 +543,11 @@ class _CheckedFiles:
         self._is_changed = False
 
     def read(self, path: Path, check: Callable[[str, Path], _M], context: object = None) -> _M:
-        """Return the settings in a file. The result of `check` may also depend on the values `context`."""
+        """Return the settings in a file: those in the record if it matches the file, or those that `check` returns for the file's
+        text.
+
+        `context` are the other values on which the result of `check` depends.
+        """
         text, name = _read(path), self._layout.relative(path)
         with suppress(UserError), boundary("record of checked settings"):
             digest, encoded = self._records[name]
@@ -552,7 +563,7 @@ class _CheckedFiles:
         return config
 
     def last(self, path: Path) -> Any:
-        """Return the recorded settings of a file, whatever the file has now; None without a record."""
+        """Return the settings of a file in the record, which may be older than the file. None if the record has none."""
         with suppress(UserError), boundary("record of checked settings"):
             return _decode(self._records[self._layout.relative(path)][1])
         return None
@@ -575,7 +586,7 @@ def _digest(text: str, context: object, encoded: object) -> str:
 
 @cache
 def _rules() -> str:
-    """Return the digest of this module's text, because another version may validate settings otherwise."""
+    """Return the digest of this module's text. Another version of the module may validate settings differently."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
@@ -626,15 +637,17 @@ class Agents(Collection[str]):
         return sum(1 for _ in self)
 
     def problem_of(self, name: str) -> UserError | None:
-        """Return the error for which an agent, or its group of replicas, is set aside, or None."""
+        """Return the error for which an agent, or the file of its replicas, is set aside; None if it is not."""
         return None if name in self.configs else self.problems.get(name) or self.problems.get(name.rpartition("-")[0])
 
     def roles(self) -> dict[str, str | None]:
         return {name: self.configs[name].role if name in self.configs else None for name in self}
 
     def get(self, name: str, options: str = "") -> AgentConfig:
-        """Return the agent's settings. Raises UserError if it is set aside, or unknown (then with the command that adds
-        it)."""
+        """Return the agent's settings. Raises UserError if the agent is set aside or unknown.
+
+        The error for an unknown agent names the command that adds it, with `options` appended.
+        """
         config = self.configs.get(name)
         if config is not None:
             return config

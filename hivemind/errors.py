@@ -40,7 +40,7 @@ class UserError(HivemindError):
 
 
 class UnknownVersion(UserError):
-    """A record of another version. The record is refused and kept, never interpreted or deleted."""
+    """A record of another version than this program's. The record is refused and kept, never interpreted or deleted."""
 
 
 def exit_line(error: Exception) -> tuple[str, int]:

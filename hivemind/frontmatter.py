@@ -33,7 +33,9 @@ class ParsedText:
     location: str
 
     def line(self, path: Path) -> int:
-        """Return the line of the value at `path`, or of the innermost value that contains `path`."""
+        """Return the line of the value at `path`. If there is none, return the line of the innermost mapping or list on the way
+        to it.
+        """
         for length in range(len(path), -1, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
@@ -149,8 +151,10 @@ def _repeated_keys(node: yaml.Node) -> Iterator[tuple[int, str]]:
 
 
 def validate(model: type[_M], document: ParsedText) -> _M:
-    """Validate the values as a pydantic model. Raises UserError with file, line and key; for an unknown key, with the
-    most similar known key."""
+    """Return the values as an object of a pydantic model. Raises UserError with file, line and key.
+
+    For an unknown key the error suggests the most similar known key.
+    """
     from pydantic import ValidationError
 
     with boundary("mapping", document.location):
@@ -161,7 +165,7 @@ def validate(model: type[_M], document: ParsedText) -> _M:
 
 
 def _refusal(model: type[BaseModel], document: ParsedText, details: Sequence[ErrorDetails]) -> UserError:
-    """Return the error for the first wrong value.
+    """Return the error for the first wrong value. `details` are pydantic's errors about the document.
 
     For a value that may have several forms, return the error of the form that fits best, or list the forms that fit equally.
     """
@@ -193,7 +197,10 @@ def problem_of(detail: ErrorDetails, keys: Sequence[str] = ()) -> str:
 
 
 def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:
-    """Return a hint for an unknown key: the key under which it belongs, the most similar known key, or all known keys."""
+    """Return a hint for an unknown key: the key under which it belongs, the most similar known key, or all known keys.
+
+    `noun` is what the message calls the known keys.
+    """
     known_keys = _keys(model, path[:-1])
     if parents := [name for name in known_keys if path[-1] in _keys(model, (*path[:-1], name))]:
         return f"it belongs under {parents[0]}:"

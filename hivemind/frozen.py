@@ -61,7 +61,9 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
 
 
 class _Deferred:
-    """An attribute that `dataclass` creates later: the first look-up of one of a class's deferred attributes creates all."""
+    """A placeholder for an attribute that `dataclass` would make. The first look-up of one placeholder of a class replaces all of
+    them.
+    """
 
     def __init__(self, declaration: type, kw_only: bool) -> None:
         self._declaration, self._kw_only = declaration, kw_only

@@ -63,8 +63,8 @@ class Hive:
     def open(cls, path: str | os.PathLike[str]) -> Hive:
         """Open the hive in the folder `path`, and create its missing folders. Set this process's umask (`access:`).
 
-        Raises UserError for a backup and if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked,
-        ProjectGuardMismatch) if the hive's state belongs to another workspace or project.
+        Raises UserError if the folder is a backup, or if hive.yaml is missing or invalid. Raises CoordinationError
+        (WorkspaceLocked, ProjectGuardMismatch) if the hive's state belongs to another workspace or project.
         """
         layout = Layout.at(path)
         hive = cls(layout, load_hive(layout))
@@ -147,11 +147,11 @@ class Hive:
         return agents
 
     def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None:
-        """Keep the old settings `configs`, because the new files of these agents cannot be used."""
+        """Keep the settings `configs` for these agents, because their new files cannot be used."""
         self._agents = Agents({**self._agents.configs, **configs}, self._agents.problems)
 
     def _guarded(self, part: _T) -> _T:
-        """Return a part of the hive. If the hive is read-only, the part refuses writes."""
+        """Return a part of the hive. If the hive is read-only, first make the part's methods refuse writes."""
         for name in _WRITES[type(part).__name__] if self.layout.read_only else ():
             inner_part = getattr(part, name)
             is_part = type(inner_part).__name__ in _WRITES

@@ -83,7 +83,7 @@ class JsonRpc:
         self._open_requests: dict[RequestId, str] = {}
 
     def feed(self, data: bytes) -> Iterator[Incoming]:
-        """Yield the messages of the lines that `data` completes."""
+        """Yield the messages of the lines that `data` completes. Incomplete lines wait for the next call."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._partial_line += line
@@ -104,7 +104,7 @@ class JsonRpc:
                 self._partial_line.clear()
 
     def request(self, method: str, params: Mapping[str, Any]) -> int:
-        """Send a request. Return its id, which its response has."""
+        """Send a request. Return its id, which the response repeats."""
         self._last_id += 1
         request_id = self._last_id
         self._open_requests[request_id] = method

@@ -19,8 +19,10 @@ MAX_DEPTH = 64
 
 
 def fault_of(value: Any) -> str | None:
-    """Return why a JSON value cannot be used, for the mind that wrote it: too deeply nested, lone surrogates, NaN or
-    infinity. Return None for a good value."""
+    """Return why no log can hold a JSON value: too deeply nested, lone surrogates, NaN or infinity. Return None for a good value.
+
+    The reason is written for the model that made the value.
+    """
     level, depth = [value], 0
     while level:
         next_level: list[Any] = []
@@ -42,7 +44,7 @@ def fault_of(value: Any) -> str | None:
 
 
 def without_surrogates(text: str) -> str:
-    """Replace lone surrogates by `?`. JSON can contain them, but files cannot."""
+    """Return the text with `?` for each lone surrogate. JSON can contain them, but files cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -90,8 +92,10 @@ def _find(text: str) -> Any:
 
 
 def _find_in_prose(text: str) -> tuple[Any] | None:
-    """Return the first object or list in a text, or None. Raises Unreadable if the value is cut off: its inner values
-    are only parts."""
+    """Return the first object or list in a text, in a tuple; None if there is none.
+
+    Raises Unreadable if the value is cut off: its inner values are only parts.
+    """
     decoder = json.JSONDecoder()
     position = 0
     for _ in range(_MAX_TRIES):

@@ -116,8 +116,9 @@ class Layout:
         return self.state / "agents" / check_name(agent, "agent name")
 
     def send_records(self, sender: str) -> Path:
-        """Return the file that records the sends of one sender, for letters with a given Message-ID and letters that failed
-        somewhere."""
+        """Return the file that records a sender's sends: those with a Message-ID that the sender chose, and those that failed for
+        a recipient.
+        """
         return self.state / "sends" / check_name(sender, "sender")
 
     def folders(self) -> tuple[Path, ...]:
@@ -175,9 +176,9 @@ def find_hive(
 ) -> Layout:
     """Find the hive to work in, as git finds a repository.
 
-    `explicit` (`--hive`) comes first, then `$HIVEMIND_HIVE`, then the nearest ancestor of `start` with a hive.yaml. A
-    hive.yaml in a folder of another hive is ignored, because agents write to such folders. Raises UserError if no hive
-    is found.
+    `explicit` (the option `--hive`) comes first, then `$HIVEMIND_HIVE` in `environ` (default: this process's environment), then
+    the nearest ancestor of `start` with a hive.yaml. A hive.yaml in a folder of another hive is ignored, because agents write to
+    such folders. Raises UserError if no hive is found.
     """
     name = explicit or (os.environ if environ is None else environ).get("HIVEMIND_HIVE")
     if name:

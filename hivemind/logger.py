@@ -1,4 +1,4 @@
-"""Loggers that import `logging` at their first message: a short command writes none."""
+"""Loggers that import `logging` only at their first message, because most short commands log nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     class logger:  # noqa: N801 - is called like logging.getLogger
-        """A logger of `logging.getLogger` with all of its methods."""
+        """A logger with all methods of `logging.getLogger(name)`, which is called at the first message."""
 
         def __init__(self, name: str) -> None:
             self._name = name

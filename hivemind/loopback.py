@@ -47,7 +47,10 @@ def listen_on(port: int) -> socket.socket:
 
 
 def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
-    """Return the settings of a server that bounds the number of its connections and their time."""
+    """Return the settings of a server for `app` that bounds the number of its connections and their time.
+
+    `lifespan` says whether the server sends the app ASGI's events of its start and end.
+    """
     return uvicorn.Config(
         app, http=_Connection, ws="none", backlog=_BACKLOG, log_level="error", access_log=False, server_header=False,
         timeout_graceful_shutdown=1, lifespan="on" if lifespan else "off",
@@ -55,9 +58,9 @@ def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
 
 
 class _Connection(H11Protocol):
-    """One connection. Anybody can open a connection without a token. So it is closed after ten seconds without a
-    complete request head. If there are too many connections, the one that has waited longest for its head is closed at
-    once."""
+    """One connection. Anybody can open a connection without a token, so it is closed after ten seconds without a complete request
+    head. If there are too many connections, the one that has waited longest for its head is closed at once.
+    """
 
     _headless: ClassVar[
         dict[asyncio.Transport, asyncio.TimerHandle]
@@ -101,8 +104,9 @@ def _max_connections() -> int:
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """Read the body of a request. Stop when it is longer than `limit` bytes, whatever length was announced. Return None
-    if the client disconnected."""
+    """Read the body of a request, at most until it is longer than `limit` bytes. The announced length is ignored. Return None if
+    the client disconnected.
+    """
     body = bytearray()
     while len(body) <= limit:
         message = await receive()

@@ -117,12 +117,12 @@ def secret_names() -> list[str]:
 
 
 def mask(text: str, *, words: bool = True) -> str:
-    """Replace every secret in a text by `[masked]`. Without `words`, secrets that are a plain word or a number stay."""
+    """Replace every secret in a text by `[masked]`. With `words=False`, secrets that are a plain word or a number stay."""
     return _mask_part(text, words=words, inside=False)[0]
 
 
 def strip_controls(text: str) -> str:
-    """Replace control characters and direction overrides by `\ufffd`, and CRLF by `\\n`.
+    r"""Return the text with `�` for control characters and direction overrides, and `\n` for CRLF.
 
     Mail, files and tasks are not trusted: an escape sequence in a subject must not control a person's terminal.
     """
@@ -130,8 +130,9 @@ def strip_controls(text: str) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Escape control characters and direction overrides in the strings of a JSON (or TOML) text, without changing its
-    meaning."""
+    """Return a JSON (or TOML) text with control characters and direction overrides in its strings escaped. Its meaning is
+    unchanged.
+    """
     return text if text.isprintable() else _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -171,8 +172,10 @@ class Masker:
         return end
 
     def _value_start(self, end: int, value: str) -> int:
-        """Return the start of the secret `value` if it spans the position `end`, else -1. The buffer may end inside the
-        secret."""
+        """Return the start of the secret `value` in the buffer if the position `end` is inside it, -1 if not.
+
+        The buffer may end before the secret does.
+        """
         at = self._buffer.find(value[0], max(0, end - len(value) + 1), end)
         while at >= 0 and not value.startswith(self._buffer[at : at + len(value)]):
             at = self._buffer.find(value[0], at + 1, end)
@@ -219,7 +222,10 @@ def _mask_nested(value: Any, *, words: bool) -> Any:
 
 
 def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
-    """Return a part of a text, masked, and True if the part ends inside a private key. `inside`: it starts inside one."""
+    """Return a part of a text, masked, and True if the part ends inside a private key. `inside`: the part starts inside one.
+
+    `words` is as for `mask`.
+    """
     values, plain = _values()
     for value in values:
         if value in text:
@@ -239,7 +245,7 @@ def _mask_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
 
 
 def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
-    """Return a text with its private keys masked, and True if it ends inside a key. `inside`: it starts inside one."""
+    """Return a text with its private keys masked, and True if it ends inside a key. `inside`: the text starts inside one."""
     if not inside and "-----BEGIN " not in text:
         return text, False
     parts, at = [], 0
@@ -254,7 +260,9 @@ def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
 
 
 def _forms_in(text: str) -> Iterator[str]:
-    """Yield the formats whose first characters occur in the text, in a run that is long enough for a key."""
+    """Yield the patterns of those key formats whose first characters occur in the text, in a run that is long enough
+    for a key.
+    """
     raw = text.encode("utf-8", "surrogatepass")
     shape = raw.translate(_LETTERS)
     start = shape.find(_RUN)
@@ -319,6 +327,9 @@ def _word_pattern(word: str) -> re.Pattern[str]:
 
 
 def _is_file(value: str) -> bool:
-    """Check whether a value is the path of an existing file. A variable may name a key's file, but a key may also begin
-    with a slash."""
+    """Check whether an environment variable's value is the path of an existing file, so not a key itself but the name of a key's
+    file.
+
+    The path must exist, because a key may begin with a slash, too.
+    """
     return value.startswith(("/", "~")) and os.path.exists(os.path.expanduser(value))

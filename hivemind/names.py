@@ -14,7 +14,7 @@ _ADDRESS = pattern(r"(?:.*<)?\s*([^<>@\s]+)(?:@([^<>@\s]+))?\s*>?\s*", re.DOTALL
 
 
 def is_name(text: str) -> bool:
-    """Check whether `text`, in lower case, may name an agent, a task or a topic."""
+    """Check whether `text`, in lower case, may be the name of an agent, a task or a topic."""
     text = text.lower()
     return _NAME.fullmatch(text) is not None and ".." not in text
 
@@ -43,7 +43,10 @@ def check_maker(text: str) -> str:
 
 
 def slug(text: str, default: str = "task") -> str:
-    """Make a name from free text: `Was ist los?` becomes `was-ist-los`. At most 48 characters, cut between words, never empty."""
+    """Return a name made from free text: `Was ist los?` becomes `was-ist-los`. It has at most 48 characters, cut between words.
+
+    It is never empty: a text without Latin letters and digits gives `default`.
+    """
     ascii_text = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
     words = re.sub(r"[^a-z0-9._]+", "-", ascii_text)
     words = re.sub(r"\.{2,}", ".", words).strip("-._")

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled at their first use: a short command uses few of the patterns in its imports."""
+"""Regular expressions that are compiled at their first use, because a short command uses few of the patterns that it imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
 
     class pattern:  # noqa: N801 - is called like re.compile
-        """A pattern of `re.compile` with all of its attributes."""
+        """A regular expression with all attributes of the result of `re.compile`, which is called at the first use."""
 
         def __init__(self, text: str | bytes, flags: int = 0) -> None:
             self.pattern, self._flags = text, flags

@@ -35,10 +35,10 @@ def bare_environment() -> dict[str, str]:
 
 
 def start_host() -> None:
-    """Start a reaper host (`hivemind.reaper`) for this process and its forks. The host ends when the last of these
-    processes ends.
+    """Start the reaper host (`hivemind.reaper`), which runs programs for this process and its forks. It ends with the last of
+    them.
 
-    If nobody has called this, the first program starts the host.
+    Without this call, the first program starts the host.
     """
     global _host
     own_end, host_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -53,7 +53,7 @@ def start_host() -> None:
 
 
 def _order(descriptors: Sequence[int]) -> None:
-    """Send a program to the host. Replace the host if it is gone. Raises OSError."""
+    """Send the host an order: to run a program with these descriptors. Replace the host if it is gone. Raises OSError."""
     with _starting:
         if _host is not None:
             with contextlib.suppress(ConnectionError):
@@ -93,10 +93,11 @@ class ReapedCommand:
         stderr: IO[bytes] | None = None,
         before_start: Callable[[], object] | None = None,
     ) -> None:
-        """Start the program. Raises OSError.
+        """Start the program in `folder` (default: this process's folder). Raises OSError.
 
-        `environment` defaults to this process's environment, `stdin` to an empty input, `stdout` to a pipe that `output` reads,
-        `stderr` to `stdout`. `before_start` is called once the reaper host has the order; if that fails, nothing is started.
+        `cpu_s` and `memory_bytes` limit each of its processes. `environment` defaults to this process's environment, `stdin` to
+        an empty input, `stdout` to a pipe that `output` reads, `stderr` to `stdout`. `before_start` is called once the reaper
+        host has the order; if that fails, nothing is started.
         """
         words = [os.fsencode(word) for word in program]
         variables = os.environ if environment is None else environment
@@ -132,8 +133,10 @@ class ReapedCommand:
         return self._line.fileno()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait until all the program's processes have ended. Return the exit status, negative for a signal, or None
-        after the timeout."""
+        """Wait until all the program's processes have ended. Return the exit status, or minus the signal that ended the program.
+
+        Return None if they have not ended after `timeout_s` seconds (None: wait without limit).
+        """
         if self.returncode is None:
             self._line.settimeout(timeout_s)
             status = b""
@@ -153,7 +156,7 @@ class ReapedCommand:
             self._line.sendall(_ENDING)
 
     def call_at_end(self, callback: Callable[[], object]) -> None:
-        """Call `callback` at the end of the `with` block, after the program."""
+        """Call `callback` at the end of the `with` block, once the program has ended."""
         self._files.callback(callback)
 
     def __enter__(self) -> ReapedCommand:

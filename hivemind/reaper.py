@@ -325,7 +325,11 @@ def _leave_keyring() -> None:
 
 
 def _find_program(program: bytes, environment: dict[bytes, bytes], folder: int) -> bytes:
-    """Find a program on PATH: the first executable file of that name, or else the last file of that name."""
+    """Return the path of a program on PATH: the first executable file of that name, or the last file of that name if none is
+    executable.
+
+    Relative folders on PATH are relative to the open `folder`.
+    """
     if b"/" in program:
         return program
     best = b""  # cannot be executed
@@ -353,10 +357,10 @@ def _print_error(stream: int, program: bytes, error: Exception) -> None:
 
 
 def _wait_for(program: int, line: int, host: int, wake: int, *, is_box: bool) -> int | None:
-    """Wait for the program and return its exit status.
+    """Wait for the program and return its exit status. None: it has not ended of itself, and the caller kills it now.
 
-    Return None a second after the program was asked to end, and at once when the caller or the host is gone. In a sandbox
-    (`is_box`), only the processes below the program are asked.
+    That is a second after the program was asked to end, or at once when the caller or the host is gone. In a sandbox (`is_box`),
+    only the processes below the program are asked to end.
     """
     poll = select.poll()
     for descriptor in (wake, line):
@@ -383,7 +387,7 @@ def _wait_for(program: int, line: int, host: int, wake: int, *, is_box: bool) ->
 
 
 def _signal_below(program: int, number: int) -> None:
-    """Signal the processes below the program in its group, but not the program."""
+    """Send the signal `number` to the processes below the program in its group, but not to the program."""
     parents = [program]
     while parents:
         for child in _children(parents.pop()):
@@ -423,7 +427,7 @@ def _end_all_below(group: int) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    """Return the children that the first thread of a process has started."""
+    """Return the pids of the children that the first thread of the process `parent` has started."""
     with (
         contextlib.suppress(FileNotFoundError, ProcessLookupError),
         open(f"/proc/{parent}/task/{parent}/children", "rb") as file,
@@ -433,7 +437,9 @@ def _children(parent: int) -> list[int]:
 
 
 def _kill(target: int, number: int) -> bool:
-    """Signal a process, or a group by its negative number. Return False if that is not permitted."""
+    """Send the signal `number` to the process `target`, or to a group by its negative number. Return False if that is not
+    permitted.
+    """
     try:
         os.kill(target, number)
     except ProcessLookupError:

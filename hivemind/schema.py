@@ -49,7 +49,7 @@ else:
     Field, field_validator, model_validator = map(_deferred, ("Field", "field_validator", "model_validator"))
 
     class _Declaration(type):
-        """The type of declared models. Class methods are those of the pydantic models."""
+        """The metaclass of declared models. Class methods of the pydantic model are looked up on the model."""
 
         def __new__(cls, name, bases, namespace):
             calls = {key: call for key, call in namespace.items() if isinstance(call, _Call)}
@@ -72,7 +72,7 @@ else:
             return getattr(cls._build(), name)
 
         def _build(cls):
-            """Return the pydantic model."""
+            """Build and return the pydantic model of this declaration."""
             if cls._model is None:
                 import pydantic
 

@@ -14,7 +14,7 @@ TRACEPARENT = pattern(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9
 
 @frozen
 class TraceContext:
-    """A span: its trace, its id, and its parent's id. A span without a parent begins a trace."""
+    """A span in a trace. `parent` is the id of the span that contains it; a span without a parent begins a trace."""
 
     trace: str
     span: str
@@ -23,7 +23,7 @@ class TraceContext:
 
     @classmethod
     def parse(cls, text: object) -> TraceContext | None:
-        """Return the span that a `traceparent` names, or None for anything else."""
+        """Return the span that `text` names if it is a valid `traceparent`, or None."""
         match = TRACEPARENT.fullmatch(text.strip()) if isinstance(text, str) else None
         return None if match is None else cls(match[1], match[2], None, match[3])
 
@@ -35,7 +35,7 @@ class TraceContext:
 
     @classmethod
     def checked(cls, text: object) -> str | None:
-        """Return a valid `traceparent`, or None for anything else."""
+        """Return `text` if it is a valid `traceparent`, else None."""
         span = cls.parse(text)
         return None if span is None else span.traceparent
 
@@ -44,6 +44,8 @@ class TraceContext:
         return f"00-{self.trace}-{self.span}-{self.flags}"
 
     def child(self, *names: str) -> TraceContext:
-        """Return a span within this one. The same names give the same span in every process."""
+        """Return a span within this one. Its id is computed from `names`, so the same names give the same span in every
+        process.
+        """
         digest = hashlib.blake2b("\0".join((self.span, *names)).encode(), digest_size=8)
         return replace(self, span=digest.hexdigest(), parent=self.span)

@@ -96,7 +96,10 @@ STOP_WORDS_OF = {language: frozenset(words.split()) for language, words in _STOP
 
 
 def language_of(text: str, default: str = "") -> str:
-    """Return the language whose stop words occur most often in a text, or `default` if no language leads."""
+    """Return the language whose stop words occur most often in a text.
+
+    Of several such languages, `default` comes first, then English. Return `default` if no stop word occurs.
+    """
     words = [word.casefold() for word in _WORD.findall(text)[:_TEXT_WORDS]]
     counts = {name: sum(word in stop_words for word in words) for name, stop_words in STOP_WORDS_OF.items()}
     highest = max(counts.values())

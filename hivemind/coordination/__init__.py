@@ -1,4 +1,4 @@
-"""Coordination: the journal and its projection: steps, leases, lanes, reservations."""
+"""Coordination: the journal and the tables computed from it: steps, their leases, lanes (each agent's drafts), reserved paths."""
 
 from __future__ import annotations
 

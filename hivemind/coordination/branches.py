@@ -1,7 +1,7 @@
 """Notes on the branches of active tasks (`.hive/landing/ROOT/branches/TASK.json`): changed paths, and conflicts with others.
 
-A note is written after a turn that has committed. It names the commits that conflict. A conflict is out of date when either
-branch has a newer commit.
+A note is written after a turn that has committed. For each conflict it names the commits of both branches. The conflict is out of
+date when either branch has a newer commit.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ class BranchNote:
     conflicts: tuple[BranchConflict, ...] = ()
 
     def conflict_paths(self, other: BranchNote) -> tuple[str, ...]:
-        """Return the paths in which the tips of two notes conflict."""
+        """Return the paths in which the branches of two notes conflict, at the commits that both notes name."""
         pairs = [(conflict, other) for conflict in self.conflicts] + [(conflict, self) for conflict in other.conflicts]
         return next((c.paths for c, note in pairs if (c.task, c.tip) == (note.task, note.tip)), ())
 
 
 @frozen
 class BranchOverlap:
-    """A conflict of a task's branch that the task's agent is told of. `task` was claimed earlier; it is empty for the target."""
+    """A conflict of a task's branch, to report to the task's agent. `task` is the other task, which was claimed earlier. It is
+    empty if the branch conflicts with its target.
+    """
 
     task: str
     paths: tuple[str, ...]
@@ -72,13 +74,13 @@ def read_notes(folder: Path) -> dict[str, BranchNote]:
 
 
 def save_note(folder: Path, note: BranchNote) -> None:
-    """Write a note. Raises OSError."""
+    """Write a note to its task's file in the folder. Raises OSError."""
     make_folder(folder, durable=False)
     save_dataclass(folder / f"{note.task}{_SUFFIX}", _KIND, _VERSION, note, durable=False)
 
 
 def is_open(layout: Layout, task: str) -> bool:
-    """Check that a task is active, or was returned to the inbox."""
+    """Check that a task is unfinished: in active/, or returned to the inbox."""
     return (layout.active / task).exists() or (layout.inbox / task).exists()
 
 

@@ -13,10 +13,10 @@ from hivemind.coordination.steps import check_leases, without_none
 
 
 class Commits:
-    """Commits publications and branches of one task.
+    """The commits of one task's new entries: published drafts, and branches of its graph.
 
-    An entry is first written to the task's log under an id. The journal's event that names the id commits the entry.
-    Opening the task's log removes entries that no event has committed (`has`). `Steps.capture` commits evidence.
+    An entry is first written to the task's log under an id. The journal's event that names the id commits the entry. Opening the
+    task's log removes entries that no event has committed (`has`). `Steps.capture` commits evidence.
     """
 
     def __init__(self, journal: Journal, task_id: str) -> None:
@@ -38,10 +38,11 @@ class Commits:
         generation: int | None = None,
         lane: str | None = None,
     ) -> Event:
-        """Write `lane.published` for a card of the agent's lane. No other agent may hold the lease of `step_id`.
+        """Write `lane.published`: the draft `card` of the agent's lane is now visible to all. Return the event.
 
-        `lane` is the lane of the draft; the default is the lane of the agent's name. Raises StepLeaseHeld,
-        StaleGeneration. Committing the same id again writes a second event.
+        `lane` is the lane of the draft; the default is the lane of the agent's name. `generation` is that of the agent's lease of
+        `step_id`. Raises StepLeaseHeld if another agent holds the step, StaleGeneration. Committing the same id again writes a
+        second event.
         """
         agent = check_agent(agent_id)
         payload = {"task_id": self.task, "commit_id": commit_id, "card": card, "agent_id": agent}
@@ -58,10 +59,10 @@ class Commits:
         steps: Mapping[str, int | None] | None = None,
         **fields: Any,
     ) -> Event:
-        """Write `branch.<action>` (created, merged) for a branch of the task's graph.
+        """Write `branch.<action>` (created, merged) for a branch of the task's graph. Return the event.
 
-        `commit_id` commits the entry with that id in the task's log. `steps` maps step ids to the generations of their
-        leases. Raises StepLeaseHeld, StaleGeneration.
+        `commit_id` commits the entry with that id in the task's log. `steps` maps step ids to the generations of their leases;
+        the caller must hold them. `fields` are added to the event. Raises StepLeaseHeld, StaleGeneration.
         """
         agent = None if agent_id is None else check_agent(agent_id)
         payload = {"task_id": self.task, "branch": name, **fields, **without_none(agent_id=agent, commit_id=commit_id)}

@@ -1,4 +1,6 @@
-"""Resolve the coordinates of a call: workspace, task focus, step focus, lane."""
+"""Resolve the coordinates of a call: its workspace, task, step and lane. Those that it does not name follow from the agent's
+focus.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ FOCUS = "focus"
 
 @frozen
 class Coordinates:
-    """The resolved address of a call. `task` is None if no task is in focus, `step` if the task has no open step."""
+    """The workspace, task, step and lane that a call is about. `task` is None if no task is in focus, `step` if the task has no
+    open step.
+    """
 
     workspace: str
     task: str | None
@@ -33,11 +37,14 @@ class CoordinateResolver:
     def resolve(
         self, agent_id: str | None = None, task: str | None = None, step: str | None = None, lane: str | None = None
     ) -> Coordinates:
-        """Return the coordinates of a call. An explicit argument wins over the agent's focus.
+        """Return the coordinates of a call. An explicit argument wins over the agent's focus (the step that it leased last).
 
-        Without `task`, the task of the focused step is used. Without `step`, the focused step is used if it is open and
-        `task` is None, otherwise the task's first open step. `"focus"` always means the first open step. A step alone
-        determines its task. Raises UnknownStep, CoordinationError.
+        * The task is `task`, or that of `step`, or that of the focused step.
+        * The step is `step`, or the focused step if `task` is None and that step is open. If neither applies, and always for
+          `step="focus"`, it is the task's first open step.
+        * The lane is `lane`, or the lane of the agent's name.
+
+        Raises UnknownStep, CoordinationError.
         """
         agent = None if agent_id is None else check_agent(agent_id)
         agent_lane = lane_of(agent) if lane is None else check_lane(lane)
@@ -59,14 +66,14 @@ class CoordinateResolver:
 
 
 def _focused_step(state: JournalState, agent: str) -> Step | None:
-    """Return the newest of the agent's leased steps."""
+    """Return the step that the agent leased last, among those that it still leases. None if it leases no existing step."""
     leases = filter(None, map(state.lease, state.leased_step_ids.get(agent, ())))
     newest = max(leases, key=lambda lease: lease.acquired_seq, default=None)
     return None if newest is None else state.step(newest.step_id)
 
 
 def _step_of(state: JournalState, task: str | None, step_id: str) -> Step:
-    """Return a step. Raises CoordinationError if `task` is another task."""
+    """Return the step. Raises UnknownStep if it does not exist, CoordinationError if it is not of `task` (None: of any task)."""
     step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)

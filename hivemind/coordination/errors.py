@@ -14,13 +14,15 @@ Call = dict[str, Any]
 
 
 def call(tool: str, arguments: dict[str, Any], method: str, *positional: object, **keywords: object) -> Call:
-    """Return a call, written for a mind and as Python. `method` is an attribute path on a hive (`leases.claim`)."""
+    """Return a call to suggest, both as the call of a tool and as Python. `method` is an attribute path on a hive
+    (`leases.claim`).
+    """
     argument_texts = [repr(value) for value in positional] + [f"{name}={value!r}" for name, value in keywords.items()]
     return {"tool": tool, "arguments": arguments, "call": f"hive.{method}({', '.join(argument_texts)})"}
 
 
 def tool_call(tool: str, arguments: dict[str, Any]) -> Call:
-    """Return a call that only an agent can make, because the tool works on the agent's focus."""
+    """Return a call to suggest that only an agent can make, because the tool works on the agent's focus."""
     argument_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return {"tool": tool, "arguments": arguments, "call": f"{tool}({argument_text})"}
 
@@ -31,7 +33,7 @@ def look_call(step_id: str) -> Call:
 
 
 def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
-    """Return the call with which an agent, or the operator, gets the lease of a step.
+    """Return the call with which an agent, or the operator (None), gets the lease of a step.
 
     If another agent is the `holder`, the operator claims the step by force, and an agent asks the holder by mail.
     """

@@ -13,7 +13,7 @@ from hivemind.fs.integrity import Aside, DoctorFinding
 
 
 def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[DoctorFinding]:
-    """Report a missing journal, damaged lines and, unless a process of the hive is `running`, a torn last line."""
+    """Report a missing journal and damaged lines. Report a torn last line only if no process of the hive is `running`."""
     files = [*folder.glob("*.jsonl")]
     if not any(path.stat().st_size for path in files):
         # Locking alone leaves an empty journal with empty files next to it; flushing events writes to one of them.
@@ -44,13 +44,16 @@ def check_journal(folder: Path, aside: Aside, *, running: bool) -> Iterator[Doct
 
 
 def _repair_damage(folder: Path, aside: Aside) -> str:
-    """Remove damaged lines. No agent may run meanwhile, because a lease's generation can be issued twice if its event is lost."""
+    """Remove damaged lines, after copying the files. Return a sentence about it.
+
+    No agent may run meanwhile: if the event of a lease is lost, that lease's generation can be issued twice.
+    """
     copies = list[str]()
     lost = Journal(folder).repair(lambda path: copies.append(aside.copy(Path(path))))
     return f"{'; '.join(copies)}; {lost} events are lost and replaced by journal.lost"
 
 
 def _cut_torn_line(folder: Path) -> str:
-    """Move the incomplete last line to a file beside the journal. Taking the journal's lock does so."""
+    """Move the incomplete last line to a file beside the journal, as every locking of the journal does. Return a sentence."""
     with Journal(folder).locked(lambda _: None):
         return "moved to a file next to the journal"

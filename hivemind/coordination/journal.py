@@ -88,7 +88,9 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
 
 
 def _encode_flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
-    """Encode a payload of texts and integers, three times as fast as the JSON encoder. Return None for other payloads."""
+    """Encode an event whose payload has only texts and integers, three times as fast as the JSON encoder. Return None for
+    another.
+    """
     text = f'{{"seq":{seq},"kind":{_json_string(kind)}'
     for name, value in payload.items():
         if type(value) is str:
@@ -197,10 +199,11 @@ class Journal:
         return self.transact(lambda _: [(kind, payload)])[0]
 
     def transact(self, decide: Callable[[JournalState], Sequence[EventDraft]]) -> list[Event]:
-        """Call `decide` with the newest state under the journal's lock, and append the events that it returns.
+        """Call `decide` with the newest state under the journal's lock. Append the events that it returns, and return them with
+        numbers.
 
-        Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the
-        log stays unchanged. `decide` must not change or keep the state, and must return quickly.
+        Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the log stays
+        unchanged. `decide` must not change or keep the state, and must return quickly.
         """
         return [Event.from_record(record) for record in self.transact_and_query(decide, lambda _, records: records)]
 
@@ -307,7 +310,9 @@ class Journal:
 
     @contextmanager
     def _locked_state(self) -> Iterator[JournalState]:
-        """Lock the journal and yield the newest state. Then make the events durable that were read or written."""
+        """Within a `with` block, lock the journal and yield the newest state. After it, make the events durable that were read or
+        written.
+        """
         self._refuse_read_only()
         position = ReadPosition()
         try:

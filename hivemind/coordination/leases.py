@@ -21,7 +21,7 @@ _Leases = list[StepLease]
 
 
 def claim_event(state: JournalState, step_id: str, agent_id: str, ttl_seq: int = DEFAULT_TTL_SEQ) -> EventDraft:
-    """Return the event that leases a free step to an agent."""
+    """Return the event that leases a free step to an agent for `ttl_seq` events."""
     generation = state.generation(step_id) + 1
     return "lease.claimed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq, "generation": generation}
 
@@ -48,10 +48,10 @@ class StepLeases:
     ) -> StepLease:
         """Claim a step for `ttl_seq` events (1 to 10,000), counted from the claim. Return its lease.
 
-        A free or expired step is leased under a new generation. If the agent already holds the step, its lease stays
-        unchanged, unless `renew` is set. If another agent holds it, StepLeaseHeld is raised; with `force`, which is for
-        the operator, the lease is taken over. With `require_unfinished` the call raises UnknownStep, WrongStatus for a
-        step that is done, and CoordinationError (`TASK_OVER`) for a step of a finished task.
+        A free or expired step is leased under a new generation. If the agent already holds the step, its lease stays unchanged;
+        with `renew` it is extended. If another agent holds it, StepLeaseHeld is raised; with `force`, which is for the operator,
+        the lease is taken over. With `require_unfinished` the call raises UnknownStep, WrongStatus for a step that is done, and
+        CoordinationError (`TASK_OVER`) for a step of a finished task.
         """
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
@@ -75,14 +75,19 @@ class StepLeases:
     def renew(
         self, step_id: str, agent_id: str, generation: int | None = None, ttl_seq: int = DEFAULT_TTL_SEQ
     ) -> StepLease:
-        """Extend the agent's active lease to `ttl_seq` events from now. Raises StepLeaseNotHeld, StaleGeneration."""
+        """Extend the agent's active lease to `ttl_seq` events from now, and return it.
+
+        `generation`, if not None, must be that of the lease. Raises StepLeaseNotHeld, StaleGeneration.
+        """
         _check_ttl(ttl_seq)
         lease = self._change_own("lease.renewed", step_id, agent_id, generation, ttl_seq=ttl_seq)
         assert lease is not None
         return lease
 
     def release(self, step_id: str, agent_id: str, generation: int | None = None) -> None:
-        """End the agent's active lease. Raises StepLeaseNotHeld, StaleGeneration."""
+        """End the agent's active lease. `generation`, if not None, must be that of the lease. Raises StepLeaseNotHeld,
+        StaleGeneration.
+        """
         self._change_own("lease.released", step_id, agent_id, generation)
 
     def _change_own(

@@ -279,7 +279,7 @@ def _step_deleted(state: JournalState, _seq: int, payload: _Payload) -> None:
 
 @_handles("task", "landing")
 def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
-    """Handle every `task.*` and `landing.*` event. The kind's last word becomes the task's state, except for `_DETAIL_EVENTS`."""
+    """Handle every `task.*` and `landing.*` event. The kind's last word, if not in `_DETAIL_EVENTS`, becomes the task's state."""
     if payload["kind"] == "landing.held":  # about a root
         return
     task, word = _text(payload, "task_id"), payload["kind"].rpartition(".")[2]
@@ -302,7 +302,7 @@ def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
 
 @_handles("branch", "lane.published")
 def _task_committed(state: JournalState, _seq: int, payload: _Payload) -> None:
-    """Handle publications and every `branch.*` event. Their `commit_id`, if any, commits an entry of the task's log."""
+    """Handle `lane.published` and every `branch.*` event. An event with a `commit_id` commits that entry of the task's log."""
     task, commit_id = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit_id is not None:
         state.rows_or_new(task).commit_ids.add(commit_id)

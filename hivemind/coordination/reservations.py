@@ -133,11 +133,11 @@ class Reservations:
     def reserve(
         self, agent_id: str, patterns: str | Iterable[str], *, shared: bool = False, reason: str | None = None
     ) -> Reservation:
-        """Reserve every path that the globs match: all of them, or none.
+        """Reserve every path that the globs match: all of them, or none. `reason` is recorded for other agents and people.
 
         A reservation is exclusive, or `shared` with other shared reservations. It never conflicts with the agent's other
-        reservations. If the agent already has an equal reservation, that is returned and no event is written.
-        Raises ReservationHeld, CoordinationError (`INVALID_PATTERN`).
+        reservations. If the agent already has an equal reservation, that is returned and no event is written. Raises
+        ReservationHeld, CoordinationError (`INVALID_PATTERN`).
         """
         agent, pattern_list = check_agent(agent_id), [patterns] if isinstance(patterns, str) else list(patterns)
         if not pattern_list:
@@ -166,7 +166,7 @@ class Reservations:
         return own_reservation
 
     def release(self, reservation: Reservation | int, agent_id: str) -> bool:
-        """End one of the agent's reservations. Return False if that ended before."""
+        """End one of the agent's reservations. Return False if it had ended already."""
         agent, number = check_agent(agent_id), reservation.id if isinstance(reservation, Reservation) else reservation
         return bool(self._release(agent, lambda candidate: candidate.id == number))
 

@@ -33,9 +33,8 @@ def _canonical(value: Any) -> bytes:
 class TaskRows:
     """The rows of one task.
 
-    `steps` are in the order in which they were added. `generations` contains the last generation of each step's lease,
-    also after the lease has ended. `commit_ids` names the committed entries of the task's own log (publications,
-    evidence).
+    `steps` are in the order in which they were added. `generations` contains the last generation of each step's lease, also after
+    the lease has ended. `commit_ids` names the committed entries of the task's own log (published drafts, evidence).
     """
 
     entry: TaskEntry | None = None
@@ -87,13 +86,13 @@ def _line(rows: TaskRows, task: str) -> bytes:
 
 
 class EndedTasks:
-    """The tasks that were finished when a snapshot was written, one sorted line each, between two byte offsets of its file.
+    """The lines of finished tasks in a snapshot's file: one sorted line per task, between two byte offsets.
 
     A task's line is read when the task is needed, so no process keeps a long history in memory.
     """
 
     def __init__(self, path: str, descriptor: int, start: int, end: int) -> None:
-        """Take over the open file `descriptor`, which is closed with this object."""
+        """Take over the open file `descriptor`, which is closed with this object. The lines are between `start` and `end`."""
         self._path, self._descriptor, self._start, self._end = path, descriptor, start, end
 
     def __del__(self) -> None:
@@ -241,7 +240,9 @@ class JournalState:
 
     @classmethod
     def from_line(cls, line: bytes, ended_tasks: EndedTasks | None = None) -> JournalState:
-        """Rebuild the state from its first line. Raises KeyError, TypeError or ValueError for any other line."""
+        """Rebuild the state from the first of its `lines`; `ended_tasks` has the others. Raises KeyError, TypeError or ValueError
+        for a bad line.
+        """
         tables = json.loads(line)
         state = cls()
         state.seq, state.unknown, state.malformed = tables["seq"], tables["unknown"], tables["malformed"]

@@ -35,7 +35,7 @@ class Receipt:
 
     @property
     def is_proof(self) -> bool:
-        """True unless the receipt is a placeholder, an invalid link or a failed command."""
+        """False for a placeholder, an invalid link or a failed command, which prove nothing."""
         if _PLACEHOLDER.fullmatch(self.text.strip()):
             return False
         if self.kind == "CMD":
@@ -75,7 +75,9 @@ def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
 
 
 def proof_gap(receipts: Iterable[Receipt]) -> Literal["PROOF_MISSING", "PROOF_WEAK"] | None:
-    """Return PROOF_MISSING if no receipt is valid, PROOF_WEAK if all valid ones are of one kind, else None."""
+    """Return PROOF_MISSING if no receipt is valid, PROOF_WEAK if there are only commands or only links, None if both
+    are present.
+    """
     kinds = {receipt.kind for receipt in receipts if receipt.is_proof}
     if not kinds:
         return "PROOF_MISSING"
@@ -149,7 +151,7 @@ def invalid_argument(message: str, remedy: str | None = None) -> CoordinationErr
 
 
 def check_task(task_id: object) -> str:
-    """Return the task's id in normal form."""
+    """Return the task's id in normal form. Raises CoordinationError for an invalid id."""
     try:
         return check_name(task_id, "task id")
     except UserError as error:

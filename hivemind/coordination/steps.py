@@ -55,7 +55,7 @@ def check_lease(state: JournalState, step_id: str, agent_id: str | None, generat
 
 
 def check_leases(state: JournalState, generations: Mapping[str, int | None], agent_id: str | None) -> None:
-    """Make the checks of `check_lease` for several steps, with the generations of the caller's leases."""
+    """Check several steps as `check_lease` does. `generations` maps step ids to the generations of the caller's leases."""
     for step_id, generation in generations.items():
         check_lease(state, step_id, agent_id, generation)
 
@@ -109,7 +109,11 @@ class Steps:
         meta: Mapping[str, Any] | None = None,
         agent_id: str | None = None,
     ) -> Step:
-        """Add a step at the end of a task. `meta` is any JSON that the caller keeps with the step."""
+        """Add a step at the end of a task and return it. `success_criteria` and `tests` have to be confirmed before it can be
+        closed.
+
+        `proof` says whether closing requires a receipt, `meta` is any JSON that the caller keeps with the step.
+        """
         fields = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
         return self._add(task_id, [fields], agent_id)[0]
 
@@ -121,7 +125,7 @@ class Steps:
         agent_id: str | None = None,
         leased_to: str | None = None,
     ) -> _Steps:
-        """Add several steps: all of them, or none. Each mapping has a `title` and other arguments of `add`.
+        """Add several steps, all of them or none, and return them. Each mapping has a `title` and other arguments of `add`.
 
         The agent `leased_to` gets the lease of the first step, with the longest lifetime that a lease can have.
         """
@@ -184,7 +188,9 @@ class Steps:
         proof: Proof | None = None,
         **lease_proof: Unpack[LeaseProof],
     ) -> Step:
-        """Change the step's definition. New criteria or tests clear their confirmation."""
+        """Change the step's definition: the arguments that are not None. Return the changed step. New criteria or tests clear
+        their confirmation.
+        """
         changes = check_definition(
             without_none(title=title, success_criteria=success_criteria, tests=tests, proof=proof)
         )
@@ -193,7 +199,7 @@ class Steps:
     def note(
         self, step_id: str, text: str, *, checkpoint: str | None = None, **lease_proof: Unpack[LeaseProof]
     ) -> Step:
-        """Add a note to the step. A `checkpoint` that a note names is required for closing."""
+        """Add a note to the step and return the changed step. A `checkpoint` that a note names is required for closing."""
         if not isinstance(text, str) or not text.strip():
             raise invalid_argument("a note must have a text")
         payload = {"text": text, **_checkpoint_field(checkpoint)}
@@ -208,7 +214,10 @@ class Steps:
         commit_id: str | None = None,
         **lease_proof: Unpack[LeaseProof],
     ) -> Step:
-        """Add receipts to the step. `commit_id` commits the entry with that id in the task's own log."""
+        """Add receipts to the step and return the changed step. A `checkpoint` that they are about is required for closing.
+
+        `commit_id` commits the entry with that id in the task's own log.
+        """
         receipts = [receipt.as_dict() for receipt in receipts_of(evidence)]
         if not receipts:
             raise invalid_argument("no receipt to keep")
@@ -223,7 +232,10 @@ class Steps:
         generation: int | None = None,
         expected_revision: int | None = None,
     ) -> Step:
-        """Confirm checkpoints: `criteria`, `tests`, `security`, `perf`, `docs`."""
+        """Confirm checkpoints (`criteria`, `tests`, `security`, `perf`, `docs`) and return the changed step.
+
+        The other arguments are as in LeaseProof.
+        """
         names = check_checkpoints(checkpoints)
         if not names:
             raise invalid_argument("no checkpoint to confirm")
@@ -240,11 +252,12 @@ class Steps:
         checkpoints: str | Iterable[str] = (),
         confirm: str | Iterable[str] = (),
     ) -> Step:
-        """Close the step and end its lease. The checkpoints in `confirm` are confirmed on the same line of the log.
+        """Close the step and end its lease. Return the closed step. The checkpoints in `confirm` are confirmed on the same line
+        of the log.
 
-        `checkpoints` are required in addition to the step's own checkpoints. Raises CheckpointsNotConfirmed, and ProofRequired
-        in proof mode `require` without a valid receipt. Other gaps become the step's `warnings`: `PROOF_MISSING` (mode warn),
-        `PROOF_WEAK` (only one of the two kinds).
+        `evidence` is added as receipts. `checkpoints` are required in addition to the step's own. The other arguments are as in
+        LeaseProof. Raises CheckpointsNotConfirmed, and ProofRequired in proof mode `require` without a valid receipt. Other gaps
+        become the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of the two kinds).
         """
         receipts, requested = receipts_of(evidence), check_checkpoints(checkpoints)
         newly_confirmed = check_checkpoints(confirm)
@@ -270,19 +283,19 @@ class Steps:
         return self._write_event("step.done", step_id, lease_proof, decide, ("open",), verification)
 
     def reopen(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
-        """Open a closed step again. Its confirmations are cleared, its receipts stay."""
+        """Open a closed step again, for a `reason`, and return it. Its confirmations are cleared, its receipts stay."""
         return self._write_event(
             "step.reopened", step_id, lease_proof, lambda _: without_none(reason=reason or None), ("done",)
         )
 
     def block(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
-        """Mark the step as blocked. Its holder keeps the lease."""
+        """Mark the step as blocked, for a `reason`, and return it. Its holder keeps the lease."""
         return self._write_event(
             "step.blocked", step_id, lease_proof, lambda _: without_none(reason=reason or None), _NOT_DONE
         )
 
     def unblock(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
-        """Mark a blocked step as open."""
+        """Mark a blocked step as open, for a `reason`, and return it."""
         return self._write_event(
             "step.unblocked", step_id, lease_proof, lambda _: without_none(reason=reason or None), ("blocked",)
         )
@@ -300,21 +313,22 @@ class Steps:
     def end_task(
         self, task_id: str, outcome: Outcome = "done", *, agent_id: str | None = None, **payload: Any
     ) -> Event:
-        """Write `task.<outcome>` for a task whose folder has left active/."""
+        """Write `task.<outcome>` for a task whose folder has left active/. `payload` is added to the event, which is returned."""
         fields = {"task_id": check_task(task_id), **_agent_field(agent_id), **payload}
         return self._journal.transact(lambda _: [(f"task.{outcome}", fields)])[0]
 
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
-        """Raise StepLeaseHeld if another agent holds a step of the task, which may then not end."""
+        """Raise StepLeaseHeld if another agent holds a step of the task, because the task must not end then."""
         task, agent = check_task(task_id), _check_optional_agent(agent_id)
         self._journal.view(lambda state: check_leases(state, {step.id: None for step in state.steps_of(task)}, agent))
 
     @contextmanager
     def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
-        """Block all changes of leases while the caller writes one line about some steps elsewhere, such as a card or a note.
+        """Within a `with` block, block all changes of leases. Meanwhile the caller writes one line about some steps elsewhere,
+        such as a note.
 
-        `generations` maps the ids of those steps to the generations of the caller's leases. An unknown step has no holder.
-        Raises StepLeaseHeld, StaleGeneration.
+        `generations` maps the ids of those steps to the generations of the caller's leases. Raises StaleGeneration, and
+        StepLeaseHeld if another agent holds one of them.
         """
         agent = _check_optional_agent(agent_id)
         with self._journal.locked(lambda state: check_leases(state, generations, agent)):
@@ -329,9 +343,10 @@ class Steps:
         statuses: Sequence[StepStatus] = get_args(StepStatus),
         preceding_draft: EventDraft | None = None,
     ) -> Step:
-        """Write `preceding_draft`, if any, and the event with the payload that `decide` returns, on one line of the log.
+        """Write the event `kind` with the payload that `decide` returns. Return the changed step.
 
-        Raises WrongStatus unless the step has one of the statuses.
+        `preceding_draft`, if any, is written before it on the same line of the log. Raises WrongStatus unless the step's status
+        is one of `statuses`.
         """
 
         def draft_events(state: JournalState) -> Sequence[EventDraft]:

@@ -25,11 +25,11 @@ def fingerprint(root: str | os.PathLike[str]) -> str:
 def check_workspace(
     path: str | os.PathLike[str], workspace: str, root: str | os.PathLike[str], guard: str | None = None
 ) -> None:
-    """Check that a state folder belongs to this workspace and project, by the folder's record `path`.
+    """Check that a state folder belongs to this workspace and project, by the folder's record at `path`.
 
     The first caller writes the record, which names the workspace and the project. The record's version covers all formats in
-    `.hive/` and `tasks/`: a hive of another version is refused with UnknownVersion before anything in it is read or
-    changed. `guard` comes from hive.yaml; without it, the root's fingerprint is used.
+    `.hive/` and `tasks/`: a hive of another version is refused with UnknownVersion before anything in it is read or changed.
+    `guard` comes from hive.yaml; without it, the root's fingerprint is used.
 
     Raises WorkspaceLocked for another workspace, ProjectGuardMismatch for another project.
     """

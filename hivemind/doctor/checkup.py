@@ -69,7 +69,7 @@ def _logs(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def _schedule(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Find files of the schedule that make no tasks. `check_records` checks the record of the schedule."""
+    """Find files of the schedule that make no tasks. `check_records` checks the record of the schedule itself."""
     for schedule_file in context.tasks.schedule.look(datetime.now(UTC)):
         path = context.layout.schedule / schedule_file.name
         if schedule_file.problem is not None and path.exists():
@@ -120,7 +120,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 @frozen
 class FixOutcome:
-    """A finding with the result of its fix: `done` says what was done, `unresolved_reason` why the problem remains."""
+    """A finding with the result of its fix: `done` says what was done, `unresolved_reason` why the problem remains. One of them
+    is None.
+    """
 
     finding: DoctorFinding
     done: str | None = None

@@ -1,4 +1,4 @@
-"""Checks for claims, leases and worktrees of agents that ended."""
+"""Checks for what agents leave behind when they end: claims, leases and worktrees."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def _move_to_inbox(context: DoctorContext, folder: Path, target: Path) -> str:
 
 
 def _reclaim(context: DoctorContext, agent: str, path: Path) -> str:
-    """Move the agent's tasks to the inbox. Meanwhile the agent's name is locked, so the agent cannot start."""
+    """Move the agent's tasks to the inbox. Return a sentence about it. Meanwhile the agent's name is locked, so it cannot start.
+
+    `path` is one of the tasks' folders; if it is gone, the tasks have been moved already.
+    """
     if not path.exists():  # returned together with another task of the same agent
         return "returned already"
     try:

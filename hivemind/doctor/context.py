@@ -1,4 +1,4 @@
-"""The data that the checks need. The hive's stores are not opened, so a broken hive can be checked too."""
+"""The data that the checks need, read from files. The hive's stores are not opened, so a broken hive can be checked too."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DoctorContext:
 
     @cached_property
     def unchanged(self) -> Layout:
-        """The layout for reading: checks do not write."""
+        """A read-only layout for the checks, which do not write."""
         return Layout(self.layout.root, read_only=True)
 
     @cached_property

@@ -221,7 +221,7 @@ def check_records(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def check_workspace_record(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Check that the hive's state belongs to this project and workspace. Otherwise, as in some copied hives, no agent starts."""
+    """Check that the hive's state belongs to this project and workspace. If not, as in some copied hives, no agent starts."""
     layout, config = context.layout, context.config
     if config is None or not layout.workspace_record.exists():
         return

@@ -1,4 +1,4 @@
-"""Checks for landing: held roots, branches that are gone, checks without a box, folders of roots that are gone."""
+"""Checks for landing (merging finished work): held roots, branches that are gone, checks without a box, roots that are gone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hivemind.tasks.record import load_sound
 
 
 def check_landing(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Find what keeps finished work from landing, and leftovers of roots that are gone."""
+    """Find what keeps finished work from landing (being merged), and leftovers of roots that are gone."""
     config, layout = context.config, context.layout
     if config is None:  # reported by check_settings
         return

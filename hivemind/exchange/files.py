@@ -28,7 +28,9 @@ class FileBundle:
         self._remaining_bytes = FILES_BYTES
 
     def add(self, name: str, open_file: Callable[[], int]) -> None:
-        """Add a file under `name`. `open_file` opens the file and returns its descriptor."""
+        """Add a file under `name`. `open_file` opens the file and returns its descriptor. A file that is too large or unreadable
+        is omitted.
+        """
         try:
             _split_path(name)
             with open(open_file(), "rb") as file:
@@ -83,7 +85,7 @@ def check_received_files(names: Sequence[object], contents: Sequence[object]) ->
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise Unreadable for a path that is not relative and plain, or that must be both a file and a folder."""
+    """Raise Unreadable for a path that is absolute, has an empty part, `.` or `..`, or must be both a file and a folder."""
     folders: set[str] = set()
     for path in paths:
         parts = _split_path(path)
@@ -116,7 +118,9 @@ def write_result(folder: Path, files: Mapping[str, bytes]) -> list[str]:
 
 
 def _split_path(name: str) -> list[str]:
-    """Return the parts of a relative path. Raises Unreadable for a path that is not relative, plain and short."""
+    """Return the parts of a relative path. Raises Unreadable for a path that is absolute or too long, or has an empty part, `.`
+    or `..`.
+    """
     parts = name.split("/")
     with suppress(UnicodeEncodeError):
         is_short = (

@@ -42,7 +42,7 @@ class ForeignTask:
 
 
 def load_foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
-    """Return the tasks of other hives that this hive has claimed, by generation.
+    """Return the tasks of other hives that this hive has claimed, by the number of the claim (`generation`).
 
     Raises UserError for a record that cannot be read.
     """
@@ -53,7 +53,8 @@ def load_foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
 
 
 def abandon_task(hive: Parts, task: ForeignTask, reason: str) -> bool:
-    """End this hive's work on a task of another hive. The work so far, and late work, is kept in `attempts/`.
+    """End this hive's work on a task of another hive, for a `reason`. What was done so far, or comes later, is kept in
+    `attempts/`.
 
     Return False if an agent moved the task at the same moment.
     """
@@ -88,9 +89,10 @@ class ForeignTasks:
         self._give_back("not (generation = any(%s))", [*self._tasks])
 
     def renew(self) -> None:
-        """Renew the leases of other hives' tasks that this hive works on, and abandon those that it has lost.
+        """Renew the leases of other hives' tasks that this hive works on. Abandon the tasks whose lease another hive has now.
 
-        Then offer again every hive's tasks whose lease has expired, except those with a step that must run once.
+        Then return all hives' tasks with expired leases, so any hive can claim them. Tasks with a step that must run once are
+        left out.
         """
         renewed_rows = self._connection.execute(
             f"update tasks set lease = now() + {LEASE} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608
@@ -109,7 +111,7 @@ class ForeignTasks:
     def claim_tasks(self, idle: list[IdleAgent]) -> None:
         """Claim tasks for idle agents, and notify the hives that gave the tasks.
 
-        A hive in which a person decides what lands claims only tasks that name this hive in `where:`, because any other task
+        A hive in which a person decides what is merged claims only tasks that name this hive in `where:`, because any other task
         would have to wait for that person.
         """
         inbox, roots = self._hive.layout.inbox, self._hive.config.repository_roots(self._hive.layout)
@@ -214,7 +216,9 @@ class ForeignTasks:
 
 
 def _attachment_paths(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the attachments by path in the dropped folder. Attachments with reserved names move into `attachments/`."""
+    """Return the attachments by their paths in the dropped folder. Attachments whose names are reserved there move into
+    `attachments/`.
+    """
     paths = [f"attachments/{name}" if name.split("/")[0].lower() in _RESERVED_NAMES else name for name in files]
     check_paths(paths)
     return dict(zip(paths, files.values(), strict=True))

@@ -1,6 +1,6 @@
-"""Lessons of linked hives: each hive offers the lessons of its repositories in its row of the exchange, by git remote.
+"""Lessons of linked hives: each hive offers the lessons of its repositories in its row of the exchange, sorted by git remote.
 
-A hive takes the lessons that other hives offer for the same remotes (README.md, *The rest*).
+A hive takes over the lessons that other hives offer for the remotes of its own repositories (README.md, *The rest*).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def transfer_lessons(hive: Parts, connection: Connection, name: str) -> set[str]:
-    """Take the lessons of other hives into the roots with the same git remotes, and offer this hive's own. Return the problems.
+    """Take the lessons of other hives for this hive's repositories, recognised by their git remotes, and offer this hive's
+    lessons.
 
-    Raises psycopg.Error.
+    `name` is this hive's name in the exchange. Return the problems, one sentence each. Raises psycopg.Error.
     """
     from psycopg.types.json import Jsonb
 

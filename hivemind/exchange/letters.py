@@ -36,7 +36,10 @@ class Letters:
         self._delivered: set[int] = set()  # not yet confirmed to the exchange
 
     def send(self) -> bool:
-        """Send the letters in the mailbox `exchange`: store them in the database, and after the commit delete their files."""
+        """Send the letters in the mailbox `exchange`: store them in the database, and after the commit delete their files.
+
+        Return True if there may be more.
+        """
         mailbox = self._hive.mail.mailboxes.get(EXCHANGE)
         mail_files = sorted(mailbox.mail_files(), key=lambda mail_file: mail_file.base)
         rows: list[LetterRow] = []
@@ -94,7 +97,10 @@ class Letters:
         return rows
 
     def receive(self) -> bool:
-        """Deliver letters from other hives. Return letters to unknown agents to their senders, with the reason."""
+        """Deliver letters from other hives. Mark letters to unknown agents, with the reason, so their senders' hives bounce them.
+
+        Return True if there may be more.
+        """
         rows = self._next_letters("hive", "open")
         ends: list[tuple[int, str, str | None]] = []
         for columns in rows:
@@ -113,7 +119,7 @@ class Letters:
         return _is_full(rows)
 
     def _deliver(self, letter: LetterRow) -> str | None:
-        """Deliver a letter. Return the reason if the letter cannot be delivered, else None. Raises OSError."""
+        """Deliver a letter and return None. If it cannot be delivered, return the reason. Raises OSError."""
         if letter.name != HUMAN and letter.name not in self._hive.agent_files:
             return unknown_agent_reason(letter.name, self._hive.agents, f" of {self._name}")
         try:
@@ -126,8 +132,8 @@ class Letters:
     def _end_letters(self, ends: list[tuple[int, str, str | None]]) -> None:
         """Set state and reason of letters, each given as (number, state, reason).
 
-        In the state `ended` a letter keeps its content, and the hive that sent it is woken to bounce it. In any other state the
-        content is deleted.
+        In the state `ended` (could not be delivered) a letter keeps its content, and the hive that sent it is woken to bounce it.
+        In any other state the content is deleted.
         """
         if ends:
             numbers, states, reasons = zip(*ends, strict=True)
@@ -141,7 +147,7 @@ class Letters:
             )
 
     def bounce(self) -> bool:
-        """Tell senders in this hive which of their letters other hives could not deliver."""
+        """Tell senders in this hive which of their letters other hives could not deliver. Return True if there may be more."""
         rows = self._next_letters("giver", "ended")
         ends: list[tuple[int, str, str | None]] = []
         for columns in rows:
@@ -183,5 +189,5 @@ def _set_aside(number: int, error: UserError) -> tuple[int, str, str]:
 
 
 def _is_full(rows: list[Any]) -> bool:
-    """Return True if there may be more rows than those of the batch."""
+    """Return True if the batch `rows` has the maximum size, so there may be more rows."""
     return len(rows) == _LETTERS_PER_BATCH or sum(len(columns[6] or b"") for columns in rows) >= _BYTES_PER_BATCH

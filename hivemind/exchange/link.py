@@ -89,7 +89,7 @@ def _load_former_links(layout: Layout) -> FormerLinks:
 
 
 def link(hive: Parts, url: str) -> HiveLink:
-    """Link a hive: create missing tables, and register the hive's name. Raises UserError, LinkDown."""
+    """Link a hive: create missing tables, and register the hive's name. Return the link. Raises UserError, LinkDown."""
     current_link = load_link(hive.layout)
     if current_link is not None:
         raise UserError(
@@ -174,9 +174,10 @@ def unlink(hive: Parts, *, force: bool = False) -> tuple[HiveLink, list[str]]:
 
 
 def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
-    """Give back the letters and tasks of a hive whose row is locked, so that it can be unlinked.
+    """Give back the letters and tasks that other hives have sent to the hive `name`, so it can be unlinked. Its row must be
+    locked.
 
-    Raises UserError if tasks would be lost. With `force`, return the hive's own tasks that are lost.
+    Raises UserError if tasks would be lost. With `force`, return those of the hive's own tasks that are lost.
     """
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
@@ -199,7 +200,9 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> set[str]:
 
 
 def _release_foreign_tasks(connection: Connection, name: str) -> None:
-    """Give back the tasks that a hive has taken. Those with a step that must run once are not opened again."""
+    """Give back the tasks that the hive `name` has claimed, for other hives to claim. Tasks with a step that must run once are
+    not opened again.
+    """
     connection.execute(
         "update tasks set taker = null, state = case when state = 'taken' and not once then 'open' else state end"
         " where taker = %s",
@@ -301,7 +304,9 @@ def _read_overview(columns: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
-    """Return the hives other than `name` with the roles of their agents, and the problems of rows that cannot be read."""
+    """Return the hives other than `name` with the roles of their agents (None: no role), and the problems of rows that cannot be
+    read.
+    """
     problems = set[str]()
     rows = connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall()
     return {row.name: row.agents for row in readable_rows(HiveRow, rows, problems)}, problems
@@ -345,7 +350,7 @@ class HiveLease:
 
 
 def take_hive_lease(connection: Connection, hive_link: HiveLink, workspace: str, root: Path) -> HiveLease:
-    """Take the hive's lease and listen for notifications. Raises LinkDown, UnknownVersion."""
+    """Take the hive's lease, return it, and listen for notifications. Raises LinkDown, UnknownVersion."""
     if workspace.lower() != hive_link.name:
         raise LinkDown(
             f"hive.yaml says workspace: {workspace}, and the hive is linked as {hive_link.name}: hivemind unlink, then link"

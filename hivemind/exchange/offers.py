@@ -175,10 +175,10 @@ class Offers:
             )  # fmt: skip
 
     def _park(self, task: Task, reason: str, *, needs_operator: bool = False) -> bool:
-        """Park the task for a reason. Return True if the reason is new.
+        """Park the task for a reason. Return True if the reason is new and the task was not moved.
 
-        A task that needs the operator is parked without an end. Any other task is parked until now, so the operator is not
-        asked to act.
+        With `needs_operator` the wait has no end, so the operator is asked to act. Without it, the wait ends now, so nobody is
+        asked.
         """
         if self._park_reasons.get(str(task.claim)) == reason:
             return False
@@ -262,7 +262,9 @@ class Offers:
 
 
 class _RemotePartitions:
-    """The queue's partitions whose tasks another hive may take, by `where:` or because no agent here may claim them."""
+    """The partitions of the queue whose tasks another hive may take: because of `where:`, or because no agent here may claim
+    them.
+    """
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._hive, self._name = hive, name

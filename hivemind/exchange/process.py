@@ -84,7 +84,10 @@ class _Process:
         os.write(self._wake_writer, b"\0")
 
     def run(self, check_hive: Any) -> None:
-        """Transfer until the process must end or the hive is unlinked. Reconnect after an outage. Raises HiveGone."""
+        """Transfer until the process must end or the hive is unlinked. Reconnect after an outage.
+
+        `check_hive` is called before each connection; it raises HiveGone if the hive was moved or removed.
+        """
         hive, pause = self.hive, _MIN_PAUSE_S
         hive.mail.ensure(EXCHANGE)
         with (
@@ -190,7 +193,10 @@ class _ExchangeSession:
                 self._read_notifications()
 
     def _read_notifications(self) -> bool:
-        """Return whether other hives sent notifications. A statement may have read them from the socket already."""
+        """Read what other hives have sent and note the work that it causes. Return True if there was anything.
+
+        A statement may have read notifications from the socket already, so the socket's state does not tell.
+        """
         own_pid = self._connection.info.backend_pid
         payloads = {
             notification.payload for notification in self._connection.notifies(timeout=0) if notification.pid != own_pid
@@ -251,7 +257,7 @@ class _ExchangeSession:
 
 
 def _idle_agents(hive: Parts) -> list[IdleAgent]:
-    """Return the idle agents, except members, which claim tasks themselves."""
+    """Return this hive's idle agents. Members (MCP clients) are left out, because they claim tasks themselves."""
     agents = []
     for name, config in hive.agents.items():
         status = None if config.outside else read_status(hive.layout.agent_state(name), name)

@@ -98,7 +98,10 @@ def channel(hive: str) -> str:
 
 
 def notification(hive: str, payload: str = "") -> str:
-    """Return an SQL expression that wakes a hive at the transaction's commit. `hive` is an SQL expression for the hive's name."""
+    """Return an SQL expression that wakes a hive at the transaction's commit. `hive` is an SQL expression for the hive's name.
+
+    `payload` is the text of the notification.
+    """
     return f"pg_notify('hivemind_' || left(encode(sha256(convert_to({hive}, 'UTF8')), 'hex'), 16), '{payload}')"
 
 

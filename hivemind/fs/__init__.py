@@ -1,4 +1,4 @@
-"""Use of the file system: atomic writes, locks, versioned records, paths that stay inside, watching."""
+"""Use of the file system: atomic writes, locks, versioned records, paths confined to given folders, watching."""
 
 from __future__ import annotations
 

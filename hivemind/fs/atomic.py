@@ -30,15 +30,16 @@ _durability: dict[str, bool] = {}  # by folder or URL
 
 
 def set_durability(place: str | os.PathLike[str], *, durable: bool) -> None:
-    """Set whether this process syncs its writes below `place`, a folder's absolute path, or to the database at the URL `place`.
+    """Set whether this process syncs its writes to a place: below the folder `place` (an absolute path), or to the database at
+    that URL.
 
-    Loading a hive's settings calls it. By default everything is synced.
+    Called when a hive's settings are loaded. Without a call, everything is synced.
     """
     _durability[os.fspath(place)] = durable
 
 
 def is_durable(path: str | os.PathLike[str]) -> bool:
-    """Return False for a path, or a URL, in a hive with `durability: relaxed`."""
+    """Check whether writes to a path or database URL must be synced. False in a hive with `durability: relaxed`."""
     place = os.fspath(path)
     while place and place not in _durability:
         place = place.rpartition("/")[0]
@@ -46,7 +47,7 @@ def is_durable(path: str | os.PathLike[str]) -> bool:
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:
-    """Sync a folder of a durable hive, which makes the names in it durable."""
+    """Sync a folder, so the names in it survive a power cut. Does nothing in a hive with `durability: relaxed`."""
     if is_durable(path):
         _sync_folder(path)
 
@@ -57,13 +58,16 @@ def _sync_folder(path: str | os.PathLike[str], folder_fd: int | None = None) -> 
 
 
 def fsync_names(path: str | os.PathLike[str]) -> None:
-    """Sync a folder of a durable hive without running postponed flushes first: its names may reach the disk before any event."""
+    """Sync a folder as `fsync_folder` does, but leave postponed flushes for later.
+
+    The names may therefore reach the disk before the journal's events that belong to them.
+    """
     if is_durable(path):
         _fsync(os.open(path, _FOLDER))
 
 
 def fsync_folder_later(path: str | os.PathLike[str]) -> None:
-    """Sync a folder of a durable hive at once or, within `postponing`, before the next durable write or act outside the hive.
+    """Sync a folder as `fsync_folder` does, but within `postponing` wait for the next `flush_postponed`.
 
     Postponed calls for one folder share a single sync.
     """
@@ -92,7 +96,7 @@ def _fsync(file: int) -> None:
 
 
 def make_folder(path: str | os.PathLike[str], *, durable: bool | None = None) -> bool:
-    """Create a folder and its missing parents. Return False if the folder already exists.
+    """Create a folder and its missing parents. Return False if the folder already exists. `durable` is as for `write`.
 
     Each parent is synced, because an fsync inside a new folder does not make the folder's name durable. Raises OSError;
     FileExistsError if a file has the name.
@@ -113,7 +117,7 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool | None = None) ->
 
 
 def open_regular(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a regular file and return its descriptor. Does not block on a FIFO.
+    """Open a regular file with the flags of `os.open` and return its descriptor. Does not block on a FIFO.
 
     Raises OSError, and UserError for anything but a regular file.
     """
@@ -178,8 +182,9 @@ def write(
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
 
-    `folder_fd` is the file's open folder, which may have been moved. With `sync_name=False` the caller syncs the folder. Raises
-    OSError, and then leaves the old file unchanged.
+    `durable` says whether to sync; None: as the hive's settings say. With `sync_name=False` the caller syncs the folder. `mode`
+    is the new file's mode. `folder_fd` is the file's folder if the caller has it open: then it may have been moved away from
+    `path`. Raises OSError, and then leaves the old file unchanged.
     """
     target = os.fspath(path)
     durable = is_durable(target) if durable is None else durable
@@ -206,7 +211,10 @@ def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:
 def create(
     path: str | os.PathLike[str], content: bytes | str, *, durable: bool | None = None, mode: int = _DEFAULT_MODE
 ) -> None:
-    """Write a whole new file. Raises FileExistsError if the name exists: of several callers, exactly one creates the file."""
+    """Write a whole new file. Raises FileExistsError if the name exists: of several callers, exactly one creates the file.
+
+    `durable` is as for `write`.
+    """
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     durable = is_durable(target) if durable is None else durable
@@ -225,7 +233,8 @@ def create(
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool | None = None) -> None:
     """Rename a file or folder to a new name. The rename is atomic; a sync of the target's folder makes it durable.
 
-    Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved the source first).
+    `durable` is as for `write`. Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another
+    process moved the source first).
     """
     src, dst = os.fspath(source), os.fspath(target)
     durable = is_durable(dst) if durable is None else durable

@@ -49,7 +49,7 @@ class Restorable(Protocol):
     def locks(self) -> Sequence[str]: ...
 
     def elsewhere(self, path: Path) -> AbstractContextManager[Restorable]:
-        """Open a store of this kind on another file."""
+        """Open a store of the same kind on another file, `path`."""
 
     def check(self) -> list[str]:
         """Return the database's faults, one sentence each. May raise the schema's damage error instead."""
@@ -112,9 +112,10 @@ def _backups(path: Path, folder: Path) -> list[Path]:
 def restore(store: Restorable, backups: Path, aside_folder: Path, announce: Callable[[str], None]) -> list[str]:
     """Repair a damaged database. Return a sentence for each repair; [] if the database was sound.
 
-    Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside_folder`, and
-    replaced by the newest good backup, or by an empty database if there is none. Other processes wait meanwhile, then
-    continue with the new file. Raises the store's errors, OSError, sqlite3.OperationalError; an error loses no data.
+    Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside_folder`, and replaced
+    by the newest good backup, or by an empty database if there is none. Other processes wait meanwhile, then continue with the
+    new file. `announce` is called with a sentence when a replacement begins. Raises the store's errors, OSError,
+    sqlite3.OperationalError; an error loses no data.
     """
     path = Path(store.database.path)
     store.database.close()
@@ -143,7 +144,9 @@ class _Undone(Exception):
 
 
 def _rebuild(store: Restorable) -> bool:
-    """Rebuild the derived data. Commit and return True if the store then passes its check; else roll back."""
+    """Rebuild the derived data. If the store then passes its check, commit and return True. If not, roll back and
+    return False.
+    """
     with suppress(_Undone, store.database.schema.damage_class):
         with store.database.write():
             store.rebuild()
@@ -154,7 +157,7 @@ def _rebuild(store: Restorable) -> bool:
 
 
 def _lock_all(path: Path, locks: Sequence[str]) -> ExitStack:
-    """Take all of a store's locks, which keeps other writers out."""
+    """Take all of a store's locks, which keeps other writers out. Closing the returned stack releases them."""
     with ExitStack() as stack:
         for suffix in locks:
             stack.enter_context(Lock(f"{path}{suffix}"))
@@ -201,7 +204,10 @@ def _copy_aside(path: Path, aside_path: Path) -> None:
 
 
 def _build_replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, backups: Path) -> str:
-    """Write the database that replaces a damaged one to `draft`. Return a sentence about its contents."""
+    """Write the database that replaces a damaged one to `draft`. Return a sentence about its contents.
+
+    `aside_path` is the copy of the damaged one, `path` the database itself.
+    """
     damaged_copy, backup_copy = (draft.with_name(draft.name + end) for end in (".read", ".plain"))
     try:
         origin = _copy_newest_backup(store, path, draft, backups)
@@ -283,7 +289,10 @@ def _open_damaged(path: Path) -> sqlite3.Connection:
 
 
 def _merge_table(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, condition: str) -> int:
-    """Copy those rows of a table that are missing or different in `sql`. Return their number."""
+    """Copy the rows of a table in `source` that are missing or different in `sql`. Return their number.
+
+    `condition` is an SQL condition for the rows to copy, or empty for all rows.
+    """
     columns = [row[1] for row in sql.execute(f"PRAGMA table_info({table})")]
     names = ", ".join(columns)
     equality = " AND ".join(f"mine.{name} IS given.{name}" for name in columns)

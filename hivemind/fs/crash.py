@@ -22,7 +22,7 @@ _once_path = os.environ.get("HIVEMIND_CRASH_ONCE", "")
 
 
 def crash_point(point: str) -> None:
-    """Kill this process if HIVEMIND_CRASH_AT names the point. Otherwise costs one comparison."""
+    """Kill this process if HIVEMIND_CRASH_AT names the point. If it does not, the call costs one comparison."""
     if _remaining_passes and point in _remaining_passes:
         _remaining_passes[point] -= 1
         if _remaining_passes[point] == 0 and _is_first_death():

@@ -39,7 +39,7 @@ class Connection(sqlite3.Connection):
 
 
 class Rows(Protocol):
-    """The rows that a statement returns."""
+    """The result of a statement: its rows, to fetch or iterate once."""
 
     @property
     def rowcount(self) -> int: ...
@@ -124,7 +124,7 @@ class Schema:
         return self.damage_error or self.error
 
     def make_damage_error(self, message: str, path: str) -> UserError:
-        """Return the error for a damaged file."""
+        """Return the error to raise for the damaged file `path`, with the damage described by `message`."""
         return self.damage_class(message, location=path, remedy="hivemind doctor says how to save it")
 
     def _check_version(self, version: int, path: str) -> None:
@@ -208,7 +208,7 @@ def is_disk_full(error: sqlite3.Error, path: str | os.PathLike[str]) -> bool:
 
 
 def describe_damage(path: str | os.PathLike[str]) -> str | None:
-    """Describe the damage to a database file. None if the file is sound or does not exist yet.
+    """Describe the damage to a database file. Return None if the file is undamaged or does not exist yet.
 
     Reads the whole file. Raises OSError if it is unreadable, sqlite3.OperationalError if another program has locked it.
     """
@@ -424,7 +424,9 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """Begin a transaction that sees one state of the database throughout. Raises the schema's error."""
+        """Begin a transaction that sees one state of the database throughout, and yield its connection. Raises the schema's
+        error.
+        """
         self._drop_inherited_connection()
         with self._guard:
             connection = self._open()
@@ -444,7 +446,8 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Begin an exclusive writing transaction. It is committed at the end, or rolled back on any error.
+        """Begin an exclusive writing transaction and yield its connection. It is committed at the end, or rolled back on any
+        error.
 
         A transaction inside another is a savepoint, which is rolled back alone if it fails. Raises the schema's error.
         """
@@ -480,7 +483,7 @@ class Database:
 
     @contextmanager
     def _writer_turn(self) -> Iterator[None]:
-        """Hold the writers' lock in the block."""
+        """Hold the writers' lock for the duration of a `with` block."""
         if self._writer_lock is None or self._writer_lock.is_held:
             yield
             return
@@ -588,7 +591,11 @@ class DerivedDatabase(Database):
         return self._set_aside(self._identity())
 
     def _set_aside(self, expected_identity: tuple[int, int] | None) -> str:
-        """Rename the file, unless another file has replaced it. Return a sentence about the outcome."""
+        """If the file still has the expected identity (`_identity`), rename it. If not, another process has replaced it: do
+        nothing.
+
+        Return a sentence about the outcome.
+        """
         self.close()
         with Lock(f"{self.path}.lock"):
             if expected_identity is None or self._identity() != expected_identity:

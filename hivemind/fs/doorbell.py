@@ -135,7 +135,7 @@ def ring(folder: Path, name: str) -> bool:
 
 
 def _new_socket(owner: Doorbell | Ringer) -> socket.socket:
-    """Create a socket. It is closed when its owner is garbage-collected, even if nobody closed the owner."""
+    """Create and return a socket. It is closed when its owner is garbage-collected, even if nobody closed the owner."""
     import socket  # late: a command that only reads rings nobody
 
     new = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)

@@ -1,4 +1,4 @@
-"""Detect open writers, the resolution of time stamps, and file systems that hide changes by other machines."""
+"""Find out which files are open for writing, how exact time stamps are, and which file systems hide changes by other machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from hivemind.pattern import pattern
 
 
 def is_timestamp_reliable(changed_ns: int, now_ns: int | None = None) -> bool:
-    """Check that a later change would get another time stamp: the file system's clock has ticked since `changed_ns`."""
+    """Check that a file changed from now on would get another time stamp than `changed_ns`, because the clock has ticked since.
+
+    `now_ns` defaults to the current time. Both are in nanoseconds since 1970.
+    """
     tick_ns = 2_000_000_000 if changed_ns % 1_000_000_000 == 0 else 20_000_000
     return (time.time_ns() if now_ns is None else now_ns) - changed_ns > tick_ns
 

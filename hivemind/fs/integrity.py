@@ -62,7 +62,7 @@ class Aside:
     def finding(
         self, path: Path, message: str, remedy: str = "hivemind doctor --fix sets it aside", **fields: Any
     ) -> DoctorFinding:
-        """Return a finding with a fix that sets the file or folder aside."""
+        """Return a finding about a file or folder, with a fix that sets it aside. `fields` are other fields of the finding."""
         return DoctorFinding(path, message, remedy, partial(self.set_aside, path), **fields)
 
     def set_aside(self, path: Path) -> str:

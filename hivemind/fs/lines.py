@@ -147,7 +147,7 @@ def records_of(line: bytes) -> list[Record]:
 
 
 def consecutive_lines(lines: Iterable[bytes], next_seq: int, max_seq: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the longest run of lines with rising numbers from `next_seq` to `max_seq`, as (first seq, record count, line).
+    """Yield the longest run of lines whose numbers rise from `next_seq` to at most `max_seq`: (first number, record count, line).
 
     Leaves out lines without records, and those with a number too high or too low for their position.
     """
@@ -178,10 +178,10 @@ def consecutive_lines(lines: Iterable[bytes], next_seq: int, max_seq: int) -> It
 
 
 def last_record_end(file: int, size: int, *, may_have_holes: bool = True) -> tuple[int, bytes]:
-    """Return the end of the last line with records, newline included, and the torn bytes after it.
+    """Return (end of the last line with records, torn bytes after it). The end includes the newline.
 
-    With `may_have_holes`, everything from the first hole on is torn. An end beyond `size` means that only the newline is
-    missing.
+    With `may_have_holes`, all bytes from the first zeros on count as torn: a power cut leaves zeros in place of unsynced data. An
+    end beyond `size` means that only the newline is missing.
     """
     limit = _hole_line_start(file, size) if may_have_holes else size
     width = _TAIL
@@ -219,7 +219,10 @@ def write_line(file: int, line: bytes, offset: int) -> None:
 
 
 def save_torn_bytes(path: str, torn: bytes, offset: int, seq: int) -> None:
-    """Append the torn bytes to `PATH.torn` and sync them, before the log is truncated. Raises OSError."""
+    """Append the torn bytes to `PATH.torn` and sync them, before the log is truncated. Raises OSError.
+
+    They began at `offset`, after the record number `seq`.
+    """
     _log.warning("%s: moving %d torn bytes from its end to %s.torn", path, len(torn), os.path.basename(path))
     torn_record = {"offset": offset, "after": seq, "torn": torn.decode("utf-8", "surrogateescape")}
     with open(f"{path}.torn", "ab") as file:

@@ -38,7 +38,7 @@ def lock(file: int) -> None:
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file unless it is locked. Return whether it was free."""
+    """Lock an open file without waiting. Return False if another process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -64,7 +64,9 @@ def unlock(file: int) -> None:
 
 
 def _ofd(file: int, command: int, lock_type: int) -> bytes:
-    """Query or set an open file description lock on a whole file. Raises OSError."""
+    """Query or set an open file description lock on a whole file. Return the kernel's answer, a packed `struct flock`. Raises
+    OSError.
+    """
     # struct flock of 64-bit Linux
     return fcntl.fcntl(file, command, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0))
 
@@ -90,7 +92,7 @@ def is_on_this_machine(holder: Mapping[str, object]) -> bool:
 
 
 def describe_holder(holder: Mapping[str, object]) -> str:
-    """Describe a lock's holder in words: its process, its machine unless that is this one, and when it took the lock."""
+    """Describe a lock's holder in words: its process, the machine if that is another one, and when it took the lock."""
     if "pid" not in holder:
         return "a process that is starting or ending"
     location = "" if is_on_this_machine(holder) else f" on another machine ({holder.get('host', '?')})"
@@ -212,7 +214,7 @@ class Lock:
             self._file, self._has_record = None, False
 
     def holder(self) -> dict[str, object] | None:
-        """Return the current holder's record, `{}` if it wrote none, or None if the lock is free.
+        """Return the current holder's record, or None if the lock is free. `{}`: the holder has written no record.
 
         This does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
         """

@@ -77,9 +77,9 @@ class Log:
     """A log of records in the file `path`, to append to and to read. Not thread-safe. Keeps no file open unless `shared`.
 
     * `numbered`: records have a `seq`, 1, 2, 3 …, and damage between records is refused.
-    * In a durable hive `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and
-      `sync` wait for the disk; with `durable=False` nothing does.
-    * `segment_bytes`: a file of that size is renamed and a new one started.
+    * In a durable hive `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and `sync`
+      wait for the disk; with `durable=False` no call does.
+    * `segment_bytes`: a file that reaches this size is renamed, and a new file is started.
     * `shared` (numbered only): for many writers, which queue. A record is on the disk after `sync_to` was called with its
       position or a later one.
     """
@@ -131,16 +131,18 @@ class Log:
     # reading
 
     def read(self) -> list[Record]:
-        """Return the records that are new since the last call, oldest first.
+        """Return the records that are new since the last call, oldest first. A missing file is an empty log.
 
-        If reading began anew, `epoch` has risen and all records are returned. Records that this object appended count as read,
-        unless an unread one comes before them. A missing file is an empty log. Costs one stat if there are no new records.
-        Raises LogDamaged, UnknownVersion, OSError.
+        If the log was replaced, all its records are returned, and `epoch` has risen. Records that this object appended count as
+        read, unless an unread record comes before them. Costs one stat if there are no new records. Raises LogDamaged,
+        UnknownVersion, OSError.
         """
         return [record for batch in self.batches() for record in batch]
 
     def batches(self) -> Iterator[list[Record]]:
-        """Yield the new records, many at a time, for long logs. If `epoch` rises, the batches start at the first record."""
+        """Yield the new records, many at a time, for long logs. If the log was replaced, `epoch` rises and all records are
+        yielded.
+        """
         records, self._pending = self._pending, []
         if records:
             yield records
@@ -231,7 +233,7 @@ class Log:
             os.close(file)
 
     def _extends_read_part(self, status: os.stat_result | None) -> bool:
-        """Check that `status` is of the file that was read last, and that no part that was read has been cut off."""
+        """Check that `status` belongs to the file that was read last, and that the file still contains all that was read."""
         return status is not None and self.position.file == _identity(status) and status.st_size >= self.position.end
 
     def _read_file(self, path: str, file: int, *, is_last: bool = True) -> Iterator[list[Record]]:
@@ -344,7 +346,7 @@ class Log:
     # the state of the file
 
     def _set_intact(self, status: os.stat_result) -> None:
-        """Remember that the file ends with a whole record."""
+        """Remember that the file, with this `status`, ends with a whole record."""
         self._intact = ReadPosition(_identity(status), status.st_size)
 
     @property
@@ -499,9 +501,9 @@ class Log:
     ) -> int:
         """Write the records as one line, or with `separate_lines` as one line each. Return the last number (0 if not numbered).
 
-        `guard` is entered while the line is written, and left before waiting for the disk; its errors propagate. Raises
-        UserError if the disk refuses the line, FileNotFoundError if the log or its folder was moved away. After an error
-        no part of the line is in the log.
+        `sync_now` waits for the disk also in a `lazy` log. `guard` is entered while the line is written, and left before waiting
+        for the disk; its errors propagate. Raises UserError if the disk refuses the line, FileNotFoundError if the log or its
+        folder was moved away. After an error no part of the line is in the log.
         """
         if was_locked := self.is_locked:
             if self._identity != current_status(self.path)[:2]:  # readers would not find the line
@@ -519,8 +521,9 @@ class Log:
     def append_line(
         self, line: bytes, count: int, *, sync: bool = True, guard: AbstractContextManager[object] | None = None
     ) -> None:
-        """Write an encoded line of `count` correctly numbered records, or none of it. Requires the lock. Raises the errors of
-        `append`."""
+        """Write an encoded line of `count` correctly numbered records, or none of it. Requires the lock. `guard` and errors are
+        as for `append`. Without `sync` the call does not wait for the disk.
+        """
         assert self._file is not None
         crash_point(f"{self.kind}.append.locked")
         previous_intact, size = self._intact, self._intact.end
@@ -578,10 +581,10 @@ class Log:
             self._set_intact(status)
 
     def repair(self, back_up: Callable[[str], object], placeholder: Mapping[str, Any]) -> int:
-        """Rewrite the files of a numbered log without their damaged lines. Return how many records are missing.
+        """Rewrite the files of a numbered log without their damaged lines. Return the number of missing records.
 
-        Each record keeps its number; `placeholder` is written for each missing number. `back_up` is called with a file's
-        path before it is rewritten. No other process may use the log. Raises OSError, UserError; may be called again.
+        Each record keeps its number; `placeholder` is written for each missing record. `back_up` is called with a file's path
+        before that file is rewritten. No other process may use the log. Raises OSError, UserError; may be called again.
         """
         next_seq, missing_count = 1, 0
         self._lock_file(self._open_to_write())
@@ -737,7 +740,7 @@ class _SharedSync:
 
     @contextmanager
     def invalidate(self) -> Iterator[None]:
-        """Reset the recorded position, and block syncs while the file is truncated."""
+        """Within a `with` block, block syncs while the caller truncates the file. Reset the recorded position."""
         with self._mutex, self._locked() as notes:
             _write_note(notes, ReadPosition())
             yield
@@ -790,7 +793,7 @@ def _close(*files: int | None) -> None:
 
 
 def _open_beside(path: str, name: str) -> int:
-    """Open the file `PATH.name` next to a shared log. Create it if it is missing."""
+    """Open the file `PATH.name` next to a shared log and return its descriptor. Create the file if it is missing."""
     return open_regular(f"{path}.{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
@@ -812,7 +815,7 @@ def _digest(file: int, end: int) -> str:
 
 
 def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
-    """Find, by bisection, a line shortly before record `after_seq` + 1.
+    """Find, by bisection, a line shortly before record `after_seq` + 1, at or after the offset `low`.
 
     Return (number of the line's first record - 1, the line's offset), or None if the line at `low` already comes after record
     `after_seq`.
@@ -833,7 +836,7 @@ def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
 
 
 def _seq_at(file: int, offset: int) -> int | None:
-    """Return the number of the first record of a line, or None if the line has no numbered record."""
+    """Return the number of the first record of the line at `offset`, or None if the line has no numbered record."""
     records = records_of(line_at(file, offset))
     seq = records[0].get("seq") if records else None
     return seq if isinstance(seq, int) else None

@@ -18,9 +18,9 @@ class OutsideError(UserError):
 
 
 def resolve_inside(path: str | os.PathLike[str], root: Path, other_roots: Iterable[Path] = ()) -> Path:
-    """Resolve all symbolic links of a path (relative to `root`, or absolute).
+    """Return a path (relative to `root`, or absolute) with all symbolic links resolved. The file need not exist.
 
-    Raises OutsideError unless the result is in `root` or `other_roots`, which must be resolved. The file need not exist.
+    Raises OutsideError unless the result is in `root` or `other_roots`, which must be resolved already.
     """
     text = os.fspath(path)
     if "\0" in text:
@@ -120,7 +120,7 @@ def names_in(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def unused_path(path: Path) -> Path:
-    """Return the first unused path of `path`, `path.1`, `path.2` …"""
+    """Return the first path that does not exist yet: `path`, `path.1`, `path.2` …"""
     numbered = (path.with_name(f"{path.name}.{number}") if number else path for number in itertools.count())
     return next(candidate for candidate in numbered if not os.path.lexists(candidate))
 

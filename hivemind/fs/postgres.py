@@ -53,7 +53,7 @@ def is_postgres(url: object) -> bool:
 
 
 def check_url(url: str) -> str:
-    """Return the URL unchanged. Raises UserError unless it names a PostgreSQL database and contains no password.
+    """Return the URL unchanged. Raises UserError if it does not name a PostgreSQL database, or if it contains a password.
 
     The error does not show the URL.
     """
@@ -68,7 +68,7 @@ def check_url(url: str) -> str:
 
 
 def import_client(url: str, error: type[UserError] = UserError) -> ModuleType:
-    """Import psycopg. Raises `error` if it is not installed."""
+    """Import and return psycopg. Raises `error`, which names `url`, if it is not installed."""
     try:
         import psycopg
     except ImportError:
@@ -80,9 +80,10 @@ def import_client(url: str, error: type[UserError] = UserError) -> ModuleType:
 def connect(
     url: str, error: type[UserError] = UserError, defaults: Mapping[str, str] | None = None
 ) -> psycopg.Connection[Any]:
-    """Connect with keepalives, which detect a lost server. Raises psycopg.Error, or `error` if psycopg is not installed.
+    """Return a new connection with keepalives, which detect a lost server.
 
-    `defaults` (libpq parameters) override this program's defaults; the URL overrides both.
+    `defaults` (libpq parameters) override this program's defaults; the URL overrides both. Raises psycopg.Error, or `error` if
+    psycopg is not installed.
     """
     module = import_client(url, error)
     url_parameters = {name: value for name, value in module.conninfo.conninfo_to_dict(url).items() if value is not None}
@@ -171,7 +172,7 @@ class PostgresSchema:
     def _extension_problems(
         self, connection: psycopg.Connection[Any], name: str, min_version: tuple[int, ...]
     ) -> Iterator[tuple[str, str]]:
-        """Yield (problem, remedy) if an extension is too old, or missing and the role may not create it."""
+        """Yield (problem, remedy) if the extension `name` is too old, or missing and the role may not create it."""
         installed_version, can_create = connection.execute(
             "SELECT (SELECT extversion FROM pg_extension WHERE extname = %s), (SELECT bool_or(r.rolsuper OR v.trusted AND"
             " has_database_privilege(current_database(), 'CREATE')) FROM pg_available_extension_versions v, pg_roles r"
@@ -245,7 +246,9 @@ class PostgresSchema:
 
     @contextmanager
     def translate_errors(self, url: str, outcome: str = "") -> Iterator[None]:
-        """Turn psycopg's errors into the schema's error. `outcome`, the fate of the current write, is added to the message."""
+        """Within a `with` block, turn psycopg's errors into the schema's error. `outcome`, the fate of the current write, is
+        added to the message.
+        """
         error_class, suffix = self.error, f"; {outcome}" if outcome else ""
         psycopg = import_client(url, error_class)
         try:
@@ -291,7 +294,7 @@ class Statements:
             cursor.executemany(_convert_parameters(statement), parameters)
 
     def as_array(self, values: Iterable[object]) -> str:
-        """Return an array as text, which psycopg passes on faster than a list."""
+        """Return the values as the text of an array, which psycopg passes on faster than a list."""
         return "{" + ",".join(map(_quote_element, values)) + "}"
 
 
@@ -326,13 +329,14 @@ class Postgres:
 
     @contextmanager
     def read(self) -> Iterator[Statements]:
-        """Begin a transaction that sees one state of the database throughout."""
+        """Begin a transaction that sees one state of the database throughout, and yield what runs its statements."""
         with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", is_writing=False) as sql:
             yield sql
 
     @contextmanager
     def write(self) -> Iterator[Statements]:
-        """Begin an exclusive writing transaction. It is committed at the end, or rolled back on any error.
+        """Begin an exclusive writing transaction and yield what runs its statements. It is committed at the end, or rolled back
+        on any error.
 
         A transaction inside another is a savepoint, which is rolled back alone if it fails.
         """
@@ -389,7 +393,9 @@ class Postgres:
             return self._execute_first(_convert_parameters(statement), parameters).fetchall()
 
     def _execute_first(self, statement: bytes, parameters: Sequence[Any] | None = None) -> psycopg.Cursor[Any]:
-        """Execute the first or only statement of a transaction. Reconnect if the server closed the connection."""
+        """Execute the first or only statement of a transaction and return its cursor. Reconnect if the server closed the
+        connection.
+        """
         import psycopg
 
         has_rows = parameters is not None

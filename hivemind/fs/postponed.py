@@ -1,8 +1,7 @@
-"""Postpone a thread's flushes of folders and shared logs, and its checks for new records in logs that it has just read.
+"""Postpone a thread's flushes (of folders and of the journal), and its checks whether a log that it has just read has grown.
 
-A thread does so while it works by fixed rules. It flushes before any other durable write and before an act outside the hive.
-After a power cut an event is therefore on disk whenever one of its consequences is. A reader in another process flushes what it
-reads.
+Within `postponing`, these wait until the thread makes another durable write or has an effect outside the hive. So after a power
+cut each event is on disk if any consequence of it is. A reader in another process flushes what it reads.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def postponing(*, is_on: bool = True) -> Iterator[None]:
 
 
 def postpone(flush: Callable[[], object], folder: Hashable = None) -> None:
-    """Call `flush` at once or, within `postponing`, in the next `flush_postponed`. A folder's newer flush replaces its older one.
+    """Call `flush` at once or, within `postponing`, in the next `flush_postponed`.
 
-    Without `folder`, it is the flush of the log.
+    `folder` identifies the folder that it flushes; None means the journal. A newer flush replaces the older one of that folder.
     """
     if _work.is_on:
         _work.flushes[folder] = flush
@@ -58,9 +57,9 @@ def is_postponed(folder: Hashable) -> bool:
 
 
 def flush_postponed() -> None:
-    """Run the postponed flushes: first of the folders, then of the log, because an event may name a file.
+    """Run the postponed flushes: first of the folders, then of the journal, because an event may name a file.
 
-    Called before each durable write and each act outside the hive. An error is raised; its flush and the later ones stay due.
+    Called before each durable write and each effect outside the hive. After an error, that flush and the later ones stay due.
     """
     _work.moment += 1
     for folder in sorted(_work.flushes, key=lambda folder: folder is None):
@@ -69,14 +68,14 @@ def flush_postponed() -> None:
 
 
 def current_moment() -> int | None:
-    """Return a number that changes when the thread flushes or writes a log. While it is the same, no log need be read again.
+    """Return a number that changes when this thread flushes or writes a log, or None outside of `postponing`.
 
-    Return None outside of `postponing`.
+    While the number is the same, a log that was read need not be read again.
     """
     return _work.moment if _work.is_on else None
 
 
 def next_moment() -> int | None:
-    """Change the current moment after the thread has written a log. Return the new number, None outside of `postponing`."""
+    """Note that this thread has written a log. Return the new `current_moment`, None outside of `postponing`."""
     _work.moment += 1
     return current_moment()

@@ -23,7 +23,7 @@ _ascii = json.JSONEncoder(separators=(",", ":"), default=str, skipkeys=True)
 def save_record(
     path: str | os.PathLike[str], kind: str, version: int, fields: dict[str, Any], *, durable: bool | None = None
 ) -> None:
-    """Write a record atomically, with the fields in their order."""
+    """Write a record atomically, with the fields in their order. `durable` is as for `atomic.write`."""
     record = {"kind": kind, "version": version, **fields}
     write(path, as_line(record), durable=durable)
 
@@ -31,7 +31,7 @@ def save_record(
 def save_dataclass(
     path: str | os.PathLike[str], kind: str, version: int, instance: object, *, durable: bool | None = None
 ) -> None:
-    """Write a dataclass as a record."""
+    """Write a dataclass as a record. The other arguments are as for `save_record`."""
     save_record(path, kind, version, json_fields(instance), durable=durable)
 
 

@@ -18,7 +18,8 @@ from hivemind.errors import UserError
 def wait_for_input(sources: Sequence[Any], timeout_s: float | None, outputs: Sequence[int] = ()) -> list[Any]:
     """Return the sources (descriptors, or objects with `fileno`) that are ready to read or closed at the other end.
 
-    Waits at most `timeout_s` seconds until one is ready or one of `outputs` can be written (0: not at all; None: without limit).
+    Waits until a source is ready or one of `outputs` can be written. `timeout_s` bounds the wait in seconds: 0 does not wait,
+    None waits without limit.
     """
     poll = select.poll()
     descriptors = [source if isinstance(source, int) else source.fileno() for source in sources]
@@ -54,7 +55,8 @@ def socket_paths(folder: str, name: str) -> tuple[str, ...]:
 def make_socket_folder(folder: str, private: bool) -> None:
     """Create a socket's folder, but not the parent folder, which is a hive and may have been deleted.
 
-    Raises UserError if a private folder belongs to another user, FileNotFoundError.
+    `private` says that the folder is the user's private one, outside of a hive. Raises UserError if that belongs to another user,
+    FileNotFoundError.
     """
     if not private:
         with contextlib.suppress(FileExistsError):

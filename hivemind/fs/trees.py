@@ -55,7 +55,9 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 
 def _open_folder(path: str | os.PathLike[str], parent: int | None = None) -> int:
-    """Open a folder. If its mode forbids that, first give its owner all rights."""
+    """Open a folder, in the open folder `parent` if given, and return its descriptor. If its owner lacks a right to it, change
+    the mode.
+    """
     try:
         folder = os.open(path, _FOLDER, dir_fd=parent)
     except PermissionError:

@@ -105,7 +105,7 @@ class Inotify:
                 yield FileEvent(watch, mask)
 
     def wait(self, seconds: float) -> None:
-        """Wait for events, a call of `wake` or the timeout."""
+        """Wait at most `seconds` for events. A call of `wake` ends the wait."""
         if self._wake in dict(self._poll.poll(int(1000 * seconds))):
             os.eventfd_read(self._wake)
 
@@ -210,9 +210,9 @@ class Watcher:
 
     Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify cannot
     watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten times a
-    second, or less often if that takes long. A polled folder is reported when its mtime has changed, even to an earlier one
-    after the clock was set back. `on_change` must not raise, because that would end the thread. `reason` says why inotify is
-    not used, or is None.
+    second, or less often if polling takes long. A polled folder is reported when its mtime differs, even if it is earlier because
+    the clock was set back. `on_change` must not raise, because that would end the thread. `reason` says why inotify is not used;
+    it is None if inotify is used.
     """
 
     def __init__(
@@ -286,7 +286,9 @@ class Watcher:
             wait(max(interval_s, _SHARE * elapsed_s) if self._unwatched_folders else _CHECK_S)
 
     def _poll_folders(self) -> list[Path]:
-        """Try to watch the folders that have no watch. Return those that have a watch now, or have changed."""
+        """Try to watch the folders that have no watch. Return the folders that have a watch since now, and those that have
+        changed.
+        """
         changed_folders = []
         with self._guard:
             for folder, previous in sorted(self._unwatched_folders.items()):
@@ -358,8 +360,8 @@ def open_watcher(
 
     When a file was created or written, the watcher's thread calls `on_change`: with the folder for a flat folder, with the file
     for a tree. `on_change` must be quick and must not raise. Each flat folder is reported once at the start, because files may
-    have come before the watch. `auto` polls on network file systems, `inotify` does not. If no inotify instance is left, every
-    mode polls; `reason` says so. Raises UserError for another mode.
+    have come before the watch. In mode `auto` folders on network file systems are polled; in mode `inotify` they are not. If no
+    inotify instance is left, every mode polls, and the watcher's `reason` says so. Raises UserError for another mode.
     """
     flat, deep = list(folders), list(trees)
     if mode not in ("auto", "inotify", "poll"):

@@ -49,7 +49,7 @@ class Addressing:
         return address(name, self.domain)
 
     def resolve(self, to: str | Iterable[str]) -> list[Recipient]:
-        """Resolve each address once, in order. A text may contain several addresses, separated by commas."""
+        """Return a recipient for each address, once, in order. A text may contain several addresses, separated by commas."""
         texts = [to] if isinstance(to, str) else list(to)
         agent_names = self._agents()
         recipients_by_name: dict[str, Recipient] = {}

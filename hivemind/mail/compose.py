@@ -64,7 +64,11 @@ def compose(draft: LetterDraft) -> tuple[bytes, bytes]:
 def bounce_draft(
     original: LetterDraft, recipient: str, reason: str, message_id: str, sender: str, date: datetime, outcome: str
 ) -> LetterDraft:
-    """Draft the automatic message that tells `original.sender` why `recipient` did not receive or answer `original`."""
+    """Return the automatic message that tells `original.sender` why `recipient` did not receive or answer `original`.
+
+    `message_id`, `sender` and `date` are those of the new message. `outcome` is `delivered` or `answered`, whichever did not
+    happen.
+    """
     text = original.body if len(original.body) <= _MAX_QUOTED_CHARS else original.body[:_MAX_QUOTED_CHARS] + "\n[…]"
     quotation = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
     subject = one_line(original.subject)

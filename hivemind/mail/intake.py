@@ -1,8 +1,8 @@
 """Pass each message of a mailbox to its agent once, across crashes, restarts and changes by mail programs.
 
-The caller first creates the message's memory block, named by the Message-ID. Then it calls `mark_taken`, which records the
-file's key and moves the file to cur/ with `S`. After a crash before the key is recorded, the message is returned again and
-its block is overwritten; after that, it is never returned again.
+The caller first stores the message in the agent's memory, as a block named by the Message-ID. Then it calls `mark_taken`, which
+records the file's key and moves the file to cur/ with the flag `S` (seen). If a crash comes before the key is recorded, the
+message is returned again and its block is overwritten. After that it is never returned again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _open_log(path: str) -> Log:
 
 
 def _read_outcomes(log: Log) -> Iterator[tuple[str, str]]:
-    """Yield (outcome, key) for each line of the record. Unknown lines are skipped."""
+    """Yield (outcome, key of the message) for each line of the record. Unknown lines are skipped."""
     for record in log.read():
         for outcome, key in record.items():
             if outcome in _OUTCOMES and isinstance(key, str):
@@ -42,7 +42,7 @@ def _read_outcomes(log: Log) -> Iterator[tuple[str, str]]:
 
 
 class IntakeRecord:
-    """The durable record of an intake.
+    """The durable record of the messages that an agent has taken in or failed to handle.
 
     `taken_keys` are the keys of messages that were taken in. `failure_counts` counts the failures of the other messages.
     """
@@ -50,7 +50,7 @@ class IntakeRecord:
     __slots__ = ("_line_count", "_log", "failure_counts", "is_damaged", "taken_keys")
 
     def __init__(self, path: str) -> None:
-        """Read the record. Raises UnknownVersion and OSError."""
+        """Read the record at `path`, which may be missing. Raises UnknownVersion and OSError."""
         self._log = _open_log(path)
         self._line_count = 0
         self.taken_keys: dict[str, None] = {}
@@ -80,7 +80,10 @@ class IntakeRecord:
             self.taken_keys[key] = None
 
     def add(self, outcome: str, key: str) -> None:
-        """Record an outcome: `taken`, `failed` or `dead`. Raises UserError, without any change, if writing fails."""
+        """Record an outcome for the message `key`: `taken`, `failed` or `dead` (given up).
+
+        Raises UserError if writing fails; nothing has changed then.
+        """
         self._log.append({outcome: key})
         self._apply(outcome, key)
 
@@ -122,9 +125,9 @@ class FolderChange:
     def may_have_changed(self, is_patient: bool = False) -> bool:
         """Check whether the folder may have changed since the last listing.
 
-        A folder whose time stamp was younger than two seconds at the listing may have changed again under the same stamp. It
-        counts as changed at once; with `is_patient` only after two seconds, and after fifty times the duration of the last
-        listing.
+        A time stamp that was younger than two seconds at the listing is not reliable: the folder may have changed again under the
+        same stamp. Then this returns True at once. With `is_patient` it returns True only after two seconds, and after fifty
+        times the duration of the last listing.
         """
         if self._state() != self._listed_state:
             return True
@@ -148,7 +151,9 @@ class FolderChange:
         return self._state() == self._listed_state
 
     def accept_own_change(self, was_unchanged: bool) -> None:
-        """Treat the folder as listed after the caller's own change, if the folder was unchanged before that change."""
+        """Treat the folder as listed after the caller's own change, unless others had changed it before (`was_unchanged` is
+        False).
+        """
         if was_unchanged:
             self._listed_state = self._state()
             self._is_young = True
@@ -203,7 +208,7 @@ class Intake:
         return messages
 
     def mark_taken(self, message: Message) -> None:
-        """Record that the message is a memory block now, then move its file to cur/ as seen. A second call has no effect.
+        """Record that the agent's memory has the message now, then move its file to cur/ as seen. A second call has no effect.
 
         Raises UserError if the record cannot be written: `new_messages` then returns the message again. Raises OSError if the
         file cannot be moved: the message is recorded nevertheless and not returned again.
@@ -237,7 +242,7 @@ class Intake:
     # -- listing and reading
 
     def _update_backlog(self) -> None:
-        """Update the backlog from the folders that have changed."""
+        """Update the list of messages that are not taken in yet, from the folders that have changed."""
         new_changed, cur_changed = (
             self._new_folder.may_have_changed(),
             self._cur_folder.may_have_changed(is_patient=True),
@@ -320,7 +325,7 @@ class Intake:
     # -- moving
 
     def _rebuild_record(self) -> None:
-        """Treat all seen messages in cur/ as taken in, so old mail is not returned again."""
+        """Record all seen messages in cur/ as taken in, so old mail is not returned again after the record was lost."""
         seen_keys = {
             key for mail_file in self._box.mail_files(False) if "S" in mail_file.flags and (key := self._key(mail_file))
         }

@@ -92,13 +92,13 @@ class Mail:
         cause: Message | None = None,
         traceparent: str | None = None,
     ) -> Delivery:
-        """Send a message as `sender`, which the caller takes from its own identity.
+        """Send a message as `sender`, which the caller takes from its own identity. Return a report of who has received it and
+        who has not.
 
-        The report lists who has received it and who has not; unknown recipients bounce. If `message_id` was sent before,
-        only recipients without the message receive it. `attachments` are paths or Attachments. `cause` is the message
-        that an agent reacts to: a reaction to an automatic message is automatic, too, and does not bounce (RFC 3834, 2).
-        `traceparent` names the span that the message belongs to, by default that of its cause.
-        Raises UserError without recipients, and for a bad sender, id, importance or attachment.
+        Unknown recipients bounce. If `message_id` was sent before, only recipients without the message receive it. `cause` is the
+        message that an agent reacts to: a reaction to an automatic message is automatic, too, and does not bounce (RFC 3834, 2).
+        `traceparent` names the span that the message belongs to, by default that of its cause. The other arguments become header
+        fields. Raises UserError without recipients, and for a bad sender, id, importance or attachment.
         """
         sender = check_name(sender, "sender")
         if sender not in (EXCHANGE, LANDING) and not self.is_known_sender(sender):
@@ -191,13 +191,16 @@ class Mail:
         return self._addressing.is_known(sender)
 
     def copy_to(self, box: str, message: Message) -> None:
-        """Deliver a message of another mailbox, unchanged and unread, to `box` as well, once. Raises OSError."""
+        """Deliver a message of another mailbox to `box` as well, unchanged and unread. Do nothing if `box` has it. Raises
+        OSError.
+        """
         self._sender.deliver_file(message.path, message.key, box)
 
     def bounce(self, message: Message, reason: str | None = None) -> str:
-        """Tell a message's sender, once, why nobody answers. Return the reason, by default that the sender is unknown.
+        """Tell a message's sender by a bounce, once, why nobody answers. Return the reason; None stands for an unknown sender.
 
-        A stranger's bounce is put into the operator's mailbox. Automatic messages are not bounced. Raises OSError.
+        If the sender is neither an agent nor the operator, the operator's mailbox gets the bounce, because the hive sends no mail
+        to the outside. Automatic messages are not bounced. Raises OSError.
         """
         outcome = "delivered" if reason is None else "answered"
         reason = reason or f"this hive does not know the address {message.sender}"
@@ -213,7 +216,7 @@ class Mail:
         return reason
 
     def unread_from_strangers(self, box: str, limit: int = 20) -> builtins.list[MessageSummary]:
-        """Return the messages for the operator to look at among the newest `limit` unread ones, oldest first.
+        """Return those of the newest `limit` unread messages that the operator should look at, oldest first.
 
         They are messages from unknown senders, and reports that an agent gave up a letter. A message with the hive's seal is
         skipped: its sender was known when it was sent.
@@ -241,9 +244,9 @@ class Mail:
     # -- letters of linked hives
 
     def deliver(self, box: str, base: str, raw: bytes, hive: str) -> None:
-        """Deliver a letter from a linked hive once, under its base name, with the seal of this hive.
+        """Deliver a letter from the linked hive `hive` once, as a file with the base name `base`, with the seal of this hive.
 
-        Raises Unreadable if it is not a letter or if its sender is not of that hive, and OSError.
+        Raises Unreadable if `raw` is not a letter or if its sender is not of that hive, and OSError.
         """
         sender = self._parse_foreign_letter(base, raw).sender
         if sender.rpartition("@")[2].lower() != hive:
@@ -258,7 +261,9 @@ class Mail:
             os.unlink(staged_path)
 
     def report_undeliverable(self, base: str, raw: bytes, recipient: str, reason: str) -> None:
-        """Tell a letter's sender, by one bounce, why `recipient` in another hive did not get it. Skip automatic letters."""
+        """Tell the sender of the letter `raw`, by one bounce, why `recipient` in another hive did not get it. Skip automatic
+        letters.
+        """
         letter = self._parse_foreign_letter(base, raw)
         if letter.automatic or not self.is_known_sender(letter.sender):
             return
@@ -280,9 +285,9 @@ class Mail:
     def list(self, box: str, folder: str = "inbox", limit: int | None = None) -> builtins.list[MessageSummary]:
         """List the messages of a folder, oldest first; `limit` keeps the newest.
 
-        `folder` is `inbox`, `sent`, `archive`, `dead`, or one month: `archive/2026-11`, `sent/2026-11`. `archive` and
-        `sent` include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still
-        being written are left out. Raises UserError if there is neither such an agent nor such a mailbox.
+        `folder` is `inbox`, `sent`, `archive`, `dead`, or one month: `archive/2026-11`, `sent/2026-11`. `archive` and `sent`
+        include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still being written are
+        left out. Raises UserError if no agent or mailbox has the name `box`.
         """
         box = check_name(box, "mailbox")
         if not os.path.isdir(self.mailboxes.get(box).path):
@@ -304,8 +309,8 @@ class Mail:
     def read(self, box: str, id_: str, mark: bool = True) -> Message:
         """Read a message by its Message-ID or the base name of its file, from any folder.
 
-        With `mark`, a message in the inbox gets the flag `S`, unless `marks_read` is False. Raises UserError if there is no
-        such message, or if it cannot be read.
+        With `mark`, a message in the inbox is flagged as seen (`S`), unless `Mail.marks_read` is False. Raises UserError if there
+        is no such message, or if it cannot be read.
         """
         box = check_name(box, "mailbox")
         location = self.reader.locate(box, id_, SUBFOLDERS)
@@ -339,10 +344,10 @@ class Mail:
         return self.reader.thread(check_name(box, "mailbox"), self.read(box, id_, mark=False))
 
     def status(self, sender: str, id_: str) -> dict[str, Status]:
-        """Return a sent message's status for each recipient. `missing`: it was never delivered, or has been deleted.
-        `unknown`: it is for a hive that is not linked.
+        """Return a sent message's status for each recipient: `delivered` (unread), `read`, `answered`, or `dead` (given up).
 
-        Raises UserError if `sender` has not sent the message.
+        `missing` means that the message was never delivered or has been deleted, `unknown` that it is for a hive that is not
+        linked. Raises UserError if `sender` has not sent the message.
         """
         sender = check_name(sender, "sender")
         location = self.reader.locate(sender, id_, ("sent",))
@@ -371,10 +376,10 @@ class Mail:
         return bury(self.mailboxes.get(box), mail_file, reason, self.clock())
 
     def _status(self, name: str, message: Message) -> Status:
-        """Derive the status from the flags of the recipient's file, which has the same base name in every mailbox.
+        """Return the status, derived from the flags of the recipient's file, which has the same base name in every mailbox.
 
-        For a linked hive: `missing` while the message waits for the exchange, `answered` once an answer is here, else
-        `delivered`.
+        For a recipient in a linked hive: `missing` while the message waits for the exchange, `answered` once an answer is here,
+        else `delivered`.
         """
         if not is_name(name):
             if self.mailboxes.get(EXCHANGE).find(message.base) is not None:
@@ -407,7 +412,9 @@ class Mail:
         return local if host == self._addressing.domain and is_runtime_name(local) else None
 
     def _flag_original_answered(self, box: str, id_: str) -> None:
-        """Flag a message as answered if it is in the inbox and this hive created its id: other ids need a search."""
+        """Flag a message as answered, if it is in the inbox and this hive created its id. A message with another id would need a
+        search.
+        """
         base = self._base_from_id(id_)
         if base is not None:
             maildir = self.mailboxes.get(box)

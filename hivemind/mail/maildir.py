@@ -1,7 +1,7 @@
 """Maildirs: a mailbox or one of its sub-folders, all mailboxes of a hive, and the move of bad messages to `.Dead`.
 
-All operations look up, link and rename files; no lock is needed. A message file never changes once it is named,
-because several mailboxes may share its inode.
+All operations look up, link and rename files; no lock is needed. A message file never changes once it has its name, because
+several mailboxes may share its inode.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BaseNames:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split a file name into base name and flags."""
+    """Split a file name and return (base name, flags)."""
     base, _, flags = name.partition(":2,")
     return base, flags
 
@@ -76,12 +76,14 @@ def original_base(base: str) -> str:
 
 
 def second_base(base: str, unique: str) -> str:
-    """Return a base name with a unique attribute, for a file with a hand-given name that another file has already."""
+    """Return the base name with `unique` added as an attribute, for a file whose name a person chose and another file already
+    has.
+    """
     return f"{original_base(base)}{_UNIQUE_ATTRIBUTE}{unique}"
 
 
 def sort_key(base: str) -> tuple[int, int, int, int] | None:
-    """Return (seconds, microseconds, process, count) from a base name, or None for a hand-given name."""
+    """Return (seconds, microseconds, process, count) from a base name, or None for a name that a person chose."""
     match = _RUNTIME_NAME.fullmatch(base)
     if match:
         return int(match[1]), int(match[2]), int(match[3]), int(match[4])
@@ -107,7 +109,7 @@ _MAX_TRIES = 20
 
 @frozen
 class MailFile:
-    """A message file, described by its name."""
+    """A message file: its base name, its flags, its path, and whether it is in new/."""
 
     base: str
     flags: str
@@ -174,16 +176,16 @@ class Maildir:
             return []
         return [name for name in names_in_folder if not is_leftover(name)]
 
-    def mail_files(self, *places: bool) -> Iterator[MailFile]:
-        """Yield the message files of new/ (True), cur/ (False) or, without arguments, both, in no order."""
-        for new in places or (True, False):
-            folder = self.new if new else self.cur
-            for name in self.file_names(new):
+    def mail_files(self, *in_new: bool) -> Iterator[MailFile]:
+        """Yield the message files of new/ (argument True), of cur/ (False) or, without arguments, of both, in no order."""
+        for is_new in in_new or (True, False):
+            folder = self.new if is_new else self.cur
+            for name in self.file_names(is_new):
                 base, flags = split_name(name)
-                yield MailFile(base, flags, os.path.join(folder, name), new)
+                yield MailFile(base, flags, os.path.join(folder, name), is_new)
 
     def find(self, base: str) -> MailFile | None:
-        """Find the file of the message with that base name, with any flags."""
+        """Return the file of the message with that base name and any flags, or None if there is none."""
         path = os.path.join(self.new, base)
         if os.path.lexists(path):
             return MailFile(base, "", path, True)
@@ -253,7 +255,7 @@ class Maildir:
         return path
 
     def link(self, source: str, name: str, in_new: bool) -> bool:
-        """Link the complete file `source` into this Maildir. Return False if the file system cannot link it.
+        """Link the complete file `source` into new/ or cur/ of this Maildir. Return False if the file system cannot link it.
 
         Raises FileExistsError if the name exists, and OSError.
         """
@@ -266,7 +268,7 @@ class Maildir:
         return True
 
     def copy(self, source: str, base: str, name: str, in_new: bool) -> None:
-        """Deliver a copy of `source`, where `link` is impossible. Raises OSError."""
+        """Deliver a copy of `source` to new/ or cur/, where `link` is impossible. Raises OSError."""
         with open(source, "rb") as file:
             staged_path = self.stage(base, file.read())
         try:
@@ -282,16 +284,19 @@ class Maildir:
     # -- moving
 
     def flag(self, mail_file: MailFile, flags: str, *, sync_now: bool = True) -> MailFile | None:
-        """Add flags to a message and move it to cur/ of this folder. Returns and raises as `move_to_cur` does."""
+        """Add flags to a message and move it to cur/ of this Maildir. Return the current file, or None if it was deleted.
+
+        With `sync_now=False`, a power cut may undo this. Raises OSError.
+        """
         return self.move_to_cur(mail_file, self, flags, sync_now=sync_now)
 
     def move_to_cur(
         self, mail_file: MailFile, target: Maildir, flags: str = "", *, sync_now: bool = True, base: str = ""
     ) -> MailFile | None:
-        """Move a message to `cur/` of a folder, add `flags`, and rename it to `base` if given.
+        """Move a message to `cur/` of a folder, add `flags`, and rename it to `base` if that is not empty.
 
-        Flags that a mail program sets meanwhile are kept. Return the current file, or None if it was deleted.
-        Raises OSError.
+        Flags that a mail program sets meanwhile are kept. With `sync_now=False`, a power cut may undo the move. Return the
+        current file, or None if it was deleted. Raises OSError.
         """
         current_file: MailFile | None = mail_file
         for _ in range(_MAX_TRIES):

@@ -142,9 +142,9 @@ class Message(Content):
     def origin(self) -> str:
         """Return `human`, `agent` or `external`.
 
-        A letter from `human`, or without a sender, is the operator's, even without the runtime's seal: people write
-        letters by hand, and agents' tools cannot write into mailboxes. Any other letter without a seal is external. So is
-        a letter from a linked hive, which alone vouches for its sender.
+        A letter from `human`, or without a sender, is the operator's, even without the runtime's seal: people write letters by
+        hand, and agents' tools cannot write into mailboxes. Any other letter without a seal is external. So is a letter from a
+        linked hive, since only that hive vouches for the sender.
         """
         if self.sender == HUMAN:
             return "human"

@@ -76,13 +76,15 @@ def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> Parse
 
 
 def derived_id(raw: bytes, file_name: str, mtime_ns: int, domain: str) -> str:
-    """Derive an id for a message without one. It survives moves of the file and differs between files."""
+    """Derive an id for a message without one, from its content, file name and time. Moving the file to another folder does not
+    change it.
+    """
     digest = hashlib.sha256(f"{file_name}\0{mtime_ns}\0".encode("utf-8", "surrogateescape") + raw).hexdigest()
     return f"hand.{digest[:32]}@{domain}"
 
 
 def plain_id(id_: str, domain: str) -> str:
-    """Return the id, or a digest of it if it is too long or not printable ASCII."""
+    """Return the id, or `odd.<digest>@<domain>` in its place if it is too long or not printable ASCII."""
     if REFERABLE.fullmatch(id_):
         return id_
     return f"odd.{hashlib.sha256(id_.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}@{domain}"

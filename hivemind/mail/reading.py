@@ -41,8 +41,8 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def file_key(mail_file: MailFile) -> str:
     """Return the key that identifies a message file across moves and changes of flags.
 
-    A unique base name is the key itself. A person may use a name again for another text, so the key of a hand-given
-    name also contains size and modification time, which survive a restore from a copy. Raises FileNotFoundError.
+    A unique base name is the key itself. A person may use a name again for another text. So for a name that a person gave, the
+    key also contains the file's size and modification time, which survive a restore from a copy. Raises FileNotFoundError.
     """
     return mail_file.base if is_unique_name(mail_file.base) else _base_key(mail_file.base, os.lstat(mail_file.path))
 
@@ -166,7 +166,8 @@ class Reader:
         return Head(parsed_letter, id_, _letter_date(parsed_letter, file_stat), mail_file)
 
     def locate(self, box: str, id_: str, folders: Collection[str]) -> tuple[str, MailFile] | None:
-        """Find the folder and file of a message by its Message-ID or base name. `folders` are searched first, then their months.
+        """Return (folder, file) of a message by its Message-ID or base name, or None. `folders` are searched first, then their
+        months.
 
         An id that this hive created contains the base name, and the base name contains the month. For any other id the headers
         are read, newest first.
@@ -196,8 +197,8 @@ class Reader:
     def thread(self, box: str, start: Message) -> list[Message]:
         """Return the messages in the thread of `start` from all folders of the mailbox, oldest first, each once.
 
-        The monthly archives are not searched. Of their messages, only those that a found message refers to are included. If
-        `start` is in an archive, its month and all later ones are searched too.
+        Of the monthly archives only those from the month of `start` on are searched, and none if `start` is not archived. A
+        message in another month is included if a message of the thread refers to it.
         """
         locations: dict[str, tuple[Maildir, MailFile]] = {}
         neighbours: dict[str, set[str]] = {}
@@ -247,10 +248,11 @@ class Reader:
 
     @contextmanager
     def _open_letter(self, maildir: Maildir, mail_file: MailFile, limit: int | None) -> Iterator[_FileContent | None]:
-        """Open a letter for the block and yield its content, or None if the letter was deleted.
+        """For the duration of a `with` block, open a letter and yield its content of at most `limit` bytes, or None if it was
+        deleted.
 
-        The block examines the content; errors in it become Unreadable. Meanwhile the process is marked (`DeadlyInputs`), to
-        find letters that kill their readers.
+        The block examines the content; errors in it become Unreadable. Meanwhile the process is marked (`DeadlyInputs`), to find
+        letters that kill their readers.
         """
         with boundary("letter", mail_file.path):
             content = self._read_content(maildir, mail_file, limit)

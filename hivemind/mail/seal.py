@@ -81,7 +81,7 @@ class Seal:
         return b"".join((head, _MARK[1:], digest.encode(), b"\n\n", body))
 
     def reseal(self, raw: bytes) -> bytes:
-        """Replace the message's seal, if any, by this hive's."""
+        """Return the message with this hive's seal, which replaces any other seal."""
         head, _, body = raw.partition(b"\n\n")
         lines = [line for line in head.split(b"\n") if not line.lower().startswith(FIELD.lower().encode())]
         return self.seal_message(b"\n".join(lines) + b"\n", body)

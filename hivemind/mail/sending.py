@@ -29,10 +29,10 @@ from hivemind.mime.header import one_line
 
 
 class SendRecord:
-    """The durable record of the sends of one Message-ID. Use it inside `open`.
+    """The durable record of the sends of one Message-ID. Its methods may be called only in the block of `open`.
 
-    `base` is the message's base name in all mailboxes, or None before the first send. `outcomes` maps recipients to
-    `delivered`, `failed` or `bounced`.
+    `base` is the message's base name in all mailboxes, or None before the first send. `outcomes` maps recipients to `delivered`,
+    `failed` or `bounced`.
     """
 
     __slots__ = ("_id", "_log", "base", "outcomes")
@@ -97,7 +97,9 @@ class SendRecord:
 
 @contextmanager
 def _raise_system_errors() -> Iterator[None]:
-    """Raise the OSError that caused a log's UserError, so the send's report contains the OSError's message."""
+    """Within a `with` block, replace a log's UserError by the OSError that caused it, so the send's report has that error's
+    message.
+    """
     try:
         yield
     except UserError as error:
@@ -160,7 +162,7 @@ class Sender:
     ringer: Ringer
 
     def send(self, sending: Sending) -> Delivery:
-        """Send a new message under a new base name."""
+        """Send a new message under a new base name. Return the report."""
         try:
             staged_path = self._stage_letter(sending)
         except OSError as error:
@@ -259,9 +261,10 @@ class Sender:
             mailbox.copy(staged_path, base, base, in_new=True)
 
     def _complete(self, sending: Sending, sent_folder: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
-        """Deliver to the recipients `names` and return the failures.
+        """Deliver the message to the recipients `names`. Return the recipients for which that failed, with the reasons.
 
-        A repeated send delivers the message in `.Sent` again, if it is complete there; otherwise the draft is composed anew.
+        A repeated send (`is_repeat`) delivers the message in `.Sent` again if it is complete there. If not, the draft is composed
+        again.
         """
         base, sent_file = sending.base, None
         if is_repeat:
@@ -288,7 +291,10 @@ class Sender:
             return False
 
     def _bounce_unknown(self, sending: Sending, unknown: Mapping[str, str]) -> set[str]:
-        """Send the sender a bounce for each unknown recipient. Return the recipients that were bounced."""
+        """Send the sender a bounce for each unknown recipient. Return the recipients that were bounced.
+
+        `unknown` maps recipients to the reasons why they are unknown.
+        """
         bounced_names: set[str] = set()
         for name, reason in unknown.items():
             if sending.sender == POSTMASTER or sending.draft.automatic:
@@ -303,8 +309,10 @@ class Sender:
     def bounce(
         self, original: LetterDraft, recipient: str, reason: str, name: str, base: str, outcome: str = "delivered"
     ) -> None:
-        """Put a bounce into the mailbox `name`: `original` was not delivered to, or not answered by, `recipient`. Raises
-        OSError."""
+        """Put a bounce into the mailbox `name`: `recipient` did not receive or answer `original`. Raises OSError.
+
+        `base` is the bounce's base name. `outcome` is `delivered` or `answered`, whichever did not happen.
+        """
         sender, message_id, now = self.addressing.address(POSTMASTER), self.addressing.address(base), self.clock()
         mailbox = self.mailboxes.ensure(name)
         _discard(os.path.join(mailbox.tmp, base))
@@ -320,7 +328,7 @@ class Sender:
             _discard(staged_path)
 
     def deliver_file(self, path: str, base: str, name: str) -> None:
-        """Deliver a complete file, unless the mailbox has a file with that base name. Raises OSError."""
+        """Deliver the complete file `path` to the mailbox `name`, unless that has a file with the base name. Raises OSError."""
         if not self._has_message(name, base):
             self._deliver(self.mailboxes.get(name), path, base, name)
             crash_point("mail.send.delivered")

@@ -56,10 +56,10 @@ class Attachment:
 def decode_content(
     raw: bytes, body_offset: int, fields: _Fields, is_complete: bool = True
 ) -> tuple[str, tuple[Attachment, ...]]:
-    """Decode the text and attachments of a message. HTML is used only without plain text.
+    """Decode the text and attachments of a message, whose head has the `fields`. HTML is used only without plain text.
 
-    With `is_complete=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more
-    than 1,000 parts, 10 levels of parts, or 8 KiB of parameters in a field.
+    With `is_complete=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more than 1,000
+    parts, 10 levels of parts, or 8 KiB of parameters in a field.
     """
     texts: list[str] = []
     pages: list[str] = []
@@ -109,7 +109,11 @@ def page_text(page: str) -> str:
 def _leaf_parts(
     raw: bytes, start: int, end: int, fields: _Fields, level: int, part_counter: Iterator[int]
 ) -> Iterator[tuple[int, _Fields, int, int]]:
-    """Yield each part that contains no other parts, in order: level, fields, start and end of the content."""
+    """Yield (level, fields, start and end of the content) of each part that contains no other parts, in order.
+
+    `level` is that of the part between `start` and `end`, `part_counter` numbers all parts. Raises ValueError for too many of
+    either.
+    """
     if next(part_counter) > _MAX_PARTS:
         raise ValueError("there are more than 1,000 MIME parts")
     if level > _MAX_LEVELS:
@@ -148,7 +152,9 @@ def _main_value(fields: _Fields, name: str) -> str:
 
 
 def _parse_parameter(fields: _Fields, field_name: str, parameter_name: str) -> str | None:
-    """Return a parameter of a MIME field, joined from numbered pieces and decoded by RFC 2231."""
+    """Return a parameter of a MIME field, joined from numbered pieces and decoded by RFC 2231. None if the field does not have
+    it.
+    """
     pieces: dict[int, tuple[bool, str]] = {}
     field = fields.get(field_name, "")
     if len(field) > _MAX_PARAMETERS:
@@ -174,7 +180,9 @@ def _parse_parameter(fields: _Fields, field_name: str, parameter_name: str) -> s
 
 
 def _decode_transfer_encoding(fields: _Fields, content: bytes, *, is_text: bool) -> bytes:
-    """Decode the transfer encoding. Content that does not match its header is returned unchanged."""
+    """Decode the transfer encoding. Content that does not match its header is returned unchanged. For a text (`is_text`), line
+    ends become LF.
+    """
     encoding = _main_value(fields, "content-transfer-encoding")
     try:
         if encoding == "base64":

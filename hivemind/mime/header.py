@@ -42,7 +42,9 @@ def one_line(text: str) -> str:
 
 
 def encode_text(text: str) -> str:
-    """Encode a header's text: unchanged (RFC 6532), or as encoded words if a reader could not restore it otherwise."""
+    """Encode a header's text for sending. A text that readers could not restore becomes encoded words, any other stays (RFC
+    6532).
+    """
     plain = one_line(text)
     if "=?" not in plain and all(len(word.encode()) < _MAX_WORD_BYTES for word in plain.split(" ")):
         return plain
@@ -72,7 +74,7 @@ def format_field(name: str, value: str) -> str:
 
 
 def decode_bytes(raw: bytes, charset: str = "utf-8") -> str:
-    """Decode arbitrary bytes: by `charset`, else as UTF-8, else as Latin-1, which never fails.
+    """Decode any bytes: by `charset`, or if that fails as UTF-8, or if that fails as Latin-1, which never fails.
 
     A lone surrogate (some charsets encode a character as two) becomes U+FFFD: the text can be stored and sent.
     """

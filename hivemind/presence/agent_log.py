@@ -1,4 +1,6 @@
-"""An agent's log of its work outside tasks: turns about mail, requests to its model, a member's calls."""
+"""An agent's log of its work outside tasks: turns about mail, requests to its model, and the calls of a member (an MCP
+client).
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Heartbeat:
 
     @contextmanager
     def busy(self, limit_s: float) -> Iterator[None]:
-        """Call `beat` at intervals until the block ends, but no longer than `limit_s` seconds.
+        """For the duration of a `with` block, call `beat` at intervals, but for no longer than `limit_s` seconds.
 
         In a nested block only the inner limit applies. The outer limit is extended by the duration of the inner block.
         """

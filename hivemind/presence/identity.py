@@ -27,7 +27,9 @@ class HiveGone(UserError):
 
 
 def check_hive_exists(lock: Lock, layout: Layout) -> None:
-    """Raise HiveGone if the lock file that this process holds was removed or replaced."""
+    """Raise HiveGone if the file of the held `lock` was removed or replaced, or the lock was taken over: the hive has moved or
+    gone.
+    """
     if not lock.is_current():
         raise HiveGone(
             "the hive was removed, moved or taken over",
@@ -42,7 +44,7 @@ def agent_lock(layout: Layout, name: str) -> Lock:
 
 
 def holder_pid(layout: Layout, name: str) -> int | None:
-    """Return the id of the process that holds the agent's name, 0 if the id is unknown, None if no process holds it."""
+    """Return the pid of the process that holds the agent's name. None: no process holds it. 0: its pid is unknown."""
     holder = agent_lock(layout, name).holder()
     if holder is None:
         return None
@@ -74,14 +76,16 @@ def abandon_locks(layout: Layout) -> None:
 
 
 def lock_name(layout: Layout, name: str) -> Lock:
-    """Take the lock of the agent's name for this process. Raises LockBusy, which names the holder."""
+    """Take the lock of the agent's name for this process and return it. Raises LockBusy, which names the holder."""
     lock = agent_lock(layout, name)
     hold_lock(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
     return lock
 
 
 def journal_start(journal: Journal, name: str, pid: int) -> int:
-    """Write `agent.started`, after `agent.exited` for a killed predecessor, as one append. Return the new incarnation."""
+    """Write `agent.started` in one append, after `agent.exited` if the predecessor was killed. Return the new incarnation's
+    number.
+    """
 
     def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
         entry, now = state.agents.get(name), int(time.time())
@@ -98,12 +102,19 @@ def journal_start(journal: Journal, name: str, pid: int) -> int:
 
 
 def journal_exit(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
-    """Write `agent.exited` for an incarnation, which ends its leases. Return False if the event was written before."""
+    """Write `agent.exited` for an incarnation, which ends its leases. Return False if it had been written before.
+
+    `by` is who writes it: `itself`, `doctor` …
+    """
     return _write_exit(journal, name, lambda entry: entry.incarnation == incarnation, by)
 
 
 def journal_death(journal: Journal, layout: Layout, name: str, *, by: str, **details: str) -> bool:
-    """Write `agent.exited` for an agent that died without writing it. Return False if a process holds the name again."""
+    """Write `agent.exited` for an agent that died without writing it. Return False if nothing was written: the agent has exited
+    in the journal already, or a process holds the name again.
+
+    `by` is who noticed the death, `details` are further fields of the event.
+    """
     return _write_exit(journal, name, lambda _: holder_pid(layout, name) is None, by, **details)
 
 
@@ -119,9 +130,10 @@ def _write_exit(journal: Journal, name: str, is_over: Callable[[AgentEntry], boo
 
 
 def retry_if_holder_died(hive: Parts, action: Callable[[], _T], *, by: str) -> _T:
-    """Call `action`. If a dead agent holds the lease or reservation in its way, record the death and call `action` again.
+    """Return the result of `action`. If a dead agent's lease or reservation prevents it, write that agent's `agent.exited` and
+    try again.
 
-    Raises StepLeaseHeld or ReservationHeld if the holder is alive.
+    `by` is who noticed the death. Raises StepLeaseHeld or ReservationHeld if the holder is alive.
     """
     try:
         return action()
@@ -145,7 +157,10 @@ def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
 
 
 def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:
-    """Write `agent.exited` for those of the agents that died without writing it. Return the names of the dead agents."""
+    """Write `agent.exited` for those of the agents `names` that died without writing it. Return the names of these agents.
+
+    `by` is who noticed the deaths.
+    """
     dead_names = [
         name for name in names if (layout.locks / f"agent-{name}.lock").exists() and holder_pid(layout, name) is None
     ]
@@ -159,7 +174,7 @@ def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by:
 
 
 def record_heartbeat(journal: Journal, layout: Layout, name: str) -> bool:
-    """Write `agent.heartbeat`, unless any agent of the hive wrote one within the last second. Return True if written.
+    """Write `agent.heartbeat` and return True. Return False if any agent of the hive wrote one within the last second.
 
     Call this function only for an agent with leases: the events let leases age, and an idle hive writes none.
     """

@@ -35,7 +35,7 @@ class LinkedHives:
         return os.path.lexists(self._link)
 
     def local_names(self, workspace: str) -> tuple[str, ...]:
-        """Return the values of `where:` with which a task in the inbox may be claimed by this hive's agents.
+        """Return the values of `where:` that let this hive's own agents claim a task in the inbox.
 
         They are the hive's own name, and `any` while no other hive can be reached.
         """
@@ -43,7 +43,7 @@ class LinkedHives:
 
     @property
     def agents(self) -> Mapping[str, Mapping[str, str | None]]:
-        """The agents of the other hives: by the hive's name, the names of its agents with their roles."""
+        """The agents of the other hives: by the hive's name, the names of its agents with their roles (None: no role)."""
         hives: Mapping[str, Mapping[str, str | None]] = self._read().get("hives", {})
         return hives
 
@@ -54,7 +54,9 @@ class LinkedHives:
         return outage_text
 
     def note(self, *, hives: Mapping[str, Mapping[str, str | None]] | None = None, away: str | None = None) -> None:
-        """Write the other hives (None: unchanged) and the exchange's outage (None: the exchange can be reached)."""
+        """Write the other hives (None: unchanged) and the reason `away` why the exchange cannot be reached (None: it can be
+        reached).
+        """
         current = {"hives": dict(self.agents if hives is None else hives), "away": away}
         if current != {"hives": dict(self.agents), "away": self.outage}:
             save_record(self._path, _KIND, _VERSION, {**current, "at": datetime.now(UTC).isoformat()}, durable=False)

@@ -40,7 +40,7 @@ class HiveWatch:
 
     @property
     def described(self) -> str:
-        """The kind of watcher, and if this kind is a fallback, the reason."""
+        """The kind of watcher (inotify or polling), with the reason if polling is only a fallback."""
         reason = self._watcher.reason
         return f"{self._watcher.kind} ({reason})" if reason else self._watcher.kind
 

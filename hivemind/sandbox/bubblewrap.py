@@ -38,10 +38,13 @@ def sandbox_command(
     network: bool = False,
     mounts: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and runs in `start`, by
-    default the work folder. `roots` says for each root whether it is writable; None hides a folder inside another root. `home` is
-    a writable folder for HOME, by default the empty /tmp. `network` lets it reach the machine's network. `mounts` are further
-    options of bubblewrap.
+    """Return the command that runs `argv` in a sandbox. The caller must start it in the work folder `folder`.
+
+    * `start`: the folder in which `argv` runs; None: the work folder.
+    * `roots`: True for a writable root, False for a read-only one, None to hide a folder inside another root.
+    * `home`: a writable folder for HOME; None: the empty /tmp.
+    * `network`: let the command reach the machine's network.
+    * `mounts`: further options of bubblewrap.
 
     Raises UserError if the sandbox is not available.
     """
@@ -64,8 +67,10 @@ def sandbox_command(
 
 
 def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
-    """Return the folders between a writable root and a read-only root inside it. Each needs its own mount: otherwise a
-    command could rename the folder, and move the read-only root to a writable place."""
+    """Return the folders between a writable root and a read-only root inside it. All have the value True (writable).
+
+    Each needs its own mount. Without that, a command could rename the folder, and move the read-only root to a writable place.
+    """
     folders: dict[Path, bool] = {}
     for path, is_writable in roots.items():
         outer = next((parent for parent in path.parents if parent in roots), None)

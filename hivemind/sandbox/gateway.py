@@ -1,4 +1,4 @@
-"""The first process in a program's box: it passes connections from the box's own loopback to the proxy outside.
+"""The first process in a program's box (sandbox): it passes connections from the box's own loopback to the proxy outside.
 
 It is run by its path, as `python -I -S gateway.py SOCKET PORT LISTENERS PROGRAM...`, and imports only the standard library.
 SOCKET is the proxy's Unix socket ("": there is no proxy). The program finds the proxy at PORT of its loopback. LISTENERS,

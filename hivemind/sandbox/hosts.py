@@ -43,14 +43,14 @@ class Hosts:
 
     @property
     def loopback(self) -> list[tuple[str, int]]:
-        """The addresses and ports on loopback."""
+        """The addresses on this machine's loopback among the hosts, as (address, port), sorted."""
         return sorted(
             pair for pair in self.pairs if (address := as_address(pair[0])) is not None and address.is_loopback
         )
 
 
 def split_authority(text: str) -> tuple[str, int | None]:
-    """Split `host` or `host:port`, and write the host as `Hosts` does. Raises ValueError."""
+    """Return host and port (None: not given) of `host` or `host:port`. The host is written as `Hosts` does. Raises ValueError."""
     match = _AUTHORITY.fullmatch(text)
     if match is None or (match[2] is not None and not 0 < int(match[2]) < 1 << 16):
         raise ValueError(text)

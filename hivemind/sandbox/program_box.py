@@ -1,4 +1,4 @@
-"""The box of an agent's program: what it sees of the machine, and its way to the network."""
+"""The box (sandbox) of an agent's program: what it sees of the machine, and its way to the network."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ class BoxSettings:
 
     @property
     def is_boxed(self) -> bool:
-        """True if a program runs in a box here. With `bwrap` it always does: without bubblewrap, the program does not start."""
+        """True if programs with these settings run in a box on this machine.
+
+        With `bwrap` they always do, since without bubblewrap they do not start.
+        """
         return self.sandbox == "bwrap" or (self.sandbox == "auto" and has_sandbox())
 
 
 def loopback_urls(texts: Iterable[str]) -> list[str]:
-    """Return the hosts and ports on loopback that URLs in the texts name."""
+    """Return the loopback addresses in the URLs of the texts, as `host:port`, sorted."""
     hosts = set[str]()
     for match in (match for text in texts for match in _LOOPBACK_URL.finditer(text)):
         port = int(match[3] or (443 if match[1] else 80))
@@ -124,7 +127,7 @@ class ProgramBox:
             raise
 
     def refusals(self) -> list[str]:
-        """Return the hosts that the proxy has refused since the last call."""
+        """Return the hosts that the proxy has refused to the program since the last call."""
         return [] if self.proxy is None else self.proxy.refusals()
 
     def close(self) -> None:

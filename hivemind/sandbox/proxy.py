@@ -1,7 +1,7 @@
 """The HTTP proxy through which a program in a box reaches the network: tunnels (CONNECT) and plain requests to listed hosts.
 
-It is a thread of the agent's process and listens on a Unix socket that is bound into the box. A name is resolved here, once,
-and the connection goes to the address that was checked. The proxy writes a plain request anew and sends only one over a
+It is a thread of the agent's process and listens on a Unix socket that is bound into the box. A name is resolved here, once, and
+the connection goes to the address that was checked. The proxy composes each plain request again and sends only one over a
 connection, so the program cannot hide another request in it. If the agent's own environment names a proxy (HTTPS_PROXY), the
 connection goes through that one.
 """
@@ -77,7 +77,9 @@ class _Request:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def head(self, parent: _ParentProxy | None) -> bytes:
-        """Return the request's head in the form for the host, or for the proxy `parent`."""
+        """Return the request's head in the form for the host itself, or for the proxy `parent` on the way to it if that is not
+        None.
+        """
         authorization = () if parent is None else parent.authorization
         if self.method == "CONNECT":
             lines = [f"CONNECT {self.authority} HTTP/1.1", f"Host: {self.authority}", *authorization]
@@ -228,7 +230,10 @@ class Proxy:
             server_writer.close()
 
     async def _connect(self, request: _Request) -> _Streams:
-        """Connect to the host of a request. Send on the head of a plain request. Raises _Refusal."""
+        """Connect to the host of a request and return the streams. Forward the head if the request is a plain one (not a tunnel).
+
+        Raises _Refusal.
+        """
         if not self._hosts.allow(request.host, request.port):
             raise _Refusal(
                 "403 Forbidden", f"{request.authority} is not under network: in the agent's file", is_recorded=True
@@ -250,7 +255,9 @@ class Proxy:
         return reader, writer
 
     async def _connect_directly(self, request: _Request) -> _Streams:
-        """Connect to an address of the host that is public or listed. Raises OSError, _Refusal."""
+        """Connect to the host at one of its addresses that is public or listed, and return the streams. Raises OSError,
+        _Refusal.
+        """
         results = await self._loop.getaddrinfo(request.host, request.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(result[4][0]) for result in results))
         pairs = [(text, address) for text in addresses if (address := as_address(text)) is not None]

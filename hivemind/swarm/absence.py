@@ -90,7 +90,9 @@ def return_tasks(hive: Parts) -> list[str]:
 
 
 def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
-    """Move the tasks of agents without a file back to the inbox. Return the tasks' ids."""
+    """Move the tasks of agents for which `has_agent` is False (their file was removed) back to the inbox. Return the
+    tasks' ids.
+    """
     tasks: dict[str, list[str]] = {}
     for orphan in hive.tasks.recovery.orphans((HUMAN,)):
         if orphan.agent is not None and orphan.agent != LANDING and not has_agent(orphan.agent):

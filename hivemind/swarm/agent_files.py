@@ -73,7 +73,9 @@ _GONE_AFTER_S = 1.0  # an editor removes a file for a moment while it saves
 
 @frozen
 class AgentChanges:
-    """Changes of the agents that a supervisor runs: new agents, agents with changed settings, and agents without a file."""
+    """Changes of the agents that a supervisor runs: new agents, agents with changed settings, and agents whose file was
+    removed.
+    """
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
@@ -101,8 +103,10 @@ class AgentFiles:
 
     @property
     def needs_reading(self) -> bool:
-        """True if the folder agents/ has changed, or must be read again. Costs a stat. Only the file watcher notices a
-        file that is changed in place."""
+        """True if the folder agents/ has changed, or must be read again. Costs a stat.
+
+        A file that is changed in place does not change the folder; only the file watcher notices it.
+        """
         try:
             folder_time = os.stat(self.hive.layout.agents).st_mtime_ns
         except OSError:

@@ -42,7 +42,9 @@ class ArchivedTasks:
 
 
 def archive(hive: Parts, retention: RetentionConfig, now: datetime) -> ArchivedTasks:
-    """Move everything older than `retention` allows. Raises OSError, UserError; completed moves stay."""
+    """Move everything older than `retention` allows to the archive. Return what was moved. Raises OSError, UserError; completed
+    moves stay.
+    """
     timestamp, relative = now.timestamp(), hive.layout.relative
     tasks = () if retention.tasks is None else _archive_tasks(hive, timestamp - retention.tasks)
     letters = 0 if retention.mail is None else _archive_mail(hive, timestamp - retention.mail)
@@ -109,7 +111,11 @@ def _is_part_of_open(hive: Parts, folder: Path) -> bool:
 
 
 def _archive_mail(hive: Parts, before: float) -> int:
-    """Archive read letters and copies of sent ones, by the month in their name. Unread and flagged letters stay."""
+    """Archive read letters and copies of sent ones, by the month in their name. Return their number. Unread and flagged letters
+    stay.
+
+    `before` is the time (seconds since 1970) up to which letters are old.
+    """
     count = 0
     for name in names_in(hive.layout.mailboxes):
         if name != HUMAN and name not in hive.agents:

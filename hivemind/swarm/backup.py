@@ -144,7 +144,9 @@ class _TreeCopy:
         self._letters: dict[int, str] = {}  # a path in the copy for each inode: a letter has links in several mailboxes
 
     def bring_up_to_date(self) -> bool:
-        """Make one pass. Return True if it found a change of a file that is not volatile (`_VOLATILE`)."""
+        """Make one pass: copy what has changed since the last one. Return True if a file changed that is not volatile
+        (`_VOLATILE`).
+        """
         signatures = dict(self._scan())
         new = [path for path, signature in signatures.items() if self._signatures.get(path) != signature]
         removed = [path for path in self._signatures if path not in signatures]
@@ -212,7 +214,7 @@ class _TreeCopy:
 
 
 def _copy_database(path: Path, state: Path) -> None:
-    """Copy a database consistently. A damaged database is copied unchanged, for the doctor to repair."""
+    """Copy a database consistently into the folder `state`. A damaged database is copied unchanged, for the doctor to repair."""
     work = state / "backup.tmp"
     work.mkdir()
     if (snapshot := back_up(path, work)) is not None:

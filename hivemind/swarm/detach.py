@@ -57,7 +57,9 @@ def detach(work: DetachedWork, log: Path) -> DetachedSwarm:
 
 
 def _run_detached(work: DetachedWork, log: Path, answer: int) -> NoReturn:
-    """Run `work` as the detached process. This function never returns."""
+    """Run `work` as the detached process, and write to the descriptor `answer` once it is up or has failed. This function never
+    returns.
+    """
     is_unanswered = True
 
     def report_start(**fields: object) -> None:

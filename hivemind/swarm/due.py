@@ -65,8 +65,9 @@ class DispatchReport:
 def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> DispatchReport:
     """Drop the scheduled tasks that are due, and send the notices that are due.
 
-    Each round has two parts. Under one lock, drop tasks, send letters and archive. Then notify programs and webhooks, which may
-    take long, under a lock of their own. Return after a round without such a notice.
+    Each round has two parts. The first drops tasks, sends letters and archives, under one lock. The second notifies by programs
+    and webhooks, which may take long, under a lock of its own. Return after a round in which the second part had no notice to
+    send.
     """
     notifier, dropped_ids, archived_tasks = _Notifier(hive, clock), list[str](), None
     while True:
@@ -90,7 +91,7 @@ class _Due:
 
 
 def _load_due(layout: Layout) -> _Due | None:
-    """Load the record. Return None if it is missing or unreadable, because the next run writes a new record."""
+    """Load the record of due work. Return None if it is missing or unreadable; the next run writes a new one."""
     with suppress(Unreadable, UserError):
         return load_dataclass(_Due, layout.due_record, _KIND, _VERSION)
     return None
@@ -107,8 +108,9 @@ def _archive(hive: Parts, now: datetime) -> tuple[ArchivedTasks | None, datetime
 
 
 class _Notifier:
-    """Sends the notices in the outbox by letter, program and webhook. Each of these ways has its own retries for a
-    notice."""
+    """Sends the notices in the outbox by three channels: letter, program and webhook. Each channel retries a notice on
+    its own.
+    """
 
     def __init__(self, hive: Parts, clock: Callable[[], datetime]) -> None:
         self._hive, self._clock, self._outbox = hive, clock, hive.tasks.outbox
@@ -118,14 +120,14 @@ class _Notifier:
         self.sent_notices: list[str] = []
 
     def notify_programs(self) -> bool:
-        """Notify by program and webhook in parallel. Return False if no notice was sent by either."""
+        """Notify by program and webhook in parallel. Return False if neither sent a notice."""
         with ThreadPoolExecutor() as pool:  # the threads only wait for other programs
             return any([*pool.map(self._notify_exclusively, [way for way in self._ways if way != _LETTER])])
 
     def _notify_exclusively(self, way: str) -> bool:
         """Send the due notices by the channel `way` and return True. Return False if none is due, or another process sends them.
 
-        That process begins another round afterwards, and so finds notices that have become due meanwhile.
+        That process makes another round afterwards, in which it finds notices that have become due meanwhile.
         """
         lock = Lock(self._hive.layout.locks / f"due-{way}.lock")
         if not self._due_notices(way) or not lock.acquire(wait=False):
@@ -180,8 +182,10 @@ class _Notifier:
         return min(moments, default=None)
 
     def _after_failure(self, notice: Notice, delivery: Telling, way: str, facts: dict[str, str]) -> Telling:
-        """Return the delivery with its next try, after a growing pause. After a day give up, and tell the operator by
-        mail."""
+        """Return the delivery with the time of its next try, after a pause that grows with each failure.
+
+        After a day, return it as sent (given up) and tell the operator by mail, with the summary in `facts`.
+        """
         now = self._clock()
         if now - notice.at < _GIVEN_UP_AFTER:
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(delivery.tries, 10))
@@ -267,8 +271,10 @@ class _Notifier:
 
 
 def _run(words: Sequence[str], text: str, folder: Path | None = None) -> None:
-    """Run a program with `text` as its input. Raises UserError with the output of a program that fails;
-    SubprocessError, OSError."""
+    """Run a program in `folder` (None: this process's folder) with `text` as its input.
+
+    Raises UserError with the output of a program that fails; SubprocessError, OSError.
+    """
     process = subprocess.run(
         words, input=text, text=True, errors="replace", timeout=_PROGRAM_S, cwd=folder, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, check=False,
@@ -291,7 +297,10 @@ class DueWork:
         self._next_time = 0.0 if at_once else float("inf")  # seconds since the epoch
 
     def start_if_due(self, was_written: bool) -> None:
-        """Start a process if work is due by the clock, if the outbox or schedule has a new file, or if `was_written` is True."""
+        """Start `hivemind due` if work is due: by the clock, or because of a new file in the outbox or schedule.
+
+        With `was_written` start it in any case: a file of the schedule may have been changed in place.
+        """
         if (record_time := _modified_ns(self._layout.due_record)) != self._record_time:
             self._record_time, self._next_time = record_time, self._due_at()
         for process in [*self._processes]:

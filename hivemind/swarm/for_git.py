@@ -113,10 +113,9 @@ def _detect_access(name: str, profile: Profile) -> DetectedProgram:
 def files_for_git(
     layout: Layout, repository: Path, programs: list[DetectedProgram], project: RootProposal, *, is_confirmed: bool
 ) -> dict[str, str]:
-    """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive.
+    """Return files that replace files of the template in a hive that works on `repository`, as texts by their path in the hive.
 
-    The project's check is commented out unless a person has confirmed it. Raises UserError if `repository` is no git
-    repository.
+    The project's check is commented out unless a person has confirmed it. Raises UserError if `repository` is no git repository.
     """
     files = {"rom/repository.md": _ROM.format(name=repository.name), "rom/lead/lead.md": _LEAD}
     for index, (name, (role, description)) in enumerate(_AGENTS.items()):
@@ -159,7 +158,9 @@ def _root_lines(path: str, repository: Repository, project: RootProposal, is_con
 
 
 def _branch_lines(repository: Repository) -> Iterator[str]:
-    """Yield the lines of hive.yaml about the branch where work lands: an integration branch, or else the one checked out."""
+    """Yield the lines of hive.yaml about the branch into which work is merged: an integration branch, or the one that is checked
+    out.
+    """
     head = None
     with contextlib.suppress(GitProblem):  # on no branch
         head = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")

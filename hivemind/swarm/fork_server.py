@@ -63,7 +63,7 @@ class ForkServer:
         self._order({"warm": True})
 
     def signal(self, name: str, number: int) -> None:
-        """Order a signal to the agent `name`, if it runs."""
+        """Order the fork server to send the signal `number` to the agent `name`, if it runs."""
         self._order({"signal": number, "name": name})
 
     def reports(self) -> list[dict[str, Any]] | None:
@@ -95,7 +95,7 @@ class ForkServer:
 
 
 def _close_all_but(descriptor: int) -> None:
-    """Close all descriptors except one, because a fork must not keep the supervisor's locks, sockets and watches.
+    """Close all descriptors except `descriptor`, because a fork must not keep the supervisor's locks, sockets and watches.
 
     The objects that own these descriptors stay referenced from frames that never end, so none is closed twice.
     """

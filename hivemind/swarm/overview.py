@@ -140,7 +140,7 @@ def overview(hive: Parts, active: list[TaskSummary] | None = None) -> Overview:
 
 
 def _settings_time(layout: Layout) -> str:
-    """Return the time of hive.yaml in the form of a lock's `since`; "" without the file."""
+    """Return the time of hive.yaml's last change, written as the `since` of a lock's holder; "" without the file."""
     with suppress(FileNotFoundError, Unreadable), boundary("time"):
         return datetime.fromtimestamp(layout.config.stat().st_mtime, UTC).isoformat(timespec="seconds")
     return ""
@@ -187,7 +187,10 @@ def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
 
 
 def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
-    """Describe the landing: how many tasks land and wait, held roots, checks without a box. None if nothing lands here."""
+    """Describe the landing: how many tasks land (are being merged) or wait for it, roots where it is held, checks without a box.
+
+    Return None if nothing lands here.
+    """
     roots = {
         root: settings for root, settings in hive.config.repository_roots(hive.layout).items() if settings.land != "off"
     }
@@ -220,7 +223,10 @@ def _telemetry_now(hive: Parts) -> str | None:
 
 @lru_cache(64)
 def _signs_commits(layout: Layout, root: Path, settings: RootConfig, _minute: int) -> bool:
-    """Check whether the person's git signs commits. Git is asked once a minute."""
+    """Check whether the person's git signs commits in the repository `root`.
+
+    `_minute` is the current minute: it is part of the cache's key, so git is asked again every minute.
+    """
     from hivemind.landing.target import Target
 
     try:
@@ -239,7 +245,7 @@ def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
 
 
 def embedding_progress(hive: Parts, embedder: Embedder | None) -> tuple[int, int, bool]:
-    """Return the number of embedded passages, of all passages, and whether the language of the documents is known."""
+    """Return (number of embedded passages, number of all passages, whether the language of the documents is known)."""
     try:
         if hive.layout.documents_db.exists():
             from hivemind.documents import read_progress  # late: it opens a database
@@ -251,7 +257,7 @@ def embedding_progress(hive: Parts, embedder: Embedder | None) -> tuple[int, int
 
 
 def _describe_embedding(hive: Parts, embedder: Embedder) -> str:
-    """Describe how far the embedding of the documents is, unless it is complete, and say if their language is not known."""
+    """Describe how far the embedding of the documents is, if it is not complete, and say if their language is not known."""
     embedded, total, knows_language = embedding_progress(hive, embedder)
     progress = ""
     if embedded < total:
@@ -266,8 +272,10 @@ def _describe_embedding(hive: Parts, embedder: Embedder) -> str:
 def agents_now(
     hive: Parts, active: list[TaskSummary] | None = None, problems: Mapping[str, str] | None = None
 ) -> tuple[AgentOverview, ...]:
-    """Return every agent of agents/*.yaml by name. Agents whose file is set aside come last, with the reason as their
-    `problem`. `problems`: as from `start_problems`."""
+    """Return every agent of agents/*.yaml by name. Agents whose file is set aside come last, with the reason as their `problem`.
+
+    `active` are the active tasks, `problems` the reasons why agents do not run; without them, both are read from the hive.
+    """
     owned: dict[str | None, str] = {}
     for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
         owned.setdefault(task.owner, task.id)
@@ -316,8 +324,10 @@ def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseOverview, ..
 
 
 def how_freed(lease: StepLease, *, runs: bool) -> str:
-    """Describe how a leased step becomes free. `runs`: the holder's process runs. Nobody can wait for the lease to
-    expire, because it expires by events."""
+    """Describe how a leased step becomes free. `runs` says whether the holder's process runs.
+
+    Nobody can wait for the lease to expire, because it expires after a number of events, not after a time.
+    """
     if runs:
         return f"{lease.holder_agent_id} ends the step, or its process ends"
     return f"hivemind lease release {lease.step_id} --agent {lease.holder_agent_id}"

@@ -110,7 +110,7 @@ class AgentProcess:
         check_hive_exists(self._lock, self._hive.layout)
 
     def _between_turns(self) -> None:
-        """Run the hive's watcher and return the tasks of absent members, unless a supervisor does both."""
+        """Run the hive's watcher and move the tasks of absent members back to the inbox, unless a supervisor does both."""
         if self._watchman is not None:
             self._watchman.take_over()
             return_tasks(self._hive)
@@ -121,7 +121,7 @@ class AgentProcess:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def _wait_out(self, error: Exception) -> None:
-        """Report an error and wait, with heartbeats, for a pause that grows with each error."""
+        """Report an error and wait, with heartbeats, for a pause that grows with each error in a row."""
         full = is_disk_full(error)
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
         _log.warning("%s cannot continue (next try in %g s): %s", self._name, pause, error)

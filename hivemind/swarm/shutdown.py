@@ -1,4 +1,4 @@
-"""End a swarm or one agent from another process: signal it and wait for its end (`hivemind down`, `agent stop`)."""
+"""End a swarm or one agent from another process: signal it and wait until it has ended (`hivemind down`, `agent stop`)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ class ShutdownReport:
 
 
 def end_swarm(layout: Layout, *, timeout_s: float | None = None) -> ShutdownReport:
-    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` seconds for its end, or 15 by default.
+    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` seconds for its end (None: 15).
 
-    With a `timeout_s`, running commands have that time to end, too. Raises LockBusy if the supervisor cannot be signalled from
+    A `timeout_s` is also the time that running commands get to end. Raises LockBusy if the supervisor cannot be signalled from
     here (another machine or another user).
     """
     return _end(supervisor_lock(layout.locks), "the swarm", timeout_s, layout.deadline)
 
 
 def stop_agent(hive: Parts, name: str, *, timeout_s: float | None = None) -> ShutdownReport:
-    """End an agent like `end_swarm`, and keep it from starting until `start_agent`. Raises UserError for an unknown agent or
-    a member (MCP), and LockBusy if the process cannot be signalled from here."""
+    """End an agent and report it as `end_swarm` does, and keep the agent from starting until `start_agent`.
+
+    Raises UserError for an unknown agent or a member (MCP), and LockBusy if the process cannot be signalled from here.
+    """
     stop_folder = hive.layout.stopped
     if hive.agent_files.get(name).outside:
         raise UserError(f"{name} is a member (mind: mcp)", remedy="end its program where it runs")

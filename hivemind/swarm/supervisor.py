@@ -73,10 +73,11 @@ class Supervisor:
         self, hive: Parts, files: AgentFiles, names: Collection[str], *, warm: Callable[[], None], run_agent: RunAgent,
         services: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`. The `services`
-        run, too.
+        """Take the hive's supervisor lock and fork the fork server. `run` then follows the changes in `files`.
 
-        Raises LockBusy if another process holds the lock. Call it while this process has one thread and no open files.
+        `names` are the agents to run, `services` further processes to run, such as the exporter of traces. `warm` and `run_agent`
+        are as for ForkServer. Raises LockBusy if another process holds the lock. Call it while this process has one thread and no
+        open files.
         """
         self._hive = hive
         self._lock = supervisor_lock(hive.layout.locks)
@@ -182,7 +183,9 @@ class Supervisor:
             self._due.start_if_due(was_written)
 
     def _timeout_s(self, tick_s: float | None) -> float:
-        """Return the seconds until the next deadline: a restart, a check for hung agents, due work, a tick."""
+        """Return the seconds until the next deadline: a restart, a check for hung agents, due work, or a tick `tick_s` seconds
+        after the last (None: no tick).
+        """
         now = time.monotonic()
         deadlines = [_CHECK_S, self._hive.config.hang_after / 3, self._due.remaining_s]
         deadlines += [
@@ -203,7 +206,7 @@ class Supervisor:
         self._lock.write_holder(what="hivemind up", watching=self._watch.described, problems=problems)
 
     def _apply_stops(self) -> None:
-        """End the agents that a person has stopped, and start the agents that a person has allowed again."""
+        """End the agents that a person has stopped, and start those that a person has allowed to run again."""
         try:
             stopped_names = set(os.listdir(self._hive.layout.stopped))
         except OSError:  # no agent was ever stopped
@@ -263,7 +266,7 @@ class Supervisor:
         child.end_reason, child.start_at = None, None if child.pid else time.monotonic()
 
     def _retire(self, child: _Child, reason: Literal["stopped", "removed"], number: int) -> None:
-        """Signal an agent to end, and do not start it again."""
+        """Send an agent the signal `number`, which ends it. `reason` says why it is not started again."""
         child.end_reason, child.start_at = reason, None
         self._signal(child, number)
 
@@ -407,7 +410,10 @@ class Supervisor:
                 _log.warning("%s: the log next to it was not written into it: %s", path, error)
 
     def _record_death(self, name: str, reason: str | None = None) -> None:
-        """Log an agent's death and record it in the journal. If that fails, the agent's next start records it."""
+        """Log an agent's death and record it in the journal. If that fails, the agent's next start records it.
+
+        `reason` defaults to the way in which its process ended.
+        """
         if not self._lock.is_current():
             return
         try:

@@ -52,7 +52,7 @@ class SwarmResult:
 
     @property
     def exit_status(self) -> int:
-        """1 if a task failed, else 3 if some are parked, else 0."""
+        """The exit status of the command: 1 if a task failed, 3 if none failed but some are parked, 0 in all other cases."""
         if self.failed:
             return 1
         return 3 if self.parked else 0
@@ -69,14 +69,14 @@ def run_swarm(
     exchange: Callable[[Parts, int], int] | None = None,
     metrics: Callable[[Parts, int], int] | None = None,
 ) -> SwarmResult:
-    """Run the agents `names` (default: all) of a hive, and return when they have ended.
+    """Run the agents `names` (default: all) of a hive, and return when they have ended. With `until_idle`, end them when all work
+    is done.
 
-    Call it in a process with one thread and no open file of the hive, because agents are forked. `on_ready` is called
-    once all agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is
-    slow. `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main
-    function of the exchange process of a linked hive (`hivemind.exchange`), `metrics` that of the process that answers a
-    monitoring system (`hivemind.web.metrics_server`). Raises LockBusy if the hive is up, and UserError as `preflight` and
-    `preflight_all` do.
+    Call it in a process with one thread and no open file of the hive, because agents are forked. `on_ready` is called once all
+    agents have started. `on_tick` is called after events, four to twenty times a second, less often if it is slow.
+    `from_other_machine` takes over a hive whose locks are from a machine that is gone. `exchange` is the main function of the
+    exchange process of a linked hive (`hivemind.exchange`), `metrics` that of the process that answers a monitoring system
+    (`hivemind.web.metrics_server`). Raises LockBusy if the hive is up, and UserError as `preflight` and `preflight_all` do.
     """
     hive = open_hive()
     files = AgentFiles(hive, names)
@@ -208,7 +208,7 @@ class _SwarmRun:
 
 
 def _outcomes(layout: Layout) -> set[tuple[str, str, int]]:
-    """Return the ended tasks: state, name, and the inode of the result, which changes with a retry."""
+    """Return the ended tasks as (state, name, inode of the result). The inode changes when a task is retried."""
     outcomes = set()
     for folder, file_name in ((layout.done, "result.md"), (layout.failed, "error.md")):
         for path in folder.iterdir():

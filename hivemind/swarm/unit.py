@@ -38,7 +38,10 @@ WantedBy=default.target
 
 
 def unit(layout: Layout, agents: Sequence[str] = (), metrics: str | None = None) -> str:
-    """Return the text of the unit. Its command names this Python, this program and this hive by their full paths."""
+    """Return the text of a unit that runs `hivemind up` with full paths of this Python and hive.
+
+    `agents` are the agents to run (default: all), `metrics` the value of the option --metrics.
+    """
     words = [sys.executable, "-m", "hivemind", "--hive", str(layout.root), "up"]
     words += ["--agents", ",".join(agents)] if agents else []
     words += ["--metrics", metrics] if metrics else []
@@ -52,7 +55,7 @@ def _escape_percent(text: str) -> str:
 
 
 def _quote(word: str) -> str:
-    """Quote a word of a command line for systemd (systemd.service, *Command lines*)."""
+    """Return a word quoted for a command line in a systemd unit (systemd.service, *Command lines*)."""
     word = _escape_percent(word).replace("$", "$$")
     return (
         word if re.fullmatch(r"[\w@%+=:,./$-]+", word) else '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'

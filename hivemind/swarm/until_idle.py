@@ -1,4 +1,4 @@
-"""The check whether a swarm can do any more work, made from the hive's files (`hivemind up --until-idle`)."""
+"""The check whether a swarm can do any more work. It reads the hive's files (`hivemind up --until-idle`)."""
 
 from __future__ import annotations
 
@@ -103,14 +103,19 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 
 
 def _lander_rests(hive: Parts) -> bool:
-    """Return False if the lander runs and has work, or has not looked at its queue since it started."""
+    """Check that the lander (the process that merges finished work) does not run, or has no work now.
+
+    A lander that has not yet looked at its queue since it started does not count as resting.
+    """
     pid = holder_pid(hive.layout, LANDING)
     status = None if pid is None else read_status(hive.layout.agent_state(LANDING), LANDING)
     return pid is None or (status is not None and status.pid == pid and status.rests)
 
 
 def _is_answered(hive: Parts, task_id: str) -> bool:
-    """Check whether a parked task can continue, as its wait is over or a text was added. Its agent may still report `idle`."""
+    """Check whether a parked task can continue because its wait is over or a text was added, although its agent still reports
+    `idle`.
+    """
     from hivemind.taskrun.waits import has_come
 
     try:
@@ -131,9 +136,9 @@ def has_addition(task: Task) -> bool:
 
 
 def start_problems(hive: Parts) -> dict[str, str]:
-    """Return the reasons why agents do not run, by agent.
+    """Return, by agent, the reasons why agents do not run.
 
-    The running supervisor noted them. If the swarm is down, they say what is missing for a start.
+    The running supervisor has noted them. If the swarm is down, they are what is missing for a start.
     """
     if supervisor_lock(hive.layout.locks).holder() is not None:
         return agent_problems(hive.layout.locks)
@@ -161,8 +166,10 @@ def _start_problem(hive: Parts, mind: str | dict[str, Any]) -> str | None:
 def claim_obstacle(
     hive: Parts, task: Task | TaskSummary, names: Collection[str], problems: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return why none of the running agents `names` may claim a waiting task, or None if one may. `max_active` is not
-    checked. `problems` say why agents do not run."""
+    """Return why none of the running agents `names` may claim a waiting task, or None if one may. `max_active` is not checked.
+
+    `problems` are the reasons why agents do not run, by agent; if one of these agents might claim the task, its reason is added.
+    """
     if task.assignee is not None and (aside := hive.agent_files.problem_of(task.assignee)) is not None:
         return f"its assignee {task.assignee} is set aside: {aside}"
     if task.assignee is not None and task.assignee not in names:
@@ -183,8 +190,10 @@ def claim_obstacle(
 def with_wait_reasons(
     hive: Parts, tasks: Iterable[TaskSummary], problems: Mapping[str, str] | None = None
 ) -> list[TaskSummary]:
-    """Return the tasks. Each waiting task that no running agent may claim gets the reason. `problems`: as from
-    `start_problems`."""
+    """Return the tasks, waiting ones with a reason if no running agent may claim them, or if the only agent that may is busy.
+
+    `problems` are the reasons why agents do not run (default: `start_problems`).
+    """
     summaries = list(tasks)
     if not any(task.state is TaskState.INBOX for task in summaries):
         return summaries
@@ -202,13 +211,16 @@ def with_wait_reasons(
 
 
 def _only_note(hive: Parts, task: TaskSummary, notes: Mapping[str, str | None]) -> str | None:
-    """Return the note on the agent that may claim a waiting task. Return None if several agents may claim it, or none."""
+    """Return the note about the only agent that may claim a waiting task. Return None if several agents may claim it, or none.
+
+    `notes` are by agent; None for an agent that works on nothing.
+    """
     able = [note for name, note in notes.items() if _fits(hive, name, task)]
     return able[0] if len(able) == 1 else None
 
 
 def _busy_note(hive: Parts, name: str) -> str | None:
-    """Return what an agent works on; None if it is idle or does not run."""
+    """Return a note that a task waits for an agent, with what the agent works on; None if it is idle or does not run."""
     if holder_pid(hive.layout, name) is None:
         return None
     status = read_status(hive.layout.agent_state(name), name)
@@ -232,7 +244,7 @@ def _fits(hive: Parts, name: str, task: Task | TaskSummary) -> bool:
 
 
 def _mail_pause(status: AgentStatus, horizon: datetime) -> str | None:
-    """Return the reason for which an agent reads no mail until after `horizon`, or None if it reads mail before."""
+    """Return the reason for which an agent reads no mail until after `horizon`, or None if it reads mail before that."""
     until = status.mail_rests_until
     with suppress(Unreadable), boundary("time"):
         return status.mail_rests if until is None or datetime.fromisoformat(until) > horizon else None

@@ -24,10 +24,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def post(url: str, id: str, body: str, secret_env: str | None, *, at: int) -> None:  # noqa: A002 - the header's name
-    """Post the notice `body` to `url`. The environment variable `secret_env` has a secret in the form of Standard
-    Webhooks (`whsec_` and base64), or any text.
+    """Post the notice `body` to `url`, signed as in Standard Webhooks. `id` identifies the notice, `at` is its time in seconds
+    since 1970.
 
-    Raises OSError, UserError.
+    `secret_env` names the environment variable with the secret: `whsec_` and base64, or any other text as it is. None: the notice
+    is not signed. Raises OSError, and UserError if the secret is missing or the answer is an error.
     """
     headers = {"content-type": "application/json", "webhook-id": id, "webhook-timestamp": str(at)}
     if secret_env is not None:

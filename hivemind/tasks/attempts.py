@@ -22,11 +22,11 @@ _SHOWN_CHANGES = 40
 
 
 def set_aside(folder: Path, *, before: Callable[[], object] | None = None) -> None:
-    """Move the files of an ended attempt to `attempts/<n>/`. First copy the record to that folder and call `before`,
-    which may replace the record.
+    """Move the files of an ended attempt to `attempts/<n>/`. The record is copied there first, then `before` is called. It may
+    replace the record in `folder`.
 
-    The error or result is moved last. After a crash the whole operation is repeated. Raises TaskProblem if `attempts`
-    is not a folder.
+    The error or result is moved last. After a crash the whole operation is repeated. Raises TaskProblem if `attempts` is not a
+    folder.
     """
     attempts = folder / ATTEMPTS
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
@@ -46,7 +46,7 @@ def set_aside(folder: Path, *, before: Callable[[], object] | None = None) -> No
 
 
 def _attempt_number(attempts: Path) -> int:
-    """Return the number of the attempt to set aside: the last number if a crash interrupted that move, else the next."""
+    """Return the number under which to set the attempt aside: the last one if a crash interrupted a move to it, else the next."""
     last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
     folder = attempts / str(last)
     return last if folder.is_dir() and not has_ended(folder) else last + 1
@@ -55,7 +55,8 @@ def _attempt_number(attempts: Path) -> int:
 def next_attempt(record: TaskRecord, previous: TaskRecord, raw: bytes, traceparent: str | None) -> TaskRecord:
     """Return the record of a task's next attempt: `record` with a new trace and a note on changes of the text `raw`.
 
-    Additions to the text are kept, except the lander's about the earlier branch. Of `kept`, only the editor's session is kept.
+    Additions to the text are kept, except the lander's about the earlier branch. Of the runtime's values (`kept`), only the
+    session of a person's editor is kept.
     """
     return replace(
         record,

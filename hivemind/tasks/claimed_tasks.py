@@ -89,10 +89,10 @@ class ClaimedTasks:
             return self._recovery.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
-        """Record that the task is handed over to an agent or a role. `release` then moves it to the inbox.
+        """Record that the task is handed over to an agent (`to`) or a role. `release` then moves it to the inbox.
 
-        If the agent dies between the two calls, its next start moves the task (`Tasks.mine`). Raises UserError for an
-        invalid name, or unless exactly one of `to` and `role` is set.
+        If the agent dies between the two calls, its next start moves the task (`Tasks.mine`). Raises UserError for an invalid
+        name, and if both or neither of `to` and `role` are set.
         """
         if (to is None) == (role is None):
             raise UserError("name either an agent or a role to hand the task over to", location=task.id)
@@ -104,7 +104,7 @@ class ClaimedTasks:
             crash_point("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
-        """Record why the task waits, and until when. The agent keeps its claim."""
+        """Record why the task waits, and until when (None: until an event). Return the record. The agent keeps its claim."""
         reason = mask(reason)
         parked = ParkedTask(reason, until, self._clock())
         with self._claimed_record(task) as record:
@@ -121,7 +121,10 @@ class ClaimedTasks:
                 self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Store the runtime's JSON value under `name` in the task's record (`Task.kept`). None removes the name."""
+        """Store the runtime's JSON value under `name` in the task's record (`Task.kept`). None removes the name.
+
+        With `unpark`, the same write ends the wait of a parked task.
+        """
         with self._claimed_record(task) as record:
             values = {key: kept_value for key, kept_value in record.kept.items() if key != name}
             if value is not None:
@@ -131,7 +134,10 @@ class ClaimedTasks:
     def rewrite(
         self, task: Task, change: Callable[[TaskRecord], TaskRecord], event: str = "task.recorded", **payload: object
     ) -> TaskRecord:
-        """Replace the task's record by what `change` returns for it, and write an event. Return the new record."""
+        """Replace the task's record by what `change` returns for it. Return the new record.
+
+        The journal's event about it is of the kind `event`, with the fields `payload`.
+        """
         with self._claimed_record(task) as record:
             new_record = change(record)
             agent = None if new_record.claim is None else new_record.claim.agent
@@ -141,8 +147,9 @@ class ClaimedTasks:
     def pass_on(
         self, task: Task, agent: str, change: Callable[[TaskRecord], TaskRecord], event: str, **payload: object
     ) -> None:
-        """Give the task's claim to a process of the runtime, such as the lander, and apply `change` in the same write of the
-        record."""
+        """Transfer the task's claim to the runtime's process `agent`, such as the lander. The same write replaces the record by
+        what `change` returns for it. `event` and `payload` are as for `rewrite`.
+        """
         claim = Claim(os.urandom(8).hex(), agent, 0, self._clock().isoformat(timespec="milliseconds"))
         self.rewrite(task, lambda record: replace(change(record), claim=claim), event, **payload)
         self._records.forget(task.id)
@@ -179,7 +186,10 @@ class ClaimedTasks:
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def add_text(self, folder: Path, text: str, by: str, key: str | None = None, *, reopens: bool = False) -> None:
-        """Add a text to the record in a task's folder. With `reopens`, prepare the folder for its move to the inbox."""
+        """Add a text by `by` to the record in a task's folder. Do nothing if the record has a text with the same `key`.
+
+        With `reopens`, prepare the folder for its move to the inbox.
+        """
         with locked_folder(folder, wait=True):
             record = self._records.load(folder, folder.name)
             if key is not None and any(addition.key == key for addition in record.said):
@@ -241,7 +251,9 @@ class ClaimedTasks:
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
-        """Write a result that came after the claim's end to `attempts/` of the task. Return None if the task was deleted."""
+        """Write a result that came after the claim's end to `attempts/` of the task, as the file `name`. Return its folder, or
+        None if the task was deleted.
+        """
         layout = self._layout
         for folder in (layout.inbox / task.id, folder_of(layout, task.id)):
             if folder is None or not folder.is_dir():
@@ -257,7 +269,7 @@ class ClaimedTasks:
     # tasks that are over, and tasks that people end
 
     def retry(self, task_id: str) -> Path:
-        """Move a failed or done task back to the inbox and return its new folder. Raises UserError if that is impossible."""
+        """Move a failed or done task back to the inbox and return its new folder. Raises UserError for any other task."""
         place = self._ended_folder(task_id)
         try:
             move(place, self._layout.inbox / task_id)
@@ -269,16 +281,16 @@ class ClaimedTasks:
         return self._layout.inbox / task_id
 
     def reopen(self, task_id: str, text: str, *, by: str = HUMAN) -> Path:
-        """Add a text to a failed or done task, and move it back to the inbox as `retry` does."""
+        """Add a text to a failed or done task, and move it back to the inbox as `retry` does. Return the task's new folder."""
         place = self._ended_folder(task_id)
         self.add_text(place, text, check_name(by, "agent name"), reopens=True)
         return self.retry(task_id)
 
     def disown(self, task_id: str, reason: str) -> Path:
-        """Reject the outcome of a task that is over: set its files aside in `attempts/` and move the task to failed/
-        with the reason.
+        """Reject the outcome of a task that is over: set its files aside in `attempts/` and move the task to failed/ with the
+        reason.
 
-        Raises UserError if the task is not over.
+        Return its new folder. Raises UserError if the task is not over.
         """
         place = self._ended_folder(task_id)
         with locked_folder(place, wait=True):
@@ -296,7 +308,10 @@ class ClaimedTasks:
         return place
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
-        """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
+        """Move an open task and its subtasks to failed/. Their error.md names `by` and the reason. Return the task's new folder.
+
+        Raises UserError if the task does not exist or is over.
+        """
         task_id = check_name(task_id, "task id")
         explanation = f"Cancelled by {by}{f': {reason}' if reason else '.'}"
         target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
@@ -327,7 +342,9 @@ class ClaimedTasks:
                     self.cancel(task_id, by=record.claim.agent, reason=reason)
 
     def _fail_active(self, path: Path, reason: str) -> Path:
-        """Move an active task to failed/, even while an agent works on it. Later writes of that agent are refused."""
+        """Move an active task to failed/, even while an agent works on it, and return its new folder. Later writes of that agent
+        are refused.
+        """
         with locked_folder(path, wait=True):
             remove_ends(path)
             write(path / OUTCOME_FILES["failed"], _end_file(reason))

@@ -36,9 +36,10 @@ class Claims:
     ) -> Task | None:
         """Claim the next task for an agent. Return None if no task waits for the agent.
 
-        The order is highest priority first, then oldest, then by name. No two agents get the same task. Drops that cannot
-        become tasks are moved to failed/. `role` defaults to the agent's role, `partitions` to the agent's (`partitions_of`).
-        Only the process with the lock of the agent's name may call this.
+        The order is highest priority first, then oldest, then by name. No two agents get the same task. Drops that cannot become
+        tasks are moved to failed/. `role` defaults to the agent's role. `partitions` are the parts of the queue to claim from, by
+        default the agent's (`partitions_of`). `incarnation` is the number of the agent's process. Only the process with the lock
+        of the agent's name may call this.
         """
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
@@ -53,7 +54,8 @@ class Claims:
     def claim_one(self, agent: str, task_id: str, role: str | None = None, incarnation: int = 0) -> Task | None:
         """Claim the waiting task `task_id`. Return None if another agent was faster, or if the drop could not become a task.
 
-        Raises UserError if no such task waits, if it is for other agents, or if something prevents the claim.
+        `role` and `incarnation` are as for `claim`. Raises UserError if no task with this id waits, if it is for other agents, or
+        if something prevents the claim.
         """
         agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role
@@ -75,7 +77,10 @@ class Claims:
         return None if task is None else self._records.follow(task)
 
     def reject_waiting(self, task_id: str, error: str) -> Path:
-        """Move a waiting task to failed/ with the text `error` as its error.md. Return the new folder. Raises UserError."""
+        """Move a waiting task to failed/ with the text `error` as its error.md. Return the new folder.
+
+        Raises UserError if no task with this id waits.
+        """
         with self._recovery.human_lock():
             self._recovery.reclaim(HUMAN)
             queued, _ = self._listing.find_waiting(task_id)

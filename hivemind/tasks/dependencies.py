@@ -17,8 +17,11 @@ from hivemind.tasks.settings import Settings
 
 @frozen
 class DependencyStatus:
-    """The result of checking a task's dependencies. `ready`: all are done. `waits`: some are not done yet. `fails`: some can no
-    longer be done, as things are."""
+    """The result of checking a task's dependencies.
+
+    `ready`: all are done. `waits`: some are not done yet. `fails`: some cannot get done without a person. `reason` says why the
+    task waits or fails.
+    """
 
     kind: Literal["ready", "waits", "fails"]
     reason: str = ""
@@ -39,9 +42,9 @@ class Dependencies:
     def __init__(
         self, settings: Settings, reader: DropReader, queued_drops: Collection[QueuedDrop], *, explains: bool = False
     ) -> None:
-        """Check against the inbox's `queued_drops`. With `explains`, a reason says why an active dependency is parked.
+        """Check against the inbox's `queued_drops`.
 
-        That costs reading the dependency's record.
+        With `explains`, the reason for waiting says why an active dependency is parked, which costs reading its record.
         """
         self._settings = settings
         self._layout = settings.layout
@@ -90,7 +93,9 @@ class Dependencies:
         return None if place is None else place.parent.name
 
     def _had_grace(self, queued: QueuedDrop) -> bool:
-        """Check that the task has been in the inbox for `grace_s` seconds, or that its file's time is in the future."""
+        """Check that the task has been in the inbox for `grace_s` seconds, or that its file's time is in the future. Until then
+        it may name an unknown dependency.
+        """
         try:
             changed_at = os.lstat(self._layout.inbox / queued.name).st_ctime
         except FileNotFoundError:

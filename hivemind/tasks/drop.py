@@ -108,8 +108,8 @@ def _check_regular(file_stat: os.stat_result, label: str) -> None:
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
     """Return the text of a task in the inbox, the name of the text's file, and a stat of it.
 
-    If the task was claimed before and its attempt has not ended, the text comes from the record, else from the file.
-    Raises TaskProblem, FileNotFoundError.
+    If the task was claimed before and its attempt has not ended, the text comes from the record. In all other cases it comes from
+    the file. Raises TaskProblem, FileNotFoundError.
     """
     if record is not None and record.text is not None and not has_ended(folder):
         return record.raw, record.name, os.lstat(folder / RECORD)
@@ -119,7 +119,10 @@ def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tup
 
 
 def _text_name(folder: Path) -> str:
-    """Return the name of the text file in a dropped folder: task.md (.yaml), README.md, or the only text file."""
+    """Return the name of the text file in a dropped folder: task.md (.yaml), README.md, or the only text file.
+
+    Raises TaskProblem if there is no such file, or more than one text file and none of those names.
+    """
     names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_leftover(name))
     for text_name in _KNOWN_TEXTS:
         for name in names:
@@ -208,7 +211,8 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
 
 
 class Drop(NamedTuple):
-    """An entry of the inbox. If it cannot be claimed yet, `queued` is None and `waits` is the reason.
+    """An entry of the inbox. `queued` is the drop as the queue knows it. If it cannot be claimed yet, `queued` is None and
+    `waits` is the reason.
 
     `head` is the beginning of a file, or all of it if there is front matter.
     """
@@ -252,7 +256,10 @@ class DropReader:
                     continue
 
     def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
-        """Read one drop, in the inbox or claimed. Return None if it is gone. `is_whole` says that a folder is complete."""
+        """Read one drop, in the inbox or claimed. Return None if it is gone.
+
+        `is_whole` says that a dropped folder is known to be complete; without it, this is checked.
+        """
         try:
             return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)
         except FileNotFoundError:
@@ -319,14 +326,15 @@ class DropReader:
             queued = queued._replace(target_hive=None)
         return queued if handed is None else queued._replace(assignee=handed.to, role=handed.role)
 
-    def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
-        """Return the queued drop for a text, or for the beginning of a text. `text` is the name of the text's file.
+    def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text_name: str) -> QueuedDrop:
+        """Return the queued drop for the text `raw`, which may be only the beginning of the text. `text_name` is the name of its
+        file.
 
         Raises TaskProblem for invalid front matter.
         """
-        if not has_front_matter(raw, text):
+        if not has_front_matter(raw, text_name):
             return QueuedDrop(*_identity(name, file_stat))  # the rest is read when it is claimed
-        form = self._settings.reader.read(raw, text, file_stat).form
+        form = self._settings.reader.read(raw, text_name, file_stat).form
         claimant = (LANDING, None) if form.candidates else (form.assignee, form.role)
         fields = form.id, form.priority, *claimant, form.dependencies
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)

@@ -52,10 +52,11 @@ class DropClaims:
         self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
     def take(self, agent: str, role: str | None = None, partitions: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if no drop waits
-        for the agent.
+        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if no drop waits for the
+        agent.
 
-        The second stage, or `sync`, makes the claim durable. Before that, a power cut may undo it.
+        `role` and `partitions` are as for `Claims.claim`. The second stage of the claim, or `sync`, makes it durable. Before
+        that, a power cut may undo it.
         """
         partitions = partitions_of(agent, role, self._settings.local_hives()) if partitions is None else partitions
         returned: set[str] = set()
@@ -69,7 +70,9 @@ class DropClaims:
         return None
 
     def take_drop(self, agent: str, queued: QueuedDrop, partitions: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the drop `queued`. Return None if it is gone, half-written, or now in a partition outside `partitions`."""
+        """Claim the drop `queued`. Return None if it is gone, half-written, or now in a part of the queue that is not in
+        `partitions`.
+        """
         target = f"{self._claimed_path}/{agent}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
@@ -84,7 +87,7 @@ class DropClaims:
         return ClaimedDrop(agent, queued.name, target, file_stat, queued.dependency_problem)
 
     def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
-        """Rename a drop. Return False if another process was faster, or if this user must not move the drop."""
+        """Rename a drop. Return False if another process was faster, or if this user lacks the right to move the drop."""
         try:
             self._settings.rename(source, target)
         except PermissionError:
@@ -104,7 +107,7 @@ class DropClaims:
     def sync(self, agent: str) -> None:
         """Make the agent's claims and their folder durable before tasks are made of them.
 
-        Otherwise a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
+        Without this, a power cut could return a drop to the inbox while its task exists, or lose the drop together with the
         agent's folder.
         """
         fsync_names(f"{self._claimed_path}/{agent}")
@@ -127,11 +130,11 @@ class DropClaims:
         self._claimed_paths.discard(os.fspath(path))
 
 
-def _fits(now: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
-    """Check that an agent may still claim a drop, which may have changed since the queue was built.
+def _fits(current: QueuedDrop, queued: QueuedDrop, partitions: Container[str] | None) -> bool:
+    """Check that an agent may still claim a drop, which was `queued` when the queue was built and is `current` now.
 
     Its dependencies must be unchanged, and its partition must be in `partitions`. A drop whose dependencies cannot be met fails
     when it is claimed, so its partition does not matter.
     """
-    same = now.dependencies == queued.dependencies
-    return partitions is None or (same and (queued.dependency_problem is not None or now.partition in partitions))
+    same = current.dependencies == queued.dependencies
+    return partitions is None or (same and (queued.dependency_problem is not None or current.partition in partitions))

@@ -74,7 +74,7 @@ def ended_at(folder: str | os.PathLike[str]) -> float:
 
 
 def is_open(layout: Layout, task_id: str) -> bool:
-    """Check that a task is neither over nor deleted. It must have been claimed before, and may be in the inbox again.
+    """Check that a task which was claimed before is unfinished: in active/, being claimed, or back in the inbox.
 
     active/ is checked twice, because the task may move there from the inbox between the checks.
     """
@@ -84,12 +84,12 @@ def is_open(layout: Layout, task_id: str) -> bool:
 
 
 def is_being_claimed(layout: Layout, task_id: str) -> bool:
-    """Check for an unfinished claim that may be for the task, which is then neither in the inbox nor in active/."""
+    """Check whether an unfinished claim may be about the task. Such a task is neither in the inbox nor in active/."""
     return any(task_id in (id_of(drop, True), id_of(drop, False)) for _, drop in unfinished_claims(layout))
 
 
 def unfinished_claims(layout: Layout) -> Iterator[tuple[Path, str]]:
-    """List the drops that are being made into tasks: where each is, and its name in the inbox."""
+    """Yield the drops that are being made into tasks, as (path, name in the inbox)."""
     for agent in names_in(layout.claimed):
         for name in names_in(layout.claimed / agent):
             path = layout.claimed / agent / name
@@ -134,7 +134,10 @@ def text_file(record: TaskRecord) -> str:
 
 
 def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, roots: Collection[Path]) -> Task:
-    """Read the task in a folder. Raises UserError if it is damaged, FileNotFoundError if the folder is gone."""
+    """Read the task in a folder. Raises UserError if it is damaged, FileNotFoundError if the folder is gone.
+
+    Links among the attachments may lead to files in `root` or `roots`.
+    """
     record = load(folder)
     if state is TaskState.INBOX or record is None or record.text is None:
         raw, text, file_stat = dropped_text(folder, record, reader.max_bytes)
@@ -185,7 +188,8 @@ def task_of(
 
 
 def landing_state(task: Task | TaskSummary) -> str | None:
-    """Return the landing of a finished task in words: `lands`, the reason why it waits, or `undone by TASK`.
+    """Return the state of a finished task's landing (the merge of its branches): `lands`, the reason why it waits, or `undone by
+    TASK`.
 
     Return None for a task without a landing.
     """
@@ -198,13 +202,13 @@ def landing_state(task: Task | TaskSummary) -> str | None:
 
 
 def revert_ids(task_id: str) -> Iterator[str]:
-    """Yield the ids for tasks that undo what a task has landed: `ID.revert`, `ID.revert.2` …"""
+    """Yield the ids for tasks that undo the landing (the merge) of a task's work: `ID.revert`, `ID.revert.2` …"""
     start = f"{task_id[:_MAX_REVERTED].rstrip('.-_')}.revert"
     return (start if number == 1 else f"{start}.{number}" for number in itertools.count(1))
 
 
 def revert_of(folder: Path) -> str | None:
-    """Return the id of the task that has undone what a task in done/ landed, or None."""
+    """Return the id of the task that has undone the landing (the merge) of a task in done/, or None if none has."""
     for revert_id in revert_ids(folder.name):
         places = [folder.parents[1] / state / revert_id for state in (TaskState.DONE, TaskState.FAILED)]
         if not any(map(os.path.lexists, places)):
@@ -218,10 +222,11 @@ def revert_of(folder: Path) -> str | None:
 
 
 def move_task(layout: Layout, folder: Path, place: Path, record: TaskRecord | None = None) -> Path:
-    """Move a task's folder to `place` and return its new path. If the name is taken in `place`, the folder gets a
-    number, and the task's log says so.
+    """Move a task's folder to the folder `place` and return its new path. If the name is taken there, the folder gets a number,
+    and the task's log says so.
 
-    Raises FileNotFoundError if the folder is gone.
+    The agent of the parent is woken. `record` is the task's, by default read after the move. Raises FileNotFoundError if the
+    folder is gone.
     """
     target = place / folder.name
     while True:
@@ -240,7 +245,7 @@ def move_task(layout: Layout, folder: Path, place: Path, record: TaskRecord | No
 def wake_parent(layout: Layout, record: TaskRecord | None) -> None:
     """After a task's end, wake the agent that works on the task's parent, because that agent may be waiting.
 
-    Without a sound record, the parent's agent looks again later.
+    If `record` is None because it is unreadable, the parent's agent notices the end at its next regular look.
     """
     parent = None if record is None or record.parent is None else load_sound(layout.active / record.parent)
     if parent is not None and parent.claim is not None:
@@ -248,9 +253,9 @@ def wake_parent(layout: Layout, record: TaskRecord | None) -> None:
 
 
 def remove_ends(path: Path, but: str = "") -> None:
-    """Remove each result.md and error.md that the program did not write. They would count as the task's end.
+    """Remove each result.md and error.md that the program did not write, since their presence would count as the task's end.
 
-    `but` names the file that is about to be replaced. It stays, unless it is a folder.
+    `but` names the file that the caller is about to replace. It stays, unless it is a folder.
     """
     for name in ENDS:
         if name != but or os.path.isdir(path / name):
@@ -269,7 +274,8 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Lock a task's folder, even if it is moved meanwhile. Yield False if another process has the lock and `wait` is False.
+    """Lock a task's folder, even if it is moved meanwhile. Yield True, or False if another process has the lock and `wait` is
+    False.
 
     A process holds this lock while it reads a claim and acts on it. The lock is on the folder itself and ends with the process.
     On file systems without locks, only the claim's key decides who may write. Raises FileNotFoundError if the folder is gone.

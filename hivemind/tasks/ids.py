@@ -25,6 +25,8 @@ def ignored_why(name: str) -> str | None:
     return "a hidden file" if name.startswith(".") else "left behind by an editor or a download"
 
 
-def id_of(name: str, folder: bool) -> str:
-    """Return the id of a drop whose text has no `id:`. The id is made from the drop's name."""
-    return slug(name if folder else os.path.splitext(name)[0])
+def id_of(name: str, is_folder: bool) -> str:
+    """Return the id of a drop whose text has no `id:`. It is made from the drop's name; if the drop is a file, without the
+    ending.
+    """
+    return slug(name if is_folder else os.path.splitext(name)[0])

@@ -71,7 +71,9 @@ def _front_matter(text: str, fields: TaskFields) -> tuple[dict[str, Any], str]:
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
-    """Return the argument as a list: [] for None, one element for an argument of one of the types `kinds`, else its elements."""
+    """Return [] for None, a list of the argument itself if it is of one of the types `kinds`, and a list of its elements in other
+    cases.
+    """
     return [argument] if isinstance(argument, kinds) else [*(argument or ())]
 
 

@@ -61,7 +61,7 @@ class Listing:
     def __init__(
         self, settings: Settings, reader: DropReader, read_queue: Callable[[], Mapping[str, QueuedDrop]]
     ) -> None:
-        """Take `read_queue` (`QueueCache.read_drops`), which returns the drops that other processes have read."""
+        """List the tasks of the hive with these `settings`. `read_queue` returns the drops that other processes have read."""
         self._settings = settings
         self._read_queue = read_queue
         self.layout = settings.layout
@@ -81,7 +81,7 @@ class Listing:
         return self._at_rest(lambda: self._look_for(task_id))
 
     def _at_rest(self, look: Callable[[], _Seen]) -> _Seen:
-        """Call `look` until it no longer raises TaskInMotion, and return its result. After two seconds, raise the error."""
+        """Call `look` until it raises no TaskInMotion, and return its result. After two seconds, raise that error."""
         until = time.monotonic() + _MOTION_S
         while True:
             try:
@@ -126,8 +126,11 @@ class Listing:
         return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
-        """Check that a task that was claimed before is neither over nor deleted. Costs a few stats. Raises UserError for a bad
-        id."""
+        """Check that a task which was claimed before is unfinished: in active/, being claimed, or back in the inbox. Costs a few
+        stats.
+
+        Raises UserError for a bad id.
+        """
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:
@@ -138,7 +141,9 @@ class Listing:
         return "done" if place.parent.name == TaskState.DONE else "failed"
 
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
-        """Return the records of a task's log, or of an earlier attempt's log, oldest first. Raises UserError."""
+        """Return the records of a task's log, or of the log of the earlier attempt number `attempt`, oldest first. Raises
+        UserError.
+        """
         folder = self.get(task_id).path
         if not folder.is_dir():  # a file in the inbox
             return iter(())
@@ -152,11 +157,13 @@ class Listing:
         return self._settings.records.load(self.get(task_id).path, task_id).kept
 
     def waiting_for(self, task_id: str) -> str | None:
-        """Return why a task in the inbox cannot be claimed, or None if it can. Raises UserError if it is not there."""
+        """Return why a task in the inbox cannot be claimed, or None if it can. Raises UserError if the inbox has no such task."""
         return self.find_waiting(check_name(task_id, "task id"))[1]
 
     def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
-        """Return a task in the inbox, and why it cannot be claimed (None: it can). Raises UserError if it is not there."""
+        """Return a task in the inbox, and why it cannot be claimed (None: it can). Raises UserError if the inbox has no such
+        task.
+        """
         _, queued, verdict = self._at_rest(lambda: self._find(task_id))
         return queued, self._obstacle(queued, verdict)
 
@@ -183,10 +190,11 @@ class Listing:
         raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
 
     def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
-        """Wait until a task is done or failed and return it. Its folder is `path`.
+        """Wait until a task is done or failed, and return it; its `path` is the folder with the result.
 
-        `timeout` is in seconds or None, `watch` as in hive.yaml. The wait includes the time in which the task waits for
-        a person. Raises UserError if the task does not exist, or if it is not over in time.
+        `timeout` is in seconds; None waits without limit. `watch` is the way to watch files: `auto`, `inotify` or `poll`. The
+        time in which the task waits for a person counts, too. Raises UserError if the task does not exist, or if it is not over
+        in time.
         """
         if self.outcome(task_id) is None:
             self._wait(task_id, timeout, watch)
@@ -241,7 +249,9 @@ class Listing:
         return [*self._waiting_summaries(texts=False)]
 
     def list_archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
-        """Return the archived tasks, done or failed, in the order in which they ended. Reads the whole archive."""
+        """Return the archived tasks (done, failed or, if `state` is None, both) in the order in which they ended. Reads the whole
+        archive.
+        """
         places = [place for place in archived_folders(self.layout) if state in (None, place.name)]
         summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
         return sorted(summaries, key=lambda summary: (summary.since, summary.id))
@@ -292,7 +302,7 @@ class Listing:
         return self._complete(TaskSummary(path.name, path.name, state, path, HUMAN, since, error=error))
 
     def _complete(self, summary: TaskSummary, drop: Drop | None = None) -> TaskSummary | None:
-        """Add what the task's text and record say, or the problem with them. Return None if the task was moved."""
+        """Add to a summary what the task's text and record say, or the problem with them. Return None if the task was moved."""
         path, state, since = summary.path, summary.state, summary.since
         try:
             if (

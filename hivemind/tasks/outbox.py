@@ -48,7 +48,7 @@ class Notice:
 
 @frozen
 class Telling:
-    """The delivery of a notice by one channel: whether it was sent, the number of failed tries, the time of the next."""
+    """The state of a notice's delivery by one channel: whether it was sent, the number of failed tries, the time of the next."""
 
     id: str
     sent: bool = False
@@ -69,7 +69,10 @@ class Outbox:
     def put(
         self, event: Outcome, task: str, record: TaskRecord | None, events: Collection[str] | None, reason: str = ""
     ) -> None:
-        """Write a notice before a person's task is done, failed or parked, if the task or hive.yaml asks for it."""
+        """Write a notice before a person's task is done, failed or parked (`event`), if the task or hive.yaml asks for it.
+
+        `events` are those for which the task asks; None: hive.yaml decides. `record` is None if the task has no readable record.
+        """
         made_by_hand = record is None or (record.maker == HUMAN and record.parent is None)
         if not made_by_hand or event not in (self._events if events is None else events):
             return
@@ -105,7 +108,7 @@ class Outbox:
         return Telling(notice.id)
 
     def tell(self, notice: Notice, way: str, telling: Telling) -> None:
-        """Record how far the delivery by the channel `way` has come.
+        """Record how far the delivery by the channel `way` (mail, program or webhook) has come.
 
         The record is in a sub-folder, because a change of the outbox folder itself means a new notice.
         """

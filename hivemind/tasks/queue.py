@@ -46,7 +46,7 @@ class QueuedDrop(NamedTuple):
 
     @property
     def partition(self) -> str:
-        """The part of the queue that contains the task: `assignee/role[@HIVE]`, which says who may claim it.
+        """The part of the queue that contains the task: `assignee/role[@HIVE]`, from which only certain agents may claim.
 
         A task with a problem is in a partition of its own, from which any agent may claim it; it then fails.
         """
@@ -63,10 +63,11 @@ class QueuedDrop(NamedTuple):
 def partitions_of(
     agent: str, role: str | None, local_hives: Collection[str] = (), *, named: bool = False
 ) -> tuple[str, ...]:
-    """Return the partitions that an agent may claim from.
+    """Return the partitions that an agent may claim from: of the tasks for the agent, for its role, and for the agent in that
+    role.
 
-    These hold the tasks with a problem, the tasks for everybody (unless `named`), for the agent, for its role, and for the
-    agent in that role. For each of `local_hives`, the same partitions with `@HIVE` follow.
+    They include the tasks with a problem and, without `named`, the tasks for everybody. For each of `local_hives`, the same
+    partitions with `@HIVE` follow.
     """
     names: tuple[str, ...] = (PROBLEM_PARTITION, f"{agent}/") if named else (PROBLEM_PARTITION, "/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")

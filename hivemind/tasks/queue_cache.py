@@ -107,8 +107,9 @@ class _Queue:
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, partitions: Container[str]) -> QueuedDrop | None:
-        """Return the first drop of these partitions that no process has tried, and mark it as tried. Return None if all were
-        tried."""
+        """Return the first drop of these partitions that no process has tried, and mark it as tried. Return None if there is
+        none.
+        """
         with boundary("cache", self._path):
             heads = [
                 head
@@ -123,7 +124,9 @@ class _Queue:
             return entry
 
     def _head(self, partition: str) -> tuple[QueuedDrop, str, int] | None:
-        """Return the next drop of a partition, the partition, and the offset of the drop after it; None at its end."""
+        """Return the next drop of a partition, the partition, and the offset of the drop after it. Return None if no drop is
+        left.
+        """
         (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[partition]))
         at, end = max(cursor, self._passed[partition]), self.header.partitions[partition][1]
         if at >= end:
@@ -176,7 +179,9 @@ class QueueCache:
         return 0 if queue is None else queue.header.restless
 
     def next(self, partitions: Container[str]) -> QueuedDrop | None:
-        """Return the drop to try next, or None if `partitions` are empty. `partitions_of` returns an agent's partitions."""
+        """Return the drop to try next, or None if there is none in `partitions`. `partitions_of` returns an agent's
+        partitions.
+        """
         try:
             asked_at = time.monotonic()
             queue = self._current()
@@ -204,7 +209,7 @@ class QueueCache:
         return {}
 
     def forget(self, name: str) -> None:
-        """Forget a drop, for this process to read it again when it next builds a queue."""
+        """Forget what this process knows about a drop, so it reads the drop again when it next builds a queue."""
         with suppress(Unreadable):
             self._remembered(self._queue).pop(name, None)
 
@@ -227,8 +232,10 @@ class QueueCache:
         return self._queue
 
     def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
-        """Return True if the inbox may differ from the queue. Return False unchecked within `pause` seconds of the last
-        check. `passed` are the partitions in which every drop was tried."""
+        """Return True if the inbox may differ from the queue. `passed` are the partitions in which every drop was tried.
+
+        Within `pause` seconds of the last check, return False without a check.
+        """
         header = queue.header
         age = now - header.built
         if self._outdated:
@@ -272,7 +279,10 @@ class QueueCache:
         return True
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
-        """Return a queue newer than `older`. If another process is building one and `waits` is False, return `older`."""
+        """Return a queue newer than `older`, or None if it cannot be read.
+
+        If another process is building one and `waits` is False, return `older` at once.
+        """
         began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
         while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
@@ -327,7 +337,9 @@ class QueueCache:
         return self._current()
 
     def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
-        """Return the drops of a queue by name. Those of a queue that another process built are read from its file."""
+        """Return the drops of a queue by name, {} without a queue. If another process built the queue, they are read from its
+        file.
+        """
         if queue is None:
             return {}
         if self._known[0] != queue.header.built:

@@ -181,7 +181,11 @@ class Records:
         ] = {}  # each with its stamp after this process's last write
 
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **payload: object) -> None:
-        """Replace the record of a task, after writing its digest to the journal. Raises OSError."""
+        """Replace the record of a task. Before that, write an event of the kind `event`, with its digest and `payload`, to the
+        journal.
+
+        Raises OSError.
+        """
         raw = record.encode()
         now, before = _digest(raw), _digest(self._bytes(folder))
         self._append_event(event, task_id=folder.name, record=now, before=before, **payload)
@@ -189,8 +193,9 @@ class Records:
         self._known_records[folder.name] = now, None, True
 
     def flush_events(self, task_id: str) -> None:
-        """Flush the postponed events of an earlier task with that id. Otherwise a power cut could lose them but keep the new
-        task's folder."""
+        """Flush the postponed events of an earlier task with that id. Without that, a power cut could keep the new task's folder
+        but lose the old task's events.
+        """
         if self._entry(task_id) is not None:
             flush_postponed()
 
@@ -203,7 +208,10 @@ class Records:
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
     def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:
-        """Write to the journal that a drop could not become a task, or that a task failed because of its folder."""
+        """Write to the journal that a drop could not become a task, or that a task failed because of its folder.
+
+        `agent` is the one that had claimed it, or None.
+        """
         by = {} if agent is None else {"agent_id": agent}
         payload = {key: strip_controls(text) for key, text in {"reason": reason, **payload}.items()}
         self._append_event("task.failed", task_id=task_id, **by, **payload)
@@ -255,7 +263,7 @@ class Records:
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
     def follow(self, task: Task) -> Task:
-        """Note the stamp of a claimed task's log, to detect later changes by other programs. Return the task."""
+        """Note identity, size and time of a claimed task's log, to detect later changes by other programs. Return the task."""
         log, _ = self._logs.get(task.id) or (open_log(task.path), None)
         self._logs[task.id] = log, _stamp(log)
         return task
@@ -266,7 +274,10 @@ class Records:
         return log is not None and stamp != _stamp(log)
 
     def append_to_log(self, task: Task, *records: Mapping[str, Any], sync_now: bool) -> None:
-        """Append records in one write. Raises UserError after an incomplete write, which is undone."""
+        """Append records to a task's log in one write. With `sync_now`, they survive a power cut after the return.
+
+        Raises UserError after an incomplete write, which is undone.
+        """
         if task.id not in self._logs:
             self.follow(task)
         try:
@@ -296,8 +307,9 @@ class Records:
             return b""
 
     def _may_be_newer(self, folder: Path) -> bool:
-        """Check whether the record may be newer than the journal: without durable writes, a power cut may have removed
-        events."""
+        """Check whether the record may be newer than the journal. That is possible only where writes are not durable: a power cut
+        may have removed the events that were written before the record.
+        """
         if is_durable(folder):
             return False
         try:
@@ -307,7 +319,9 @@ class Records:
         return written_at < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def _entry(self, task_id: str, *, anew: bool = False) -> TaskEntry | None:
-        """Return the journal's newest entry of a task. With `anew`, read the journal again even within `postponing`."""
+        """Return the journal's newest entry of a task, or None. With `anew`, read the journal again even where `postponing` skips
+        it.
+        """
         if anew:
             next_moment()
         return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))
@@ -330,7 +344,7 @@ def _bytes(folder: Path) -> bytes | None:
 
 
 def _stamp(log: Log) -> tuple[int, ...] | None:
-    """Return the numbers that change when a log changes, or None if it does not exist."""
+    """Return device, inode, size and time of a log's file, which change when the log changes. None if it does not exist."""
     try:
         file_stat = os.lstat(log.path)
     except OSError:

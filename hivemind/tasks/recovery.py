@@ -30,7 +30,7 @@ _log = logger(__name__)
 
 @frozen
 class Orphan:
-    """A claim of an agent that is gone. `id` is the task's id, or the drop's name if the claim is half-made."""
+    """A claim whose agent is gone. `id` is the task's id, or the drop's name if the claim is half-made."""
 
     agent: str | None
     id: str
@@ -81,7 +81,7 @@ class Recovery:
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
     def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
-        """Finish the claims that a crash interrupted, and yield their tasks.
+        """Finish the claims that a crash interrupted, and yield their tasks. `incarnation` is the number of the agent's process.
 
         Half-written drops and drops with dependencies go back to the inbox.
         """
@@ -98,8 +98,9 @@ class Recovery:
         self.recovered.add(agent)
 
     def _half_made_drops(self, agent: str) -> list[Path]:
-        """Return the drops that an agent claimed but made no task of, by name. Log and leave out folders that cannot be
-        moved."""
+        """Return the drops that an agent claimed and that are not tasks yet, sorted by name. Log and leave out folders that
+        cannot be moved.
+        """
         folder = self._layout.claimed / agent
         make_folder(folder)
         for build in sorted(folder.glob(f"{BUILD}*/")):
@@ -116,7 +117,9 @@ class Recovery:
         return paths
 
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
-        """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None."""
+        """Return the task in `path`. If its agent had handed it over, move it to the inbox and return None. `incarnation` is as
+        for `resume`.
+        """
         is_in_journal = self._records.is_claimed_by(path.name, agent)
         with locked_folder(path, wait=True):
             record = self._records.load(path, path.name) if is_in_journal else load(path)
@@ -140,7 +143,9 @@ class Recovery:
         return task
 
     def fail_damaged(self, path: Path, agent: str | None, problem: UserError) -> Path:
-        """Move a task from active/ to failed/ because its folder has a problem. Return its new folder."""
+        """Move a task from active/ to failed/ because its folder has a problem. Return its new folder. `agent` had claimed it, or
+        None.
+        """
         remove_ends(path)
         self._settings.outbox.put("failed", path.name, None, None)
         write(path / "error.md", error_report(path.name, problem, "could not go on"))
@@ -157,7 +162,9 @@ class Recovery:
             yield path, load_sound(path)  # `list` reports a damaged record
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
-        """Return the claims, also half-made ones, of agents not in `alive`. A folder without a claim has the agent None."""
+        """Return the claims of all agents that are not in `alive`, half-made claims included. A folder without a claim has the
+        agent None.
+        """
         orphans = []
         for path, record in self._active_folders():
             agent = record.claim.agent if record is not None and record.claim is not None else None

@@ -68,7 +68,9 @@ class Every:
         return cls(seconds)
 
     def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
-        """Yield the times after `moment`, oldest first, in UTC. Intervals count from `origin`."""
+        """Yield the times after `moment`, oldest first, in UTC. Intervals count from `origin`. Cron lines without a time zone of
+        their own are in `zone`.
+        """
         if self.seconds is not None:
             count = max(0, int((moment - origin).total_seconds() // self.seconds))
             while True:
@@ -82,7 +84,9 @@ class Every:
                 yield time
 
     def newest_time(self, origin: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
-        """Return the last time after `moment` and up to `now`, or None if no time lies between them."""
+        """Return the last time after `moment` and up to `now`, or None if there is none. `origin` and `zone` are as for
+        `times_after`.
+        """
         if self.seconds is not None:
             count = int((now - origin).total_seconds() // self.seconds)
             newest = origin + timedelta(seconds=self.seconds * count)
@@ -110,7 +114,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _wrapped(days: str) -> str:
-    """Spell out a range of days over the end of the week, such as `FRI-MON`, which cron lines do not have."""
+    """Return the days, with each range over the end of the week spelled out as single days: cron lines have no `FRI-MON`."""
     order = _DAY.split("|")
     names: list[str] = []
     for part in days.split(","):

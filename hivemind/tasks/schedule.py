@@ -127,7 +127,7 @@ class Schedule:
     def _plan(
         self, path: Path, state: _FileState | None, now: datetime
     ) -> tuple[ParsedTask, _FileState, list[datetime], datetime | None]:
-        """Return a file's task, its state, the times that are due, and the next time.
+        """Return a file's task, its state, the times that are due, and the next time (None: there is no further one).
 
         Of several missed times only the newest is due if `every:` is new, or with `missed: once`. Raises UserError.
         """

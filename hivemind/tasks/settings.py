@@ -17,7 +17,7 @@ Settled = Callable[[str | int, float, datetime], bool]
 
 @frozen
 class Settings:
-    """The settings that all parts of a hive's tasks share. `Tasks` describes the fields."""
+    """The settings that all parts of a hive's tasks share. `Tasks` explains the fields."""
 
     layout: Layout
     reader: TextReader

@@ -1,4 +1,4 @@
-"""The steps of a task file, and the fields of the forms of tasks and steps (README.md, *The text*)."""
+"""The steps of a task file, and the parsing of the fields that tasks and steps share (README.md, *The text*)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def name_check(kind: str) -> Callable[[Any], str]:
 
 
 def moment(value: Any) -> datetime:
-    """Parse a time, or a date, which means the end of that day. Without a time zone, the time is in UTC."""
+    """Parse a time, or a date, which means the end of that day. Times without a time zone are in UTC."""
     with suppress(Unreadable), boundary("date"):
         if isinstance(value, str):
             text = value.strip()

@@ -35,7 +35,7 @@ class TaskProblem(UserError):
 class TaskMoved(UserError):
     """The caller's claim is over: a person, `cancel` or `reclaim` moved the folder while the agent worked on it.
 
-    `kept` is the path of the late result, in `attempts/` of the task's current folder, or None.
+    `kept` is the path of the late result in `attempts/` of the task's current folder. It is None if no result was kept.
     """
 
     def __init__(self, message: str, *, location: object, late_result: Path | None = None) -> None:

@@ -125,7 +125,7 @@ class TaskBuilder:
         crash_point("tasks.schedule.moved")
 
     def _with_a_question(self, drop: ClaimedDrop) -> ClaimedDrop:
-        """Put a file that is not text into a folder with a task.md that asks a person about it, and return the folder."""
+        """Put a file that is not text into a folder with a task.md that asks a person about it. Return the claimed folder."""
         agent_folder = os.path.dirname(drop.path)
         name = free_name(id_of(drop.name, False), set(os.listdir(agent_folder)).__contains__)
         folder = Path(agent_folder, name)
@@ -141,7 +141,7 @@ class TaskBuilder:
         return drop._replace(name=name, path=os.fspath(folder), file_stat=os.lstat(folder))
 
     def _read_folder(self, drop: ClaimedDrop, incarnation: int) -> _Reading:
-        """Return the task's id, its record, its text, and whether it was claimed before.
+        """Read a dropped folder: the task's id, its record, its text, and whether the task was claimed before.
 
         The files of an ended attempt are set aside. Raises UserError if the folder cannot become a task.
         """
@@ -198,6 +198,7 @@ class TaskBuilder:
 
     def _start_build(self, drop: ClaimedDrop, record: TaskRecord) -> Path:
         """Create the folder in which the task is built, with its record, and make both durable before anything is moved into it.
+        Return it.
 
         Only a rename is atomic. After a power cut, any write that was not synced may be missing. Without its record, the drop
         would lose its name, and an agent's task its maker (`_take_out_text` removes the old record). With the record, `unbuild`
@@ -220,11 +221,11 @@ class TaskBuilder:
     def _activate(
         self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, name: str
     ) -> Task | None:
-        """Rename a finished folder to active/ID and write the event to the journal.
+        """Rename a finished folder to active/ID, write the event to the journal and return the task.
 
-        If the id has just been taken, the task gets the next free one, or goes to failed/ if its author set the id.
-        Between the check and the rename, another task may have had the id and ended. So done/ and failed/ are checked
-        again after the rename, when no other task can get the id.
+        If the id has just been taken, the task gets the next free one. But if its author set the id, the folder goes to failed/,
+        and None is returned. Between the check and the rename, another task may have had the id and ended. So done/ and failed/
+        are checked again after the rename, when no other task can get the id.
         """
         self._sync_files(build, text_file(record))
         self._records.flush_events(task_id)
@@ -245,7 +246,7 @@ class TaskBuilder:
                 return None
 
     def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
-        """Return the id for the task. Raises TaskProblem if its author set an id that is taken."""
+        """Return the id for a task made from the drop `name`. Raises TaskProblem if its author set an id that is taken."""
         explicit_id = parsed_task.form.id
         if explicit_id is None:
             return self._free(id_of(name, folder))
@@ -348,7 +349,9 @@ class TaskBuilder:
 
 
 def error_report(name: str, problem: UserError, failure: str = "could not become a task") -> bytes:
-    """Return the error.md of a drop that cannot become a task: path, problem and remedy."""
+    """Return the error.md of a drop that cannot become a task: its path, the problem and the remedy. `failure` is its first
+    phrase.
+    """
     lines = [f"# {name} {failure}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
     if problem.remedy:
         lines.append(f"* how to mend it: {problem.remedy}")

@@ -39,9 +39,8 @@ Spans = list[ReadableSpan]
 
 @dataclass
 class TracePosition:
-    """The records whose spans were sent.
-
-    `seq` is the last event of the journal, `tasks` and `agents` count the lines of each open task's and each agent's log.
+    """How far spans were sent. `seq` is the last event of the journal; `tasks` and `agents` count the lines that were sent of
+    each open task's and each agent's log.
     """
 
     seq: int = 0
@@ -59,7 +58,7 @@ class OpenTask:
         self.began_at: float | None = None
 
     def ended_spans(self, line: Mapping[str, Any]) -> Spans:
-        """Return the spans that end with the next line."""
+        """Return the spans that end with `line`, the next line of the log."""
         self.line_count += 1
         try:
             with boundary("line of a conversation", self.log.path):
@@ -179,7 +178,9 @@ class TraceFollower:
                     yield spans
 
     def _end_task(self, task_id: str, event: Event) -> Iterator[Spans]:
-        """Yield the spans of a task's remaining lines, then those of the task itself."""
+        """Yield the spans of a task's remaining lines, then those of the task itself. `event` is the journal's event of
+        its end.
+        """
         folder = ended_folder(self._hive.layout, task_id)
         if folder is not None:
             yield from self._read_task(task_id, folder)
@@ -249,9 +250,10 @@ class TraceFollower:
                         yield [*self._turn_spans(name, line)]
 
     def _turn_spans(self, agent: str, line: Mapping[str, Any]) -> Iterator[ReadableSpan]:
-        """Yield the spans of a turn outside tasks, from a line of the agent's log.
+        """Yield the spans of an agent's turn outside tasks, from the turn's line in the agent's log.
 
-        They are those of a turn about a letter with a span, or of the calls by a program that sent its own spans.
+        If the turn is about a letter with a span, all of the turn's spans are within it. Otherwise there is one span for each
+        tool call by a program that sent a span of its own.
         """
         end, calls = float(line["time"]), () if "thread" in line else line.get("calls", ())
         times, letter_span = (end - line.get("seconds", 0.0), end), TraceContext.parse(line.get("traceparent"))
@@ -277,7 +279,7 @@ class TraceFollower:
 
 @contextmanager
 def _logged_errors() -> Iterator[None]:
-    """Log an error of one record, so the others are exported."""
+    """Within a `with` block, log an error of one record instead of raising it, so the other records are exported."""
     try:
         yield
     except (HivemindError, OSError) as error:

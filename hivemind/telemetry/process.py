@@ -48,7 +48,7 @@ def has_sdk() -> bool:
 
 
 def run_telemetry(hive: Parts, lifeline: int) -> int:
-    """Send traces until SIGTERM, or until the descriptor `lifeline` closes. Return the exit status."""
+    """Send traces until SIGTERM, or until the descriptor `lifeline` closes. Return the process's exit status."""
 
     def serve(lock: Lock, status: StatusFile, ends: Sequence[int]) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -88,7 +88,7 @@ def run_telemetry(hive: Parts, lifeline: int) -> int:
 
 
 class _Sender(logging.Handler):
-    """Sends spans. Says once that the collector refuses them, with the reason from the SDK's log."""
+    """Sends spans. If the collector refuses them, logs that once, with the reason from the SDK's log."""
 
     def __init__(self, config: HiveConfig, status: StatusFile) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -105,7 +105,7 @@ class _Sender(logging.Handler):
         self.is_failing = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the SDK's first message about an export, which has the cause."""
+        """Remember the SDK's first log message about an export, which has the cause of its failure."""
         self._reason = self._reason or record.getMessage()[:_REASON_CHARS]
 
     def send(self, spans: Sequence[ReadableSpan]) -> bool:

@@ -38,7 +38,10 @@ class SpanFactory:
         self, context: TraceContext, name: str, times: tuple[float, float], attributes: Attributes, content: Attributes, *,
         error: tuple[str, str] | None = None, kind: SpanKind = SpanKind.INTERNAL,
     ) -> ReadableSpan:  # fmt: skip
-        """Make a span. `times` are its start and end in seconds since 1970, `error` has a type and a text."""
+        """Return a span. `times` are its start and end in seconds since 1970, `error` has a type and a text.
+
+        `content` are attributes with texts of people, minds and tools, which may have to be left out.
+        """
         start, end = int(times[0] * 1e9), int(times[1] * 1e9)
         values = {name: value for name, value in attributes.items() if value not in (None, "")}
         if self.has_content:
@@ -58,7 +61,9 @@ class SpanFactory:
     def tool_span(
         self, context: TraceContext, call: Attributes, times: tuple[float, float], result: Attributes, attributes: Attributes
     ) -> ReadableSpan:  # fmt: skip
-        """Make the span of a call. A program that made the call and sent its own span is the parent."""
+        """Return the span of a tool call, as a child of `context`. If a program made the call and sent a span of its own, that is
+        the parent.
+        """
         span = context.child("call", str(call["id"]))
         if (caller := TraceContext.parse(call.get("traceparent"))) is not None:
             span = caller.child(context.span, str(call["id"]))
@@ -83,7 +88,7 @@ class ConversationSpans:
         self._calls: dict[str, tuple[Attributes, Line]] = {}
 
     def line_spans(self, line: Line) -> Iterator[ReadableSpan]:
-        """Yield the spans that end with the next line. Malformed lines may raise any exception."""
+        """Yield the spans that end with `line`, the conversation's next line. Malformed lines may raise any exception."""
         if "reserved" in line:
             yield from self._noted_requests()
             self._requests[line["request"]] = line
@@ -107,7 +112,7 @@ class ConversationSpans:
             yield self._call_span(call_id, {}, end)
 
     def _noted_requests(self) -> Iterator[ReadableSpan]:
-        """Yield a span for each answered request that led to no message."""
+        """Yield a span for each request to the model that was answered but added no message to the conversation."""
         for request_id, line in self._answered.items():
             yield self._request_span(self._requests.pop(request_id), line)
         self._answered = {}
@@ -142,7 +147,7 @@ class ConversationSpans:
 
 
 def message_json(role: str, text: object, calls: Sequence[Attributes] = ()) -> str:
-    """Return a message as the conventions write it, or "" for one without text and calls.
+    """Return a message as JSON in the form of OpenTelemetry's conventions, or "" for one without text and calls.
 
     A message of the role `assistant` gets a `finish_reason`.
     """
