@@ -109,7 +109,8 @@ class MeteredMind:
 
     @cached_property
     def rule(self) -> Mind:
-        """The mind for turns by rule: the agent's own, or the extractive mind, which checks quotes for every agent."""
+        """The mind for turns by rule: the agent's own, or the extractive mind (it uses no model), which checks quotes for every
+        agent."""
         return ExtractiveMind() if self.reads else self.mind
 
     @property
@@ -122,7 +123,8 @@ class MeteredMind:
         return bool(getattr(self.mind, "takes_pictures", False))
 
     def summary_mind(self) -> Mind:
-        """Return the mind that summarizes documents: the agent's mind, or the extractive mind in place of a coding agent."""
+        """Return the mind that summarizes documents: the agent's own. If the agent's mind is a coding agent, return the
+        extractive mind, which selects sentences without a model."""
         return self.rule if self.program is not None else self.mind_for(None, None)
 
     def max_turns(self, config: AgentConfig) -> int:
@@ -175,9 +177,10 @@ class MeteredMind:
     def _metered(
         self, work: TaskRun | None, talk: Conversation | None, request: MeteredRequest
     ) -> Iterator[MeteredExchange]:
-        """Reserve the most that a request may use, note the request in the conversation, and book its usage.
+        """Reserve the most that a request may use, note the request in the conversation, and book its usage at the end of the
+        block.
 
-        If a budget has no room for it, raises Parking for a thought, MindUnavailable for a fold.
+        If a budget has no room for the request, raises Parking for a turn's thought, MindUnavailable for any other request.
         """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
@@ -291,7 +294,8 @@ class RunAccount:
         self._prompt += Usage(self._meter.count(prompt))
 
     def report(self, usage: Usage, part: str | None, session: str | None) -> None:
-        """Book the usage that the program reports for a part of its run, or for the run.
+        """Book the usage that the program reports for a `part` of its run, or for the whole run (None). A later report of a part
+        replaces the earlier one.
 
         With a `session` the figures are cumulative over that session. Raises Parking once a budget is used up. Usage is also
         booked after the task ended or its claim was lost.
@@ -322,8 +326,8 @@ class RunAccount:
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
     def close(self, *, was_heard: bool) -> None:
-        """Close the account. Tokens of a prompt that the program did not report count as used if it has answered
-        (`was_heard`), else as unused."""
+        """Close the account. Prompts whose tokens the program has not reported count as used if it has answered (`was_heard`),
+        else as unused."""
         usage = self._prompt if was_heard else Usage()
         if self._reported is not None:
             if usage.tokens:

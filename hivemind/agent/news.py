@@ -61,7 +61,7 @@ class News:
             talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
 
     def _tell_overlaps(self, work: TaskRun, context: ToolContext, talk: Conversation) -> None:
-        """Append where the task's branches conflict with others, each path once."""
+        """Append where the task's branches conflict with those of other tasks, each path once."""
         for overlap in branch_overlaps(context.hive.layout, work.task.id):
             pairs = [[overlap.task, path] for path in overlap.paths]
             if any(tuple(pair) not in talk.overlaps for pair in pairs):

@@ -77,7 +77,8 @@ _TAG = re.compile(r"<(?=\s*/?\s*(?:material|instructions))", re.IGNORECASE)
 
 
 def system_message(name: str, config: AgentConfig, tools: Container[str], rom: Iterable[tuple[str, str]]) -> str:
-    """Describe the agent, how to work with its tools, whom to trust, and the rules of the hive."""
+    """Return the system message: the agent, how to work with its tools, whom to trust, and the rules of the hive (`rom`: path and
+    text of each file)."""
     role = f" Your role: {config.role}." if config.role else ""
     how = _BY_A_PROGRAM if config.runs_program else _BY_CALLS
     tool_rules = "".join(f"* {line}\n" for tool, line in _OF_TOOLS.items() if tool in tools)
@@ -141,7 +142,8 @@ def task_opening(
 
 
 def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequence[str], *, stranger: bool) -> str:
-    """Show a letter that belongs to no task, after the `earlier` letters of its thread."""
+    """Show a letter that belongs to no task, after the `earlier` letters of its thread. A `stranger` is a sender whom the hive
+    does not know."""
     parts = [
         *([_section("Earlier in this thread", "\n\n".join(earlier)), "## Now"] if earlier else []),
         letter(message, stranger=stranger),
@@ -153,7 +155,8 @@ def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequenc
 
 
 def letter(message: Message, *, stranger: bool = False, colleague: bool = False) -> str:
-    """Show a letter. The operator's text is unmarked, a colleague's is named as such, and any other is marked as material."""
+    """Show a letter. The operator's text is unmarked; if the sender is a `colleague`, the heading says so. Any other text is
+    marked as material, a `stranger`'s without the sender's name."""
     head = f"Mail {message.id} from {message.sender}: {message.subject}"
     attachment_line = f"\n\nAttached: {message.attachment_summary}" if message.attachments else ""
     body = f"{message.body.strip()}{attachment_line}"
@@ -190,14 +193,16 @@ def _section(title: str, text: str) -> str:
 
 
 def _printed(hive: Parts, config: AgentConfig, path: Path) -> str:
-    """Return a path as the agent can use it. A coding agent's own tools start in its folder, not in the hive's."""
+    """Return a path as the agent can use it: relative to the hive, or absolute for a coding agent, whose own tools start in
+    another folder."""
     return f"`{path if config.runs_program else hive.layout.relative(path)}`"
 
 
 def _instructions(
     projects: Sequence[Project], task_text: str, own_files: Collection[str], count: Callable[[str], int]
 ) -> str:
-    """Show the projects' instructions between `<instructions>` tags. Their text cannot end the tag or begin another."""
+    """Show the projects' instructions between `<instructions>` tags, without `own_files`, which the mind reads itself. Their text
+    cannot end the tag or begin another."""
     files = [file for project in projects for file in project.instructions(task_text, own_files).items()]
     parts, room = [], _INSTRUCTIONS
     for path, text in files:
@@ -220,7 +225,8 @@ def _lessons(lessons: Sequence[TrackedLesson]) -> str:
 
 
 def _skills(hive: Parts, run: TaskRun, own_files: Collection[str], count: Callable[[str], int]) -> str:
-    """List the skills that can be used."""
+    """List the skills of the hive and the task's projects that can be used, without those in `own_files`, which the mind reads
+    itself."""
     skills = skills_of(hive.layout, run.projects, own_files)
     lines = [f"* {escaped(skill.line)}" for skill in skills.values() if skill.problem is None]
     head = "read_skill(name) returns the whole text of one. Read it before work of that kind."
@@ -257,7 +263,8 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig) -> str:
 
 
 def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
-    """Describe a worktree: its path and branch, the target in which that branch lands, and the check before that."""
+    """Describe a worktree for the mind: path, branch, the target that the branch is merged into, and the check before that. The
+    `first` worktree is the agent's folder."""
     place = f"`{hive.layout.relative(tree.path)}`, a git worktree of `{tree.root}`"
     start = f"Your folder is {place}" if first else f"Another is {place}"
     runs_program = hive.agents[run.agent].runs_program

@@ -25,7 +25,8 @@ from hivemind.tools import allowed_tools
 
 @frozen
 class Preview:
-    """An opening with its selection and its lessons. `target` is None if the agent has no task."""
+    """A preview of an opening, with its selection and its lessons. `target` is the task that it is about; None if the agent has
+    no task."""
 
     messages: Sequence[ChatMessage]
     selected: SelectedMemory

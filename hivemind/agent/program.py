@@ -65,7 +65,7 @@ class SessionLost(MindUnavailable):
 
 @dataclass(slots=True)
 class ProgramRunner:
-    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task."""
+    """Runs the coding agent that is an agent's mind. `hear` is called to take in a task's new mail."""
 
     mind: MeteredMind
     lease: FocusLease
@@ -75,10 +75,11 @@ class ProgramRunner:
     hear: Callable[[TaskRun], object]
 
     def run(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
-        """Run the program until it ends its turn. Fill in the turn's results and its parking.
+        """Run the program until it ends its turn. Set the turn's results and, if a call must wait, its `parking`.
 
-        Return the call that ends the task, if the program made it. Raises Parking, SessionLost, MindUnavailable if the
-        program ends with an error, MindError if it had to be ended.
+        Return a thought with the call that ends the task, or without calls; None if the turn has no thought. Raises Parking if
+        another agent holds the step or a budget is used up, SessionLost, MindUnavailable if the program ends with an error,
+        MindError if the runtime ended it (timeout, silence).
         """
         turn.results = []
         self.lease.take(context.focus)
@@ -118,8 +119,8 @@ class ProgramRunner:
 
 
 class _ProgramRun:
-    """One run of the program. `has_session` is True once the program has opened its `session`, `heard` after its first text or
-    call."""
+    """One run of the program. `has_session` is True once the program has opened its `session`, `heard` once it has sent a text or
+    a call."""
 
     def __init__(self, runner: ProgramRunner, turn: Turn, context: ToolContext, window: ContextWindow) -> None:
         assert runner.mind.program is not None
@@ -209,7 +210,8 @@ class _ProgramRun:
         return folders if work is None else {**folders, work.task.files: True, **work.worktrees.sandbox_folders()}
 
     def _watch(self, listener: socket.socket) -> None:
-        """Take the program's events and make its calls until its work is over, or the program must be ended."""
+        """Read the program's events, and make the calls that it sends to `listener`, until its work is over. End a program that
+        works too long, is silent too long, or is interrupted."""
         program, stop_request, config = self._program, self._runner.stop_request, self._mind.config
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
         while not self._is_done:
@@ -241,14 +243,14 @@ class _ProgramRun:
                 self._ends_at, self._was_cancelled = time.monotonic() + _CANCEL_S, True
 
     def _interrupt(self, error: HivemindError) -> None:
-        """Have the program end its turn, and raise the error after that."""
+        """Have the program end its turn now. `run` raises the first such error once the program has exited."""
         if self._interruption is None:
             self._interruption = error
             self._end(None, 0.0)
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
-        """Give the program `grace_s` seconds to exit; after that it is ended. A program whose turn was cancelled keeps the time
-        to report its usage."""
+        """Make the program end `grace_s` seconds from now, if it has not exited before. A `reason` makes the turn fail with it;
+        None does not. A cancelled program gets more time to report its usage."""
         ends_at = time.monotonic() + grace_s
         may_shorten = self._end_reason is None and not self._was_cancelled
         if self._ends_at is None or (may_shorten and ends_at < self._ends_at):
@@ -266,7 +268,8 @@ class _ProgramRun:
             note_branches(self._context.hive, self._work)
 
     def _end_turn(self, reason: str) -> None:
-        """Send the news as the next prompt. Without news, remind a program once that its task is not over."""
+        """Note an unusual `reason` for the end of the program's turn. Send the news as the next prompt; without news, remind the
+        program once that its task is not over."""
         if reason != "end_turn" and self._ends_at is None:
             self._note("turn", f"The program ended its turn: {reason}")
         self._is_done = True

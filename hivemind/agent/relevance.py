@@ -1,7 +1,8 @@
-"""Learned relevance: fifteen weights say which texts of an opening a task is likely to use.
+"""Learned relevance: fifteen weights say which of the texts that an agent is shown at the beginning its task is likely to use.
 
-At a task's end each text of its openings is a sample: it was used if the agent quoted or named it. Each sample moves the weights
-of a logistic regression a little. They are in `.hive/relevance.json` (README.md, *Relevance*).
+These texts are in the openings, the first messages of each epoch. At the task's end each of them is a sample: the agent used it
+if it quoted the text or wrote one of its names. Each sample moves the weights of a logistic regression a little. They are in
+`.hive/relevance.json` (README.md, *Relevance*).
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ class ShownText:
 
 @frozen
 class Weights:
-    """What the hive has learned. `weights` has a number per feature, `tasks` the last tasks that were counted.
+    """What the hive has learned. `weights` has a number for each feature of a text, `tasks` the ids of the last tasks that were
+    counted.
 
-    `texts` has two numbers per text or folder: how many tasks used it, and how many in a row since then did not.
+    `texts` has two numbers for each text or folder: how many tasks used it, and how many tasks in a row did not use it since
+    then.
     """
 
     weights: dict[Feature, Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]] = field(default_factory=dict)
@@ -185,7 +188,7 @@ def save_samples(hive: Parts, task: str, samples: Iterable[tuple[ShownText, bool
 
 
 def _with_folder(name: str) -> tuple[str, str]:
-    """Return a name and its folder or namespace."""
+    """Return a text's name (a path or a memory's key), and the name of the folder or namespace that contains it."""
     return name, f"{name.rpartition('/')[0]}/"
 
 

@@ -25,8 +25,8 @@ def remaining_s(deadline: Path) -> float:
 class StopRequest:
     """Says when the loop of a process must end. `stop` and `finish` may be called from a signal handler or a thread.
 
-    `lifeline` is a descriptor of a pipe to the parent process. When the parent ends, that counts as `stop`. After `stop` a
-    running command has three seconds, or more if the modification time of a file in `deadlines` is later.
+    `lifeline` is a descriptor of a pipe to the parent process; the parent's end counts as `stop`. After `stop`, a running command
+    has three seconds to end. It has longer if the modification time of a file in `deadlines` is later.
     """
 
     def __init__(self, lifeline: int | None = None, *deadlines: Path) -> None:

@@ -63,7 +63,7 @@ class UnreadMail:
         return self._intake.unsettled_count
 
     def sense(self, deliver: Callable[[Message], str | None]) -> None:
-        """Take in new letters. `deliver` returns the task that waited for a letter."""
+        """Take in new letters. `deliver` gives each to the tasks that wait for it, and returns the id of one, or None."""
         for message in (
             self._intake.new_messages(_BATCH, self._open_letters) if len(self._open_letters) < _MAX_WAITING else ()
         ):
@@ -121,7 +121,7 @@ class UnreadMail:
         return message in self and self._open_letters[message.key].awaited_by is not None
 
     def task_of(self, message: Message) -> str | None:
-        """Return the task that waited for an open letter, else the task that the letter names."""
+        """Return the id of the task that waited for an open letter, else of the task that the letter names, or None."""
         return self._open_letters[message.key].awaited_by or message.task
 
     def end_turn(self, message: Message, turn: Turn) -> None:

@@ -47,9 +47,10 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 
 @frozen
 class SelectedMemory:
-    """A selection for a question: its entries (id, content, metadata) and the reason for each block's selection or rejection.
+    """A selection for a question: its entries (id, content, metadata), and why each block was selected or rejected.
 
-    `nearest` are the best blocks among those that were not relevant enough."""
+    `nearest` are the best blocks among those that were not relevant enough.
+    """
 
     entries: Sequence[Entry]
     selection: Selection
