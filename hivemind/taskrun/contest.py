@@ -44,7 +44,7 @@ class Contest:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Contest | None:
-        """Return the contest among the values in a task's record, or None. Raises Unreadable."""
+        """Return the contest that a task's record keeps, or None if it has none. Raises Unreadable."""
         fields = kept.get(CONTEST)
         return None if fields is None else as_dataclass(cls, fields, "task's contest")
 

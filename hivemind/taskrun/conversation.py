@@ -135,7 +135,8 @@ class Conversation:
         self._write({**record, "opening": [message.as_record() for message in stamped]}, sync_now=True)
 
     def add(self, message: ChatMessage, *, sync_now: bool = True, **fields: Any) -> ChatMessage:
-        """Append a masked message, with `fields` (usage, request, seconds) on its line."""
+        """Append a message, with secrets masked, and return it as it was stored. Write `fields` (usage, request, seconds) on its
+        line."""
         stamped = self._stamp(message, 0)
         self._write(
             {**stamped.as_record(), **{key: field for key, field in fields.items() if field}}, sync_now=sync_now
@@ -145,7 +146,8 @@ class Conversation:
     def answer(
         self, thought: Thought, *, step: str | None = None, request: str | None = None, sync_now: bool = True
     ) -> ChatMessage:
-        """Append the mind's answer. Calls without a unique id get one."""
+        """Append the mind's answer and return it as a message. Calls without a unique id get one. `step` is the id of the step in
+        focus, `request` that of the request that led to the answer."""
         calls: list[ToolCall] = []
         for at, call in enumerate(thought.actions):
             is_duplicate = not call.id or call.id in self._calls or call.id in {earlier.id for earlier in calls}
@@ -172,7 +174,7 @@ class Conversation:
                 self.result(replace(result, call=call), sync_now=False)
 
     def add_news(self, text: str, parts: Sequence[Mapping[str, Any]] = (), **news: Any) -> None:
-        """Append news for the mind, with pictures."""
+        """Append news for the mind; `parts` are pictures. `news` has further fields, such as the `cause`."""
         self.add(ChatMessage("user", text, parts=tuple(parts), news=news))
 
     def note_files(self, files: Mapping[str, str | None]) -> None:

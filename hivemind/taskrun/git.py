@@ -53,8 +53,8 @@ class GitProblem(UserError):
 
 @frozen
 class Repository:
-    """The repository of a root: a person's checkout and its git folder. `hold` is a descriptor of the worktree lock, which
-    each git process keeps open. `incoming` is a separate folder for new objects."""
+    """The repository of a root: a person's checkout, and its git folder `common`. `hold` is a descriptor of the worktree lock;
+    each git process inherits it, and so keeps the lock. `incoming` is a separate folder for new objects."""
 
     root: Path
     common: Path
@@ -63,7 +63,8 @@ class Repository:
 
     @classmethod
     def at(cls, root: Path, hold: int | None = None) -> Repository:
-        """Open the repository at `root`. Raises UserError if it is not a git repository with a working tree."""
+        """Open the repository at `root`; `hold` is a descriptor that its git processes inherit. Raises UserError if it is not a
+        git repository with a working tree."""
         options = ("--path-format=absolute", "--show-toplevel", "--git-common-dir")
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *options], {}, hold).splitlines())
@@ -169,17 +170,17 @@ class Repository:
         self._update(f"begun for {task}", f"update {_keep_ref(branch, 'base')} {base}")
 
     def kept_tip(self, branch: str) -> str | None:
-        """Return the last commit of a task's branch, even if the branch is gone."""
+        """Return the last commit of a task's branch, even if the branch is gone. Return None if no commit was recorded."""
         return self.commit_of(_keep_ref(branch, "tip"))
 
     def announce(self, branch: str, commit: str) -> None:
-        """Protect a commit that a task's branch is about to get: if the process is killed, only the task's worktree may refer to
-        it."""
+        """Protect the commit that a task's branch will get against the person's `git gc`. Until the branch is moved, only the
+        task's worktree refers to that commit."""
         self._update("announced", f"update {_keep_ref(branch, 'next')} {commit}")
 
     def let_go(self, branch: str, base: str, *, keeps_tip: bool = False) -> None:
-        """Delete the refs that protect a task's commits, and its branch if that is still at `base`. With `keeps_tip` keep the
-        ref of its last commit, which no branch may contain."""
+        """Delete the refs that protect a task's commits; also delete its branch if that is still at `base`. With `keeps_tip`,
+        keep the ref of the task's last commit, because no branch may contain it."""
         names = [_keep_ref(branch, name) for name in ("base", "next", *(() if keeps_tip else ("tip",)))]
         if self.commit_of(f"refs/heads/{branch}") == base:
             names.append(f"refs/heads/{branch} {base}")
@@ -251,8 +252,9 @@ class Repository:
         return process.returncode != 1
 
     def changes(self, commits: str) -> list[str]:
-        """List the changes of each commit, modes and path in turn. A merge is compared with all parents. Time and length of
-        the list are bounded, since nested trees in a small pack can expand to an endless list."""
+        """List the changes of each commit in the range `commits`: the modes and the path of a file in turn. A merge is compared
+        with all parents. Time and length of the list are bounded, since nested trees in a small pack can expand to an endless
+        list."""
         git = "git diff-tree --stdin -r -c --root -z --no-commit-id --no-renames --ignore-submodules=none"
         argv = ["sh", "-c", f"ulimit -t {_MAX_CPU_S}; ulimit -f {_MAX_LISTING >> 9}; exec {git}"]
         with TemporaryFile() as stdin, TemporaryFile() as stdout:
@@ -269,7 +271,8 @@ class Repository:
 
 
 def _keep_ref(branch: str, name: str) -> str:
-    """Return the ref that protects a task's commit, independent of its branch."""
+    """Return the ref that protects a commit of a task's branch: its `base`, its `tip`, or the `next` one. It does not depend on
+    the branch."""
     return f"refs/hivemind/{branch.removeprefix('hive/')}/{name}"
 
 
@@ -293,7 +296,8 @@ def git_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def run_git(
     words: list[str | Path], environment: Mapping[str, str], hold: int | None, stdin: IO[bytes] | int | str = ""
 ) -> str:
-    """Run git and return its output. If a lock on refs does not go away, a killed git process has left it: remove it."""
+    """Run git and return its output. The process inherits the descriptor `hold`, if given. A lock on refs that does not go away
+    was left by a killed git process; remove it."""
     argv = ["git", *(os.fspath(word) for word in words)]
     source: dict[str, object] = {"input": stdin} if isinstance(stdin, str) else {"stdin": stdin}
     fs.flush_postponed()

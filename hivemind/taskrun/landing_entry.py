@@ -101,13 +101,13 @@ class LandingEntry:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> LandingEntry | None:
-        """Return the entry among the values in a task's record, or None. Raises Unreadable."""
+        """Return the entry that a task's record keeps, or None if it has none. Raises Unreadable."""
         fields = kept.get(LANDING)
         return None if fields is None else as_dataclass(cls, fields, "task's landing entry")
 
     def save_in(self, record: TaskRecord) -> TaskRecord:
-        """Return the record with this entry. The task is parked: without end if it waits for a person or for a choice, else
-        only until now."""
+        """Return the record with this entry, and with the task parked. While the task waits for a person or for a choice, the
+        parking has no end; otherwise it ends now. A returned task is not parked."""
         parked = None
         if self.state != "returned":
             now = datetime.now(UTC)

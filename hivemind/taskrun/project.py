@@ -106,8 +106,8 @@ class Project:
         return list(dict.fromkeys(path for path in paths if path))
 
     def instructions(self, task_text: str, own_files: Collection[str] = ()) -> dict[str, str | None]:
-        """Return the project's instructions by path: those of its root, and the nearest ones of each folder that the task
-        names. The text is None for a binary or too long file.
+        """Return the text of the project's instructions by path: of those in its root, and of the nearest ones to each folder
+        that the task names. The text is None for a binary or too long file.
 
         `own_files` are the names of files that the mind reads itself; these are left out.
         """

@@ -54,8 +54,8 @@ def _citation(match: re.Match[str]) -> Citation:
 
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
-    """Yield a sentence for each quoted file of a result that was changed or deleted since. Results of a linked hive are not
-    checked."""
+    """Yield a sentence for each quoted file of a result that was changed or deleted after the result was published. Results of a
+    linked hive are not checked."""
     if task.kept.get("hive"):
         return
     done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"
@@ -113,7 +113,9 @@ def _latest_result(layout: Layout, task_id: str, ended: Path | None) -> str:
 class SaidText:
     """A text that was added to a task: the task's folder, and the places of the quotes that the text calls wrong.
 
-    If `answering_hive` is None, those are not quoted again. Else that linked hive has answered, and only it can exclude them."""
+    If `answering_hive` is None, this hive does not use these quotes again. Else that linked hive has answered, and only it can
+    exclude them.
+    """
 
     path: Path
     wrong_places: tuple[str, ...] = ()

@@ -115,12 +115,12 @@ class TaskRun:
             self._account.book(record)
 
     def keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Save a JSON value in the task's record; None removes it. With `unpark` the parked task continues."""
+        """Save a JSON value under `name` in the task's record; None removes it. With `unpark`, a parked task can continue."""
         self._hive.tasks.active.keep(self.task, name, value, unpark=unpark)
         self._record[name] = value
 
     def count_crash(self) -> None:
-        """Count a crash of the task's process. Raises UserError after the last allowed one."""
+        """Count that the agent's process died while it worked on the task. Raises UserError once that has happened too often."""
         crashes = self._record.get("crashes")
         crashes = 1 + (crashes if isinstance(crashes, int) else 0)
         self.keep("crashes", crashes)
@@ -172,7 +172,7 @@ class TaskRun:
     # Other tasks
 
     def has_come(self, reason: str) -> bool:
-        """Check whether a task that was parked for this reason can continue."""
+        """Check whether a task that was parked for `reason` can continue, because what it waited for has come."""
         return has_come(self._hive, self.task, reason)
 
     @cached_property
@@ -242,7 +242,8 @@ class TaskRun:
 
     @classmethod
     def of_ended(cls, hive: Parts, task_id: str, agent: str) -> TaskRun | None:
-        """Return the run of a task that an earlier process of the agent has ended, or None. Raises UserError."""
+        """Return the run of a task that an earlier process of the agent has ended. Return None if the task is not over, or if
+        another call than `finish_task` or `fail_task` ended it. Raises UserError."""
         run = cls(hive, hive.tasks.get(task_id), agent)
         run.is_landing = run.task.owner == LANDING
         run.task = replace(run.task, path=hive.layout.active / task_id)
@@ -325,7 +326,8 @@ class TaskRun:
             self.plan(self.task.steps)
 
     def _is_of_deleted_task(self, step: Step) -> bool:
-        """Check whether a step was planned by an earlier task of this id: its trace differs, and this task's log is empty."""
+        """Check whether a step was planned by an earlier, deleted task of this id: its trace id differs, and the graph's log of
+        this task is empty."""
         trace = self.task.traceparent
         return step.meta.get("trace", trace) != trace and next(open_log(self._folder).records(), None) is None
 
@@ -353,7 +355,7 @@ class TaskRun:
         return [PlannedStep.of(step, self.task) for step in steps if self._is_current(step)]
 
     def step(self, step_id: str) -> PlannedStep | None:
-        """Return the step of that id, if it belongs to this attempt."""
+        """Return the step of that id; None if there is none in this attempt."""
         step = self._hive.journal.view(lambda state: state.step(step_id))
         if step is None or step.task != self.task.id or not self._is_current(step):
             return None
@@ -478,7 +480,7 @@ class TaskRun:
     # Review and end
 
     def set_review(self, review: Review, *, unpark: bool = False) -> None:
-        """Save the state of the review. With `unpark` the parked task continues."""
+        """Save the state of the review. With `unpark`, a parked task can continue."""
         self.keep("review", asdict(review), unpark=unpark)
         self.review = review
 

@@ -197,7 +197,7 @@ class TranscriptReader:
         self._transcript = Transcript()
 
     def read(self, folder: Path) -> Transcript:
-        """Return the transcript of the task in that folder. If `folder` is a file in the inbox, it is empty."""
+        """Return the transcript of the task in that folder. If `folder` is a file in the inbox, the transcript is empty."""
         new_log = open_log(folder)
         log = self._log = self._log or new_log
         log.path = new_log.path
