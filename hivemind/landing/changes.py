@@ -40,7 +40,8 @@ def branch_diffs(hive: Parts, task: Task, *options: str) -> Iterator[tuple[str, 
 
 
 def commit_before(target: Target, branch: LandingBranch) -> str:
-    """Return the target's commit before a task landed its branch (with `how: rebase`, as several commits)."""
+    """Return the target's commit before a task landed its branch. With `how: rebase` the branch is several commits; this is the
+    one before the first of them."""
     commits = target.repository.git("rev-list", "--first-parent", str(branch.commit), f"^{branch.old}").split()
     landed = target.landed()
     return next((commit for commit in commits[1:] if commit in landed), str(branch.old))

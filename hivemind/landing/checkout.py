@@ -91,7 +91,8 @@ def checkout_of(repository: Repository, branch: str) -> Checkout | None:
 
 
 def checkout_signature(repository: Repository, path: Path | None = None) -> tuple[object, ...]:
-    """Return a value that changes when a checkout of the repository changes, or the file at `path` (from a TargetBusy)."""
+    """Return a value that changes when a checkout of the repository changes. `path` is a file (from a TargetBusy) whose changes
+    count as well."""
     paths = [checkout.git / name for checkout in checkouts(repository) for name in _SIGNED]
     return tuple(_stat_of(file) for file in (*paths, *([] if path is None else [path])))
 
@@ -214,8 +215,8 @@ class _Move:
             raise TargetBusy(f"{match[1]} is changed in your checkout", self.checkout.path / match[1]) from None
 
     def _check_path(self, path: str, *, is_new: bool) -> None:
-        """Raise TargetBusy if a path cannot be written. Raise it also for a new path where an untracked file is: git would
-        overwrite an ignored one."""
+        """Raise TargetBusy if a path cannot be written, or if it is new and an untracked file is in its place: git would
+        overwrite that file if it is ignored."""
         file = self.checkout.path / path
         if is_new and (obstacle := self._obstacle(file)):
             untracked_path = obstacle.relative_to(self.checkout.path)
@@ -281,7 +282,8 @@ class _Move:
     def _make_way(self) -> tuple[str, tuple[str, ...]]:
         """Prepare a second try of an interrupted update: delete half-written files, and find the paths that a person has changed.
 
-        Return the tree to start from and those paths. The tree has them as in the new commit, so the update leaves them alone.
+        Return the tree to start from and these paths. In that tree the paths already have their new content, so the update leaves
+        the person's files alone.
         """
         self._copy_index()
         modified_paths = set(_paths(self._git("diff-files", "-z", "--name-only")))

@@ -44,8 +44,8 @@ _NO_NETWORK = re.compile(
 
 @frozen
 class Verdict:
-    """The end of a check. `failed_to_run` says nothing about the tree: a program is missing, the disk is full, the check was
-    killed. `is_flaky`: the first run was red, the second green. `seconds` is the duration of the last run."""
+    """The outcome of a check. `failed_to_run` says nothing about the tree: a program is missing, the disk is full, or the check
+    was killed. With `is_flaky` the first run was red and the second green. `seconds` is the duration of the last run."""
 
     outcome: Literal["green", "red", "failed_to_run"]
     tree: str
@@ -117,14 +117,15 @@ class CheckSpace:
         return check.begin(again=again) or check
 
     def start_lines(self, lines: Sequence[str], log: BinaryIO) -> RunningLines:
-        """Start lines in the worktree. Raises UserError, OSError."""
+        """Start the shell lines in the worktree, with their output in `log`. Raises UserError, OSError."""
         return start_lines(
             lines, self.tree, self.home, boxed=self.boxed, network=self.settings.check_network == "open",
             log=log, readable=self._repository.object_folders, timeout_s=self.settings.check_timeout_s,
         )  # fmt: skip
 
     def needs_setup(self, commit: str) -> bool:
-        """Check whether `setup:` must run: because the worktree was filled since, or a file of `setup_when:` has changed."""
+        """Check whether the root's `setup:` must run for this commit: it has not run since the worktree was last emptied, or a
+        file of `setup_when:` has changed since then."""
         if not self.settings.setup:
             return False
         try:
@@ -151,14 +152,15 @@ class CheckSpace:
         return status.f_bavail * status.f_frsize < _MIN_FREE_BYTES
 
     def remembered(self, tree: str) -> Verdict | None:
-        """Return the verdict on a tree for the present settings; None if there is none."""
+        """Return the saved verdict on a tree for the present settings. Return None if there is none, or if it cannot be read."""
         with suppress(UserError):
             verdict = fs.load_dataclass(Verdict, self._verdict_path(tree), _KIND, _VERSION)
             return verdict if verdict is not None and verdict.tree == tree else None
         return None
 
     def remember(self, verdict: Verdict) -> None:
-        """Save a verdict, and remove the oldest of too many. Raises OSError."""
+        """Save a verdict unless the check failed to run. Delete the oldest verdicts beyond the number that is kept. Raises
+        OSError."""
         if verdict.outcome == "failed_to_run":
             return
         fs.make_folder(self._verdicts)

@@ -98,7 +98,8 @@ class Contests:
     def _save(
         self, queued: QueuedTask, contest: Contest, reason: str = "", event: str = "task.recorded", **kept: Any
     ) -> None:
-        """Record the contest, and what the task waits for: by default its candidates."""
+        """Record the contest with the event `event`, further values `kept` for the task's record, and the `reason` why the task
+        waits. By default it waits for its candidates."""
         wait = TaskWait(tuple(contest.candidates), "all", None, contest.said)
         if contest.choice is not None:
             wait = replace(wait, tasks=(contest.choice,))
@@ -179,8 +180,8 @@ class Contests:
             self._hive.tasks.add(**fields(), id=task_id, by=task.maker, parent=task.id, traceparent=task.traceparent)
 
     def _pass_on(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> None:
-        """Take the next text that a person added to the task. If it answers which candidate lands, that is decided. Any other
-        text goes to all candidates, and green ones go back to work."""
+        """Take the next text that a person added to the task. If it answers which candidate lands, choose that candidate. Pass
+        any other text on to all candidates, and send green ones back to work."""
         addition = queued.task.said[contest.said]
         if contest.judge == HUMAN:
             self._hive.mail.mark_answered(HUMAN, str(contest.choice))
@@ -203,8 +204,8 @@ class Contests:
             self._hive.tasks.cancel(str(contest.choice), by=LANDING, reason="the candidates have changed")
 
     def _ask(self, queued: QueuedTask, contest: Contest, green: Mapping[str, QueuedTask], why: str = "") -> None:
-        """Ask a reviewer for the choice. Ask a person if there is no reviewer, or if the reviewer gave no answer (`why`). If
-        only one candidate is green and the task wants no review, choose it at once."""
+        """Ask a reviewer which green candidate lands. Ask a person if there is no reviewer, or if the reviewer gave no answer
+        (`why` then says so). If only one candidate is green and the task wants no review, choose it at once."""
         review = queued.task.review
         if len(green) == 1 and review is None:
             self._decide(queued, contest, next(iter(green.values())), "It is the only one that is green.", None)
@@ -346,7 +347,7 @@ def _is_green(queued: QueuedTask | None) -> bool:
 
 
 def _tips(green: Mapping[str, QueuedTask]) -> dict[str, tuple[str, ...]]:
-    """Return the commits of green candidates."""
+    """Return the last commits of the branches of each green candidate."""
     return {task_id: tuple(branch.tip for branch in queued.entry.branches) for task_id, queued in green.items()}
 
 

@@ -12,8 +12,8 @@ from hivemind.taskrun.landing_entry import LandingBranch
 
 @dataclass(slots=True)
 class Leg:
-    """The part of a landing in one target. `picks` has each task's branch and its merged commit, in the order in which they land.
-    The target is at `old` and will be moved to `new`. The first pick is merged onto `start`."""
+    """The part of a landing in one target. The target is at `old` and will be moved to `new`. `picks` has each task's branch and
+    its merged commit, in the order in which they land. The first of them is merged onto `start`."""
 
     target: Target
     old: str

@@ -69,7 +69,7 @@ class Merge:
 
 @frozen
 class _Objects:
-    """Git on a repository's objects, without anybody's settings. Commits are by `author`."""
+    """Git on a repository's objects, without anybody's settings. `author` has the variables that name the author of commits."""
 
     repository: Repository
     author: Mapping[str, str]
@@ -122,8 +122,8 @@ def remove_leftovers() -> None:
 def _objects_of(
     repository: Repository, *, keeps_new: bool = True, author: Mapping[str, str] = _COMMITTER
 ) -> Iterator[_Objects]:
-    """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are deleted at the
-    end."""
+    """Yield the repository's objects in a temporary git folder without settings. New objects are stored in the repository;
+    without `keeps_new` they are deleted at the end."""
     is_sha256 = repository.git("rev-parse", "--show-object-format") == "sha256"
     extension = "objectFormat = sha256" if is_sha256 else ""
     with TemporaryDirectory(prefix=_TEMPORARY) as name:
@@ -175,15 +175,17 @@ def transplant(
     """Commit the changes from `base` to `tip` on the commit `onto`, which need not contain `base`. If `onto` has all changes
     already, the commit is `onto`. Raises UserError.
 
-    Used for a branch that builds on commits which somebody has removed from `onto`: those do not come back. Used also to undo a
-    landed commit, with that as `base` and the one before it as `tip`."""
+    Used in two cases. If somebody has removed commits from `onto` on which a branch builds, the branch lands without them. To
+    undo a landed commit, that commit is `base` and the one before it `tip`.
+    """
     with _objects_of(repository, author=author) as objects:
         picked = _pick(objects, base, onto, tip)
         return picked if picked.conflicts else _commit_on(objects, onto, picked.tree, message)
 
 
 def conflict_commit(repository: Repository, tip: str, target_tip: str, merged: Merge) -> str:
-    """Return a commit that merges `target_tip` into the branch at `tip`, with the conflict marks in its tree. It never lands."""
+    """Return a commit that merges `target_tip` into the branch at `tip`, with the conflict marks in its tree. The agent resolves
+    them on top of it; the commit itself never lands."""
     message = f"Conflicts with {target_tip[:12]}"
     with _objects_of(repository) as objects:
         return objects.commit(merged.tree, (tip, target_tip), message)
@@ -194,9 +196,9 @@ def unresolved(
 ) -> tuple[str, ...]:
     """Return the paths that in `tip` still have conflicts of `merge_commit` (made by `conflict_commit`).
 
-    Any line with a label of this merge is a conflict mark, even in another file; a `=======` line is one if the file has more of
-    them than the two sides. A path that never had marks is resolved once the agent has changed it. The paths in `resolved` count
-    as resolved, unless they have a line with a label.
+    A line with a label of this merge is a conflict mark, in any file. A `=======` line is a mark if the file has more of these
+    than its two sides had. A path that never had marks is resolved once the agent has changed it. The paths in `resolved` count
+    as resolved unless they have a line with a label.
     """
     with _objects_of(repository, keeps_new=False) as objects:
         branch, target = objects.git("rev-parse", f"{merge_commit}^1", f"{merge_commit}^2").split()

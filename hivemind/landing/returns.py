@@ -161,7 +161,8 @@ class Returns:
 
 
 def _details(command: str, verdict: Verdict) -> str:
-    """Return the reason of a red check, if it says more than that `command` failed, and the last line of the output."""
+    """Return the verdict's reason and the last line of the output, to follow a sentence that says that the check is red. Omit a
+    reason that says only that `command` failed."""
     reason = "" if verdict.reason == f"{command} failed" else f" ({verdict.reason})"
     lines = [line for line in verdict.output_tail.splitlines() if line.strip() and not line.startswith("[exit status ")]
     return f"{reason}: {lines[-1].strip()[:_MAX_CHARS]}" if lines else reason

@@ -20,8 +20,8 @@ _LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
 
 @dataclass(slots=True)
 class _Wait:
-    """A task's wait. It ends when the `signature` changes; without a signature, at the time `again`; and at once if the `entry`
-    changes."""
+    """A task's wait to land. It ends when the `signature` changes or, without a signature, at the monotonic time `again`. It ends
+    at once if somebody changes the `entry`."""
 
     entry: LandingEntry
     signature: object
@@ -64,8 +64,8 @@ class Waits:
         path: Path | None = None,
         retry_s: float = _LOOK_S,
     ) -> None:
-        """Let a task wait until the `signature` of its targets' checkouts changes, or, without a signature, for `retry_s`
-        seconds."""
+        """Record that a task waits for `reason`. It waits until the `signature` of its targets' checkouts (and of the file
+        `path`) changes or, without a signature, for `retry_s` seconds."""
         try:
             queued = self._queue.wait(queued, reason)
         except (HivemindError, OSError) as error:

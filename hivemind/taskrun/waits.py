@@ -76,7 +76,8 @@ class ParkedRest:
 
     @classmethod
     def of(cls, parking: Parking, previous: ParkedRest | None = None) -> ParkedRest:
-        """Begin the pause for a parking. `previous` is the last pause of the task or mailbox; None if it was not parked before."""
+        """Begin the pause for a parking. `previous` is the last pause of the task or mailbox, None if it was not parked
+        before."""
         looks = previous.looks + 1 if previous is not None and previous.reason == parking.reason else 1
         now, until = datetime.now(UTC), parking.until
         if until is None and parking.again_s is not None:
