@@ -220,8 +220,9 @@ class Turn:
 
     A mind that works by rule reads `recalled_entries` (id, content, metadata) and `search_gap`, a sentence on what the search
     left out or found by words alone. Other minds read the conversation in `messages`. `previous_results` are the results of the
-    last turn about the same subject. `epoch` is the reason why the conversation starts again. If `taken_up`, the calls are from
-    an earlier answer. `parking` is the reason why the task is parked after the turn, `problem` the reason why the turn failed.
+    last turn about the same subject. `epoch` is the reason why the conversation starts again. If `taken_up` is True, the calls
+    are from an earlier answer. `parking` is the reason why the task is parked after the turn, `problem` the reason why the turn
+    failed.
     """
 
     agent: str
@@ -271,5 +272,6 @@ class Mind(Protocol):
         ...
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """Answer a plain prompt, in JSON if a schema is given (patches, folds, summaries). Raises MindError."""
+        """Answer a plain prompt, in JSON by the schema if one is given. Used for summaries, and for placing turns in a task's
+        graph. Raises MindError."""
         ...

@@ -300,8 +300,8 @@ class Profile(StrictModel):
         return {"HOME": str(home), **({} if config.login else {self.home: str(home)}), **environment}
 
     def login_files(self, files: Path) -> dict[Path, Path]:
-        """Map the path of the login file in the program's private home to the person's login file, and create an empty file
-        there. Return {} if the profile names no login file."""
+        """Create an empty file at the place of the login file in the program's private home. Return a mapping from its path to
+        the person's login file, or {} if the profile names no login file."""
         if self.login is None:
             return {}
         path = Path(self.login).expanduser()

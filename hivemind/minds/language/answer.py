@@ -105,7 +105,8 @@ def _call_schema(tool: ToolSchema) -> dict[str, Any]:
 
 @frozen
 class Completion:
-    """A model's answer. `cut`: it reached its maximum length. `parts`: JSON that the provider wants back unchanged."""
+    """A model's answer. `cut` is True if it reached its maximum length. `parts` is JSON that the provider wants back
+    unchanged."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -120,7 +121,8 @@ class Completion:
 
 
 def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thought:
-    """Convert an answer to a thought. If the answer was cut off, use only its text: half a call may look like another call."""
+    """Convert an answer to a thought. If the answer was cut off, use only its text: half a call may look like another call. With
+    `prompted`, the model writes its calls as JSON in the text."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
@@ -144,8 +146,8 @@ def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str
 
 
 def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """Extract calls that the model wrote as JSON in its text, and return the text of that JSON with them. Without calls return
-    the whole text."""
+    """Find calls that the model wrote as JSON in its text. Return the value of `text` in that JSON, and the calls. If there are
+    none, return the whole text and no calls."""
     try:
         value = find_json(text)
         if isinstance(value, dict) and "tool" in value:

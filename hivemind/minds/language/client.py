@@ -54,7 +54,8 @@ class Client:
     """
 
     def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
-        """Prepare a client. It calls `on_wait` repeatedly while it waits for an answer."""
+        """Prepare the connections, and start the thread with their event loop. Pictures are read from below `root`; without it
+        none are sent. `on_wait` is called repeatedly while an answer is awaited."""
         self._config, self._root, self._on_wait = config, root, on_wait
         self._key = config.key()
         self._http = http_client(config)
@@ -217,7 +218,7 @@ def _model_response(message: ChatMessage, model: str) -> ModelResponse:
 
 
 def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
-    """Put `calls` in the place of a stored response's calls: their ids are those that the results refer to."""
+    """Replace the calls of a stored response by `calls`, whose ids are those that the results refer to."""
     parts: list[Any] = list(response.parts)
     remaining_calls = iter(calls)
     for index, part in enumerate(parts):
