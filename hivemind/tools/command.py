@@ -206,8 +206,8 @@ def _start_folder(context: ToolContext, cwd: str | None) -> Path | None:
 
 
 def _may_run(context: ToolContext, command: str | list[str]) -> bool:
-    """Return True if the agent's file allows the program: then the agent gains nothing by planting files that the program
-    loads."""
+    """Return True if the agent's file allows this program or a shell. Such a program may load files from a project: an agent that
+    plants them there gains no right that it lacks."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
     return context.config.shell or (bool(words) and words[0] in context.config.commands)

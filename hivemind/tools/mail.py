@@ -86,7 +86,8 @@ def send_mail(context: ToolContext, arguments: SendMail) -> dict[str, Any]:
 
 
 def _send(context: ToolContext, to: list[str], subject: str, body: str, **options: Any) -> dict[str, Any]:
-    """Send a message. Raises Parking on a full disk, ToolProblem if a recipient did not get the message."""
+    """Send a message from the agent, and return its id and the recipients who got it. `options` are those of `Mail.send`. Raises
+    Parking on a full disk, ToolProblem if a recipient did not get the message."""
     report = context.hive.mail.send(context.agent, to, subject, body, traceparent=context.traceparent, **options)
     if report.disk_full:
         raise disk_full_parking()
@@ -196,7 +197,7 @@ def _conversation_id(context: ToolContext) -> str:
 
 
 def _check_thread(context: ToolContext, cause: Message | None, subject: str, body: str) -> None:
-    """Stop agents that keep writing to each other: after six letters of a thread without a person's letter in between, raise
+    """Stop agents that keep writing to each other. If a thread has six letters without a person's letter in between, raise
     ToolProblem for each further letter. Notify the operator and the recipient, once."""
     if cause is None or cause.origin != "agent" or context.focus.asks_review:
         return

@@ -128,7 +128,7 @@ def read_bytes(context: ToolContext, place: ToolPath, max_bytes: int = MAX_READ_
 def open_place(context: ToolContext, place: ToolPath) -> BufferedReader:
     """Open a regular file for reading; the caller closes it. Raises ToolProblem if the path is anything else.
 
-    For the text file of an active task, return the text that was claimed, even if the file was changed since.
+    The text file of an active task is read as it was when the task was claimed, even if the file has been changed.
     """
     layout = context.hive.layout
     relative_path = layout.relative(place.path)

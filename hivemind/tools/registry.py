@@ -79,11 +79,12 @@ PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "
 
 
 def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, Tool]:
-    """Return the tools that an agent's file names under `tools`, then under `toolset`. If it has neither, return all tools; for a
-    coding agent, which has its own tools for files and commands, return the toolset `hive`. With a `profile` the agent is a
-    member: of these, return the tools of the profile.
+    """Return the tools of an agent by name: those that its file lists under `tools`, then those of its `toolset`. If the file has
+    neither, a coding agent, which has its own tools for files and commands, gets the toolset `hive`; any other agent gets all
+    tools.
 
-    Raises ToolProblem for the name of an unknown tool or toolset, and for a member's tool without a profile.
+    With a `profile` the agent is a member (MCP) and gets only those that the profile lists, too. Raises ToolProblem for the name
+    of an unknown tool or toolset, and for a member's tool without a profile.
     """
     available = TOOLS if profile is None else {**TOOLS, **MEMBER_TOOLS}
     names: dict[str, None] = {}

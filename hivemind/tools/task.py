@@ -38,12 +38,13 @@ _FIRST_CHECK_S = 2.0
 
 
 def finish(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Take the next step towards the end of the task. Raises Parking while a reviewer has to answer.
+    """Take the next step towards the end of the task, and return the fields of the call's result. Raises Parking while a reviewer
+    has to answer.
 
-    Another agent checks the quotes of the steps; without steps that have quotes nobody is asked. Rejected quotes are dropped. In
-    the first round, steps that lose all their quotes are reopened and done once more with the current files. If no quote is left
-    in the second round, the task fails with the reviewer's reasons. If no other agent is free, this agent checks the quotes
-    itself, and the result says so. Quotes in the text of the answer are checked here, and marked if they are not confirmed.
+    Another agent checks the quotes of the steps; if no step has quotes, nobody is asked. Rejected quotes are dropped. In the
+    first round, steps that lose all their quotes are reopened and done once more with the current files. If no quote is left in
+    the second round, the task fails with the reviewer's reasons. If no other agent is free, this agent checks the quotes itself,
+    and the result says so. Quotes in the text of the answer are checked here, and marked if they are not confirmed.
     """
     work = context.work
     citations, answer = work.citations(), mark_quotes(answer, context.hive.knowledge.verify)
@@ -147,7 +148,8 @@ def _drop_rejected(context: ToolContext, answer: str) -> dict[str, Any]:
 
 
 def _end(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Finish the task if it needs no review by criteria, or has passed it. Else return what the mind gets, or raise Parking."""
+    """Finish the task if it needs no review by criteria, or has passed it; return its new state. Else return the missing points,
+    or raise Parking."""
     work = context.work
     outcome = advance_review(context, answer)
     if outcome is not None:
