@@ -22,8 +22,8 @@ ProvenCandidate = tuple[Candidate, Pair | None]
 def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     """Learn from a task that has ended: from its commands, from landing's returns, and from its mind's answer.
 
-    `ask` asks the mind and returns its answer; it is called only if something failed, and once per task. Raises UserError,
-    OSError, and what `ask` raises (after all else is learned).
+    `ask` asks the mind and returns its answer; None if the mind cannot be asked. It is called at most once per task, and only if
+    something failed. Raises UserError, OSError, and (after all else is learned) what `ask` raises.
     """
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     if not (returns or work.has_failed_call):

@@ -39,7 +39,7 @@ def remote_of(root: Path, name: str) -> str | None:
 
 
 def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequence[Any]]) -> list[Lesson]:
-    """Update a book's foreign lessons from the offers of linked hives, and return the lessons to offer them.
+    """Update a book's foreign lessons from the offers of linked hives (by hive), and return the lessons to offer to them.
 
     Neither hive trusts the other: the rules of admission check a lesson when it is offered and again when it arrives. Raises
     UserError, OSError.

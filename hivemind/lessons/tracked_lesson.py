@@ -17,8 +17,9 @@ class TrackedLesson:
 
     `state`: a `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept for its reason (the last
     line of `history`), a `foreign` one is offered by the linked hive `hive`. `failed` and `passed` are the commands that prove
-    it. `shown` counts the tasks that were shown it; `tasks` are the last of them. `unused` counts those since its last use,
-    `used_in` and `wrong_in` are the tasks that named it. `proposed` is the line that was proposed to AGENTS.md.
+    it. `shown` counts the tasks to which it was shown; `tasks` are the last of these. `unused` counts such tasks since the last
+    use. `used_in` and `wrong_in` are the tasks that named it as used or as wrong. `proposed` is the line that was proposed to
+    AGENTS.md.
     """
 
     id: str

@@ -129,7 +129,7 @@ def _copy_index(index: Path, copy: Path) -> None:
 
 
 def _steps_before(hive: Parts, task: Task) -> int:
-    """Return the number of steps in earlier attempts. The replay skips these numbers, as the task did."""
+    """Return the number of steps in earlier attempts at the task. The replay numbers its steps after these, as the task did."""
     if not (task.path / "attempts").is_dir():
         return 0
     return min((int(step.id.rpartition(".s")[2]) for step in hive.steps.list(task.id)), default=1) - 1

@@ -23,7 +23,8 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class CapsuleLocation(TypedDict, total=False):
-    """Where the caller is: task, step, lane and branch. The smallest budgets leave only the workspace and the lane."""
+    """Where the caller is: task, step, lane (whose drafts it sees) and branch. The smallest budgets leave only the workspace and
+    the lane."""
 
     workspace: str
     target: _Record | None
@@ -94,7 +95,8 @@ def check_budget(budget: object) -> None:
 
 
 def fit(full: ViewResult, budget: int | None) -> ViewResult:
-    """Add the fields `budget` and `degradation` to the answer `full`, and shorten it in place to `budget` bytes."""
+    """Add the fields `budget` and `degradation` to the answer `full`, and shorten it in place to `budget` bytes (None: no limit).
+    Return it. A tiny budget leaves nothing but `truncated`, or {}."""
     answer = cast(_Record, full)
     degradation: list[str] = []
     used_bytes = _stamp(answer, budget, degradation)

@@ -1,4 +1,4 @@
-"""Signals: remarks about a slice of the graph, with proposed calls.
+"""Signals: remarks about a slice of a task's graph (the cards that one view covers), with proposed calls.
 
 Each rule is a function that returns the signals of a slice. Rules do not write, and the same slice has the same signals.
 """
@@ -204,7 +204,7 @@ _PRIORITIES = {"high": 0, "medium": 1, "low": 2}
 
 @frozen
 class ProposedCall:
-    """A call that a signal proposes, with a kind, a priority and a title."""
+    """A call that a signal proposes to its reader, with a kind, a priority and a title."""
 
     kind: str
     priority: Priority
@@ -315,7 +315,8 @@ def _run(card: ReasoningNode, action: str, priority: Priority, title: str) -> Pr
 
 
 def _unpublished(part: SignalInput) -> Iterator[Signal]:
-    """Yield LANE_DECISION_NOT_PUBLISHED for up to 8 unpublished decisions of an agent, pinned or under 14 days old."""
+    """Yield the signal LANE_DECISION_NOT_PUBLISHED for up to 8 unpublished decisions of an agent that are pinned or under 14 days
+    old."""
     drafts = []
     for card in part.cards_of_kinds(NodeKind.DECISION):
         time = parse_time(card.created_at)
@@ -330,7 +331,7 @@ def _unpublished(part: SignalInput) -> Iterator[Signal]:
 
 
 def _contradictions(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM1 for each open hypothesis, test or decision that some cards support and other cards block."""
+    """Yield a signal (code BM1) for each open hypothesis, test or decision that some cards support and other cards block."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.TEST, NodeKind.DECISION)):
         supports, blocks = part.supporters(card.node_id), part.blockers(card.node_id)
         if supports and blocks:
@@ -345,7 +346,8 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM2 for the two weakest evidence cards with a score under 60 that are pinned or support a pinned decision."""
+    """Yield a signal (code BM2) for each of the two weakest evidence cards with a score under 60. Only cards count that are
+    pinned or support a pinned decision."""
     weak = []
     for card in part.cards_of_kinds(NodeKind.EVIDENCE):
         is_relied_on = any(
@@ -360,7 +362,8 @@ def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _low_confidence(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM3 for the least confident pinned decision, or without one for the least confident open hypothesis."""
+    """Yield a signal (code BM3) for the least confident pinned decision; without pinned decisions, for the least confident open
+    hypothesis."""
     pinned = list(filter(is_pinned, part.cards_of_kinds(NodeKind.DECISION)))
     candidates = [(part.confidence(node), -node.created_seq, node) for node in pinned or part.cards_of_kinds(NodeKind.HYPOTHESIS)
                   if pinned or is_open(node)]  # fmt: skip
@@ -375,7 +378,7 @@ def _low_confidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _untested(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM4 for each open hypothesis that no test supports, or that has a test but no evidence."""
+    """Yield a signal (code BM4) for each open hypothesis that no test supports, or that has a test but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS)):
         tests = [supporter for supporter in part.supporters(card.node_id) if supporter.kind is NodeKind.TEST]
         text = f"How would it show if {_card_name(card)} were wrong?"
@@ -388,7 +391,7 @@ def _untested(part: SignalInput) -> Iterator[Signal]:
 
 
 def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM5 for each open test that has a command but no evidence."""
+    """Yield a signal (code BM5) for each open test that has a command to run but no evidence yet."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.TEST)):
         command = command_of(card)
         was_run = any(receipt.text == command for receipt in part.receipts.get(card.step or "", ()))
@@ -398,7 +401,7 @@ def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
 
 
 def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM6 for each assumption that is not open any more, but supports an open or pinned card."""
+    """Yield a signal (code BM6) for each assumption that is not open any more, but supports an open or pinned card."""
     for card in part.cards:
         if "assumption" not in card.tags or card.status == "open":
             continue
@@ -417,7 +420,8 @@ def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM7 for the supported open hypothesis or decision with the highest confidence if no card blocks it."""
+    """Yield a signal (code BM7) for the supported open hypothesis or decision with the highest confidence, if no card blocks
+    it."""
     claims = filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.DECISION))
     supported = [card for card in claims if part.supporters(card.node_id)]
     confidences = {card.node_id: round(part.confidence(card), 9) for card in supported}
@@ -433,7 +437,8 @@ def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
 
 
 def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signal]:
-    """Yield BM8 for the newest evidence if it is older than `stale_after`, measured from the newest time in the slice."""
+    """Yield a signal (code BM8) for the newest evidence if it is older than `stale_after`, measured from the newest time in the
+    slice."""
     dated = [
         (time, card)
         for card in part.cards_of_kinds(NodeKind.EVIDENCE)
@@ -456,8 +461,8 @@ def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signa
 
 
 def _patterns(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM9 for the newest open card that matches a pattern: it weighs alternatives, describes a regression, or claims
-    something that can be tried."""
+    """Yield a signal (code BM9) for the newest open card whose text matches a pattern: it weighs alternatives, describes a
+    regression, or claims something that can be tried."""
     for finding, method, kinds, patterns in _PATTERNS:
         for card in filter(is_open, part.cards_of_kinds(*kinds)):
             if all(pattern.search(f"{card.title}\n{card.text}") for pattern in patterns):
@@ -469,7 +474,8 @@ def _patterns(part: SignalInput) -> Iterator[Signal]:
 
 
 def _stuck(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM10 for many new cards without evidence, more steps added than closed, or many actions without evidence."""
+    """Yield a signal (code BM10) if work seems stuck: many new cards without evidence, more steps added than closed, or many
+    actions without evidence."""
     last_trace = part.traces[-1] if part.traces else None
     text = "What was expected, what happened, what is the smallest thing that shows the difference?"
     action = _add_card(
@@ -494,8 +500,8 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
 
 
 def _count_additions(part: SignalInput, last: int) -> tuple[int, int]:
-    """Return how many cards and how much evidence the last `last` actions added. Where trace and graph differ, the larger number
-    counts."""
+    """Return how many other cards and how many evidence cards the last `last` actions added. Where the trace and the graph
+    differ, the larger number counts."""
     recent = part.traces[-last:]
     new_kinds = [card.kind for card in part.cards if recent and card.created_seq >= recent[0].seq]
     evidence_count = new_kinds.count(NodeKind.EVIDENCE)
