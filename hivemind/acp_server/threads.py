@@ -46,7 +46,7 @@ def _marked_tasks(folders: Iterable[Path], session_id: str) -> Iterator[str]:
 
 
 def list_sessions(hive: Hive, cwd: str | None) -> list[dict[str, Any]]:
-    """Return the latest sessions of people, newest first; with `cwd` only those of that folder."""
+    """Return the latest sessions of people, newest first; with `cwd` only the sessions of this folder."""
     sessions: dict[str, dict[str, Any]] = {}
     summaries = (task for task in hive.tasks.list(limit=_MAX_LISTED) if task.maker == HUMAN and task.parent is None)
     for task in sorted(summaries, key=lambda summary: summary.since):

@@ -149,7 +149,8 @@ def outcome_updates(hive: Hive, text: str) -> Iterator[Update]:
 
 
 def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | None:
-    """Return the file or folder that a call names: in the task's worktree, in its work folder, or below the hive."""
+    """Return the file or folder that a call names: in the task's worktree, in its work folder, or below the hive. Return None if
+    it has no `path`."""
     if not isinstance(path := arguments.get("path"), str):
         return None
     folders = [hive.layout.root / str(worktree["path"]) for worktree in task.kept.get("worktrees", ())]

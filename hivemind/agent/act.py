@@ -148,7 +148,8 @@ def _make_timed(context: ToolContext, call: ToolCall, limit: int) -> ToolResult:
 
 
 def _make_call(context: ToolContext, call: ToolCall, limit_chars: int) -> ToolResult:
-    """Make one call; `limit_chars` bounds the text of its result. Raises Parking, WorktreeProblem."""
+    """Make one call and return its result, whose text has at most `limit_chars`. A refusal is a failed result. Raises Parking,
+    WorktreeProblem."""
     work, tools = context.focus.work, context.tools
     if work is not None and (work.is_ended or work.handed_to):
         return ToolResult.failure(call, f"skipped: the task {'is over' if work.is_ended else 'was handed over'}")

@@ -252,7 +252,8 @@ class Agent:
         return self._threads[thread]
 
     def tool_context(self, focus: Focus, window: ContextWindow | None = None) -> ToolContext:
-        """Return the context for the tools of a turn. Its `recall` leaves out texts that the conversation contains."""
+        """Return the context for the tools of a turn. Its `recall` leaves out texts that the conversation (of the `window`)
+        contains."""
 
         def recall_more(question: str, tokens: int) -> dict[str, Any]:
             is_known = (lambda _: False) if window is None else window.known_text_test()

@@ -60,7 +60,7 @@ _FRAME = 64  # tokens that a provider adds to a request
 
 
 def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, patience: Patience | None = None) -> Mind:
-    """Open the mind that an agent's file names, with the prices in hive.yaml.
+    """Return the mind that an agent's file names, with the prices in hive.yaml.
 
     Raises UserError for an unknown mind, a missing key or extra, and for a budget of money without prices.
     """
@@ -138,7 +138,8 @@ class MeteredMind:
         return self.mind.with_meter(lambda request: self._metered(work, talk, request))
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema], work: TaskRun | None, talk: Conversation) -> Thought:
-        """Ask the mind, within the budgets of the day and of the task. Raises Parking if a budget is used up, MindError."""
+        """Return the mind's thought. `work` (None for a letter) and the day set the budgets. Raises Parking if one is used up,
+        MindError."""
         self.request = None
         if isinstance(self.mind, LanguageMind):
             thought = self.mind_for(work, talk).think(turn, tools)

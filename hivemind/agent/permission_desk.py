@@ -112,7 +112,7 @@ class PermissionDesk:
 
 
 def describe_call(call: ProgramCall) -> str:
-    """Describe a call in a few lines for a person."""
+    """Return a few lines that describe a call to a person."""
     subject: Any = command_of(call) or call.title or call.arguments
     paths = "".join(f"\n* {path}" for path in call.paths)
     tool = "" if call.tool == call.kind else f" ({call.tool})"

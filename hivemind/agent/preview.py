@@ -60,8 +60,8 @@ class Preview:
 
 
 def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:
-    """Build the opening of the agent's next epoch from the files on disk, and write nothing. Without a `task_id` it is about the
-    task that the agent works on, else about the next waiting task.
+    """Return the opening of the agent's next epoch, built from the files on disk; write nothing. With `task_id=None` it is about
+    the task that the agent works on, or else about the next waiting task.
 
     Raises UserError if the task does not exist.
     """
@@ -87,7 +87,8 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
 
 
 def _next_task(hive: Parts, name: str) -> str | None:
-    """Return the task that the agent works on, else the next waiting task that it may claim."""
+    """Return the id of the task that the agent works on, or else of the next waiting task that it may claim. Return None if there
+    is neither."""
     own_tasks = [task for task in hive.tasks.list(TaskState.ACTIVE) if task.owner == name]
     candidates = [task for task in own_tasks if task.parked is None] or own_tasks
     if not candidates:

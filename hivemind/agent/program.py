@@ -94,7 +94,8 @@ class ProgramRunner:
         return turn.thought
 
     def ask(self, question: str, context: ToolContext, window: ContextWindow) -> str:
-        """Ask the program in the session of a task that has ended. It runs in a box in which it cannot change files.
+        """Ask the program in the session of a task that has ended, and return its answer. It runs in a box in which it cannot
+        change files.
 
         Raises MindUnavailable without a box, or without a session to continue.
         """

@@ -72,7 +72,7 @@ class Weights:
 
     @classmethod
     def load(cls, layout: Layout) -> Weights:
-        """Read the weights from their file; none if it is missing. Raises UserError."""
+        """Return the weights in their file; empty ones if it is missing. Raises UserError if it is invalid."""
         record = load_record(layout.relevance, "relevance", 1) or {}
         return as_dataclass(cls, record, "relevance record", layout.relevance, remedy="mend or delete it")
 

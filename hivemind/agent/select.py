@@ -42,7 +42,7 @@ def select(
 def select_memory(
     focus: Focus, window: ContextWindow, memory: WorkingMemory, is_known: Callable[[str], bool] = lambda _: False
 ) -> SelectedMemory:
-    """Select the content that an opening would have now, without the texts for which `is_known` is true."""
+    """Return the content that an opening would have now, without the texts for which `is_known` is true."""
     return memory.select(focus, subjects_of(focus), window.selection_room, is_known)
 
 

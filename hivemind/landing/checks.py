@@ -147,7 +147,7 @@ class CheckSpace:
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def is_disk_full(self) -> bool:
-        """Say whether less than 256 MiB are free."""
+        """Return True if less than 256 MiB are free."""
         status = os.statvfs(self.folder)
         return status.f_bavail * status.f_frsize < _MIN_FREE_BYTES
 
@@ -194,7 +194,7 @@ class RunningCheck:
         self._verdict: Verdict | None = None
 
     def begin(self, *, again: bool = False) -> Verdict | None:
-        """Start a run. If that is impossible, return the verdict."""
+        """Start a run and return None. If that is impossible, return the verdict `failed_to_run`."""
         try:
             self._space.prepare(self._commit, again=again)
             if self._space.is_disk_full():
@@ -230,7 +230,8 @@ class RunningCheck:
             return self._end(Verdict("failed_to_run", self._tree, _reason(error)))
 
     def _start_next(self, result: LinesResult) -> Verdict | None:
-        """Start the next lines (the check, or a second run), or return the verdict. Raises UserError, OSError."""
+        """Start the next lines (the check, or a second run) and return None, or return the verdict if the check is over. Raises
+        UserError, OSError."""
         seconds = time.monotonic() - self._start_time
         lines, self._lines = self._lines, None
         assert lines is not None

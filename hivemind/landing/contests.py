@@ -136,7 +136,8 @@ class Contests:
         crash_point("landing.candidates.recorded")
 
     def _choose_agents(self, task: Task) -> list[str]:
-        """Return the agents of the candidates: the named ones, else those of the role with the least work. Raises TaskProblem."""
+        """Return the agents for the candidates: those that the task names, or the agents of its role with the least work. Raises
+        TaskProblem."""
         agents = self._hive.agents
         if task.parent is not None:
             raise TaskProblem("a part of a task has no candidates", location=task.id, remedy="take candidates: out")
@@ -322,8 +323,8 @@ class Contests:
 
 
 def _candidate_fields(task: Task, contest: Contest, task_id: str) -> dict[str, Any]:
-    """Return the fields of a candidate's task: those of the author's task, without its review and budget, which belong to the
-    contest."""
+    """Return the fields of a candidate's task: the same as the contest's task has, without the review and the budget, which
+    belong to the contest."""
     others = len(contest.candidates) - 1
     text = replace(task, said=task.said[: contest.said]).full_text
     lines = [text.rstrip(), "", f"({others} more do this task too, apart from you. The best result is used."]

@@ -26,7 +26,7 @@ class Leg:
 
     @classmethod
     def at_tip(cls, target: Target) -> Leg:
-        """Begin at the target's commit. It is read only once, so no commit that comes later is lost in the move. Raises
+        """Return a leg that begins at the target's commit. This is read only once, so no later commit is lost in the move. Raises
         UserError."""
         tip = target.tip
         start = target.start_of(tip)

@@ -146,10 +146,12 @@ def merge(
     repository: Repository, onto: str, tip: str, base: str, method: Method, message: str,
     author: Mapping[str, str] = _COMMITTER,
 ) -> Merge:  # fmt: skip
-    """Merge the commit `tip` into the commit `onto`, without moving a branch. The task's branch began at `base`.
+    """Merge the commit `tip` into the commit `onto`, without moving a branch; return the commit or the conflicts. The task's
+    branch began at `base`.
 
-    `squash` makes one commit, `rebase` one for each commit of the branch that changes something. A branch is still merged if it
-    has merge commits, or if a rebase conflicts. If `onto` has all changes already, the commit is `onto`. Raises UserError.
+    The method `squash` makes one commit, `rebase` one for each commit of the branch that changes something. If the branch has
+    merge commits, or a rebase conflicts, it is merged instead. If `onto` has all changes already, the commit is `onto`. Raises
+    UserError.
     """
     with _objects_of(repository, author=author) as objects:
         if not objects.has_commits(tip, f"^{onto}"):
@@ -240,7 +242,8 @@ def rehearse_merge(repository: Repository, onto: str, tip: str) -> tuple[str, tu
 
 
 def landing_message(title: str, task: str, agent: str, tip: str, reviewer: str | None = None) -> str:
-    """Return the message of a landed commit: the task's title as the subject, then its trailers."""
+    """Return the message of a landed commit: the task's title as the subject, then its trailers (task, agent, tip, and reviewer
+    if any)."""
     trailers = {"Hive-Task": task, "Hive-Agent": agent, "Hive-Tip": tip, "Reviewed-by": reviewer}
     return _message(_subject(title) or task, trailers)
 
@@ -267,7 +270,8 @@ def _subject(title: str) -> str:
 
 
 def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
-    """Merge two commits. Only git's exit status says whether they conflict, because some conflicts have no path in its list."""
+    """Merge two commits; return the tree and the conflicts. Only git's exit status says whether there are any, because some
+    conflicts have no path in its list."""
     attributes = objects.contents(onto, [".gitattributes"]).get(".gitattributes", b"")
     (objects.repository.common / "info/attributes").write_bytes(attributes)
     has_conflicts, output = objects.run("merge-tree", "--write-tree", "-z", onto, tip, statuses=(0, 1))
@@ -311,7 +315,8 @@ def _has_divider(labels: re.Pattern[bytes], merged: bytes, content: bytes) -> bo
 
 
 def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
-    """Apply the changes from `base` to `tip` to `onto`, by a merge in which `base` is the common ancestor of both."""
+    """Apply the changes from `base` to `tip` to `onto`, by a merge in which `base` is the common ancestor of both. Return the
+    merge."""
     helper = replace(objects, author={**_COMMITTER, **_EPOCH})
     root = helper.commit(helper.tree(base), (), "base")
     return _merge_trees(helper, *(helper.commit(helper.tree(commit), (root,), "side") for commit in (onto, tip)))
@@ -325,7 +330,8 @@ def _commit_on(objects: _Objects, onto: str, tree: str, message: str) -> Merge:
 
 
 def _rebase(objects: _Objects, onto: str, commits: Collection[str], message: str) -> Merge | None:
-    """Pick commits one after another; None if one conflicts, or has no parent. The last has the trailers of `message`."""
+    """Pick commits onto `onto`, one after another, and return the last merge. Return None if one conflicts, or has no parent. The
+    last commit has the trailers of `message`."""
     tree, picks = objects.tree(onto), []
     for commit in commits:
         if not objects.git("rev-list", "--min-parents=1", "--max-count=1", commit):

@@ -34,7 +34,7 @@ class QueuedTask:
 
     @property
     def has_news(self) -> bool:
-        """True if a text was added to the task since it was finished, which its agent has to read."""
+        """True if a text was added to the task after it was finished. Its agent has to read that text first."""
         return len(self.task.said) > self.entry.said
 
     @property
@@ -144,8 +144,8 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
 
 
 def approve(hive: Parts, *task_ids: str) -> list[str]:
-    """Let tasks that wait for a person land, in this order. Return those that have landed already. If one cannot be approved,
-    raise UserError and change none."""
+    """Let tasks that wait for a person land, in this order. Return the ids of tasks that have landed already. If one cannot be
+    approved, raise UserError and change none."""
     waiting_ids, landed_ids = [], []
     try:
         for task_id in task_ids:

@@ -93,7 +93,7 @@ class Returns:
         self._send_back(queued, "\n".join(lines), branches=branches, merges=(*queued.entry.merges, marks))
 
     def _others(self, target: Target, branch: LandingBranch, old: str, paths: Sequence[str]) -> list[str]:
-        """Return a line for each task that has landed changes of these paths since the branch began."""
+        """Return a line for each other task that has landed changes of these paths since the branch began at its target."""
         lines = []
         for task_id in target.landed_tasks(branch.base, old, paths):
             try:

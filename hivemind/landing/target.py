@@ -184,7 +184,7 @@ class Target:
 
     @property
     def move(self) -> dict[str, Any] | None:
-        """The state of a move that a killed lander had begun, for `move_target`."""
+        """The state of a move that a killed lander had begun, for `move_target`; None if no move is under way."""
         record = load_record(self.folder / "move.json", _MOVE, _VERSION)
         return None if record is None else dict(record["move"])
 

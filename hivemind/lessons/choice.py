@@ -62,8 +62,8 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
 def choose(
     hive: Parts, work: TaskRun, config: AgentConfig, factor: Callable[[MemoryBlock], float] = lambda _: 1.0
 ) -> list[TrackedLesson]:
-    """Return at most five lessons whose places the task names. Those with the highest relevance (`factor`) come first, then the
-    most helpful; those of other hives come last."""
+    """Return at most five lessons whose places the task names. Lessons with the highest relevance (`factor`) come first, then the
+    most helpful; lessons of other hives come last."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title

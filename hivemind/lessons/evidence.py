@@ -89,7 +89,7 @@ class TaskFolders:
         return next((root for root in other_roots if root.name == name), None)
 
     def without_worktree(self, text: str, root: Path | None) -> str:
-        """Remove the path of a root's worktree from a text, because the next agent has another one."""
+        """Return a text without the path of a root's worktree, because the next agent has another one."""
         if root is None or root not in self.worktrees:
             return text
         folder = self.worktrees[root]

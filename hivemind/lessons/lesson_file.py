@@ -27,7 +27,7 @@ class Lesson:
 
     @classmethod
     def parse(cls, item: str) -> Lesson:
-        """Read an item without its bullet. White space counts as a blank; an invalid character becomes `?`."""
+        """Return the lesson in an item without its bullet. White space counts as a blank; an invalid character becomes `?`."""
         item = " ".join(item.encode("utf-8", "replace").decode().split())
         source = _SOURCE.search(item)
         if source is None or not item[: source.start()].strip():

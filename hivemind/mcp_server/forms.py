@@ -81,5 +81,5 @@ def _toml(server: dict[str, Any]) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """Format a TOML basic string. TOML escapes as JSON does, and also requires an escape for the delete character."""
+    """Return a text as a TOML basic string. TOML escapes as JSON does, and also requires an escape for the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

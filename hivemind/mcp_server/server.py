@@ -203,7 +203,7 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
 
 
 def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """Describe a tool's refusal for the client: a code, a message, and suggested calls of the client's `tools`.
+    """Return a tool's refusal for the client: a code, a message, and suggested calls of the client's `tools`.
 
     An error without suggested calls suggests the tools that its remedy names, unless they need arguments.
     """

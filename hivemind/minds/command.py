@@ -44,7 +44,8 @@ class CommandMind:
         timeout_s: float = 600,
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        """Call `on_wait` ten times a second while the program runs; an exception in `on_wait` ends the program."""
+        """Prepare the mind. It calls `on_wait` ten times a second while the program runs; an exception in `on_wait` ends the
+        program."""
         self.program = list(program)
         self._on_wait = on_wait
         self._folder = folder

@@ -241,7 +241,7 @@ class Turn:
 
     @property
     def seconds(self) -> float:
-        """Return the time since the turn began."""
+        """Return how many seconds ago the turn began."""
         return time.monotonic() - self.began_at
 
     @property
@@ -268,10 +268,10 @@ class Mind(Protocol):
     """
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
-        """Decide on the next calls. Raises MindError, ContextTooLong and MindUnavailable."""
+        """Return the thought with the next calls. Raises MindError, ContextTooLong and MindUnavailable."""
         ...
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """Answer a plain prompt, in JSON by the schema if one is given. Used for summaries, and for placing turns in a task's
-        graph. Raises MindError."""
+        """Return the answer to a plain prompt, as JSON by the schema if one is given. Used for summaries, and for placing turns
+        in a task's graph. Raises MindError."""
         ...

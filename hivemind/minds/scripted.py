@@ -71,7 +71,7 @@ class ScriptedMind:
 
 
 def _parse_line(line: str, location: str) -> Mapping[str, Any]:
-    """Parse one line of a script. Raises UserError."""
+    """Return the answer on one line of a script. Raises UserError, which names `location`."""
     with boundary("line of a script", location):
         answer = json.loads(line)
     if not isinstance(answer, dict):

@@ -218,7 +218,8 @@ class _RecordedTools:
         return self._result(self._next(tool.name, context))
 
     def run_command(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:
-        """Write the recorded output to its file and add the receipt to the step, without running the command."""
+        """Write the recorded output to its file and add the receipt to the step, without running the command. Return the recorded
+        result."""
         call_record = self._next(tool.name, context)
         command_result = call_record.get("result", {})
         if "exit_status" in command_result:

@@ -62,10 +62,11 @@ class Replay:
 
 
 def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], Parts]) -> Replay:
-    """Replay the turns of a finished task in a copy of the hive, with the hive's present files, rules and knowledge.
+    """Replay the turns of a finished task in a copy of the hive, with the hive's present files, rules and knowledge. Return the
+    turns with their differences. `open_hive` opens the copy.
 
-    No model is asked, no command runs, no letter leaves the copy, and the hive does not change. Raises UserError for a task
-    that is not finished, or has no turns in its log.
+    No model is asked, no command runs, no letter leaves the copy, and the hive does not change. Raises UserError for a task that
+    is not finished, or has no turns in its log.
     """
     task = hive.tasks.get(task_id)
     if task.state not in (TaskState.DONE, TaskState.FAILED):
@@ -163,7 +164,7 @@ def _replay_turns(
 
 
 def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, stack: ExitStack) -> Agent:
-    """Open an agent of the hive's copy with a recorded mind.
+    """Return an agent of the hive's copy with a recorded mind, which the `stack` closes.
 
     The agent reads no mail: letters about the task are in the task's log, and turns about other mail are in another log.
     """

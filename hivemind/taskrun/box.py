@@ -162,7 +162,7 @@ class RunningLines:
         return self._result
 
     def wait(self) -> LinesResult:
-        """Wait for the end. Raises OSError for a full disk."""
+        """Wait for the end of the lines, and return the result. Raises OSError for a full disk."""
         while (result := self.poll()) is None:
             sockets.wait_for_input([self], 0.5)
         return result

@@ -279,7 +279,7 @@ class Conversation:
 
 
 def open_thread(layout: Layout, agent: str, thread: str) -> Log:
-    """Open the log of an agent's conversation about a mail thread, named by the Message-ID of the thread's first message."""
+    """Return the log of an agent's conversation about a mail thread. `thread` is the Message-ID of the thread's first message."""
     name = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     path = layout.agent_state(agent) / "threads" / f"{name}.jsonl"
     return Log(path, "messages", 1, lazy=True)

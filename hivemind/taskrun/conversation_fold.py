@@ -143,8 +143,8 @@ def _foldable(node: ReasoningNode | None) -> list[int]:
 
 
 def _text(context: RenderedContext) -> str:
-    """Format the messages, each after its role or node number. Their contents are indented, so they cannot look like such a
-    beginning."""
+    """Return the messages as text, each after its role or node number. Their contents are indented, so none of their lines looks
+    like the beginning of a message."""
     lines = []
     for (source, number), message in zip(context.sources, context.messages, strict=True):
         content = str(message["content"])

@@ -139,8 +139,8 @@ class Repository:
         return folders
 
     def excludes(self) -> str:
-        """Return the person's ignore patterns outside `.gitignore` files: those for this repository, and those for all
-        repositories."""
+        """Return the person's ignore patterns from outside `.gitignore` files: the patterns for this repository, and the ones for
+        all repositories."""
         name = os.path.expanduser(os.path.join(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "git/ignore"))
         with contextlib.suppress(GitProblem):
             name = self.git("config", "--type=path", "core.excludesFile")
@@ -242,8 +242,8 @@ class Repository:
             raise GitProblem(message, location=commit, remedy=remedy)
 
     def has_hive_trailer(self, commit: str) -> bool:
-        """Check whether the message of a new commit has a line like `Hive-Task: …` below its subject. Only the runtime may
-        write those."""
+        """Check whether the message of a new commit has a line like `Hive-Task: …` below its subject. Only the runtime may write
+        this."""
         argv, hold = ["sh", "-c", _FIND_TRAILER, "sh", commit], () if self.hold is None else (self.hold,)
         process = subprocess.run(
             argv, env=git_environment(self._environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -121,7 +121,7 @@ class LandingEntry:
 
 
 def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConfig]) -> list[LandingBranch]:
-    """Return the branches with new commits that have a target. With `land: off`, only those of subtasks land."""
+    """Return the branches with new commits that have a target. In a root with `land: off`, only the branches of subtasks land."""
     branches = []
     for worktree in worktrees:
         settings = roots.get(worktree.root)

@@ -247,7 +247,8 @@ def earlier_results(hive: Parts, projects: Iterable[Project], task_text: str) ->
 
 
 def _skill(path: str, text: str | None) -> Skill:
-    """Read a skill's file: front matter with name and description, then the text."""
+    """Return the skill in a file: its front matter has name and description. If `text` is None or invalid, the skill has a
+    `problem`."""
     fields, body, problem = dict[str, object](), "", f"is no text of at most {_MAX_BYTES >> 10} KiB"
     if text is not None:
         front_matter, body, _ = split(text)
@@ -276,7 +277,8 @@ def _parents(path: str) -> list[str]:
 
 
 def build_outline(paths: Sequence[str], line_counts: Counter[str], tokens: int, count: Callable[[str], int]) -> str:
-    """List two levels of a tree. While the list is too long, replace the longest listing of a folder by its number of files."""
+    """Return two levels of a tree of files as text. While it has more than `tokens` tokens, replace the longest listing of a
+    folder by its number of files."""
     listings = defaultdict[str, Counter[str]](Counter)
     for path in paths:
         *folders, name = path.split("/")

@@ -36,7 +36,7 @@ def quotes_in(result: str) -> list[Citation]:
 
 
 def mark_quotes(answer: str, verify: Callable[[Citation], Verdict]) -> str:
-    """Return a mind's answer in which each quote that is not word for word at its place says so behind the place."""
+    """Return a mind's answer with a note behind each quote that is not word for word at its cited place."""
 
     def mark(match: re.Match[str]) -> str:
         verdict = verify(_citation(match))
@@ -131,7 +131,7 @@ class SaidText:
 
 
 def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
-    """Add a text to a task. A task that is over goes back to the inbox with it.
+    """Add a text to a task, and return what this changes. A task that is over goes back to the inbox with the text.
 
     If the text calls the latest result wrong, the quotes that it names (all, if it names none) are not used again. Raises
     UserError if it names a place that is not quoted, or names none and the quotes answer several questions.

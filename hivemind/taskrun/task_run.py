@@ -252,7 +252,7 @@ class TaskRun:
         return run if run.is_ended and has_end else None
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the lines of the conversation again, from the folder where the task is now."""
+        """Return the lines of the conversation, read again from the folder where the task is now."""
         folder = self.task.path if self.task.path.is_dir() else ended_folder(self._hive.layout, self.task.id)
         return [] if folder is None else [*open_log(folder).records()]
 
@@ -267,7 +267,8 @@ class TaskRun:
         return not self.is_ended and not self.task.path.exists()
 
     def concerns(self, task_id: str) -> bool:
-        """Check whether news about that task concern this one: the task itself, its parent, or one of its subtasks."""
+        """Check whether news about the task `task_id` concern this one: it is the same task, its parent, or one of its
+        subtasks."""
         return task_id in (self.task.id, self.task.parent) or task_id in self.task.subtasks
 
     def note_actions(self, results: Iterable[ToolResult], step: PlannedStep | None) -> None:
@@ -284,7 +285,8 @@ class TaskRun:
     # The plan
 
     def plan(self, steps: Sequence[TaskStep]) -> list[PlannedStep]:
-        """Add the steps to the journal, all or none, and to the graph. Raises UserError if the task has a plan already."""
+        """Add the steps to the journal, all or none, and to the graph, and return them. Raises UserError if the task has a plan
+        already."""
         previous_steps = self.steps()
         if any(not step.is_implicit for step in previous_steps):
             raise UserError(f"task {self.task.id} has its steps already")

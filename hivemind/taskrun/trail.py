@@ -178,7 +178,7 @@ class TaskTrail:
         return self.store.publish(card, agent_id=self.agent, commit=commit, hidden=include_hidden).node_id
 
     def branch(self, name: str, base: str) -> Branch:
-        """Create a branch of the graph. Raises GraphError."""
+        """Create a branch of the task's graph from the branch `base`. Raises GraphError."""
         return self.store.create_branch(
             name,
             base=base,
@@ -194,7 +194,8 @@ class TaskTrail:
         )
 
     def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
-        """Merge the changes of one branch of the graph into another. Raises GraphError."""
+        """Merge the changes of one branch of the graph into another, and return what changed and conflicts. `resolve` says how to
+        resolve conflicts; with `dry_run` nothing is written. Raises GraphError."""
         return self.store.merge(
             source,
             into=into,

@@ -58,7 +58,8 @@ class TranscriptEntry:
 
     @property
     def seconds(self) -> float | None:
-        """The duration of a turn so far. For files of older versions it is computed from the times of the lines."""
+        """The duration of a turn so far. In files of older versions it is the time between the lines; None if they have no
+        times."""
         lines = [self.record, *self.results.values()]
         if durations := [seconds for line in lines if isinstance(seconds := line.get("seconds"), int | float)]:
             return sum(durations)

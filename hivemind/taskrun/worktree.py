@@ -158,7 +158,8 @@ class Worktrees:
                     _put_down(worktree.path, self._task.id, is_open=lambda _: True)
 
     def _make(self, repository: Repository) -> Worktree:
-        """Prepare a worktree for the task: bring its files to the task's branch, but keep uncommitted work of this task."""
+        """Prepare a worktree for the task and return it: bring its files to the task's branch, but keep uncommitted work of this
+        task."""
         root = repository.root
         recorded_path = next((worktree.path for worktree in self.recorded if worktree.root == root), Path())
         path = self._free_path(root, recorded_path)
@@ -189,7 +190,8 @@ class Worktrees:
         return worktree
 
     def _begin(self, repository: Repository, path: Path) -> Worktree:
-        """Choose the task's branch and base if there is none yet, record them with the path, and make the branch."""
+        """Choose the task's branch and base if there is none yet, record them with the path, and make the branch. Return the
+        worktree."""
         recorded = next((worktree for worktree in self.recorded if worktree.root == repository.root), None)
         worktree = replace(recorded or self._choose(repository, path), path=path, git=repository.common)
         self._record(worktree)
@@ -203,9 +205,9 @@ class Worktrees:
         return worktree
 
     def _choose(self, repository: Repository, path: Path) -> Worktree:
-        """Choose the task's branch, its base, and the branch to merge it into: for a candidate those of its contest, for
-        another subtask the parent's branch, else the root's target. A review has no branch. Raises UserError if there is no
-        target, or no commit yet."""
+        """Return the worktree with its new branch, base, and the branch to merge it into. A candidate has the base and target of
+        its contest. Any other subtask begins at, and goes into, the parent's branch; any other task the root's target. A review
+        has no branch. Raises UserError if there is no target, or no commit yet."""
         root, parent = repository.root, self._task.parent
         parent_worktrees = recorded_worktrees(self._hive.layout, self._parent_record) if parent is not None else []
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)

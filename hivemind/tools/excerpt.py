@@ -24,8 +24,8 @@ def result_limit(max_tokens: int) -> int:
 
 
 def shortened(text: str, limit_chars: int, call: ContinuationCall | str | None = None) -> str:
-    """Shorten a text to `limit_chars`. A longer text keeps its beginning and its end, cut at line ends if possible. A line in
-    between says how much is omitted, and which `call` shows the omitted lines."""
+    """Return a text shortened to `limit_chars`. A longer text keeps its beginning and its end, cut at line ends if possible. A
+    line in between says how much is omitted, and which `call` shows it."""
     if len(text) <= limit_chars:
         return text
     lines = text.count("\n") + (not text.endswith("\n"))

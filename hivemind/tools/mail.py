@@ -144,7 +144,8 @@ def reply_mail(context: ToolContext, arguments: ReplyMail) -> dict[str, Any]:
 
 
 def _reply(context: ToolContext, original: Message, body: str) -> dict[str, Any]:
-    """Answer a message; a repeated answer has the same Message-ID and is not delivered again. Raises ToolProblem."""
+    """Answer a message, and return the fields of the result. A repeated answer has the same Message-ID and is not delivered
+    again. Raises ToolProblem."""
     message_id = _stable_id(context, "reply", original.key, original.id)
     subject = original.answer_subject
     _check_thread(context, original, subject, body)
@@ -217,7 +218,7 @@ def _check_thread(context: ToolContext, cause: Message | None, subject: str, bod
 
 
 def _message_to_answer(context: ToolContext, id_: str) -> Message:
-    """Return the message with this id. If a message is in focus, only that one may be answered, else any of the mailbox. Raises
+    """Return the message of the mailbox with this id. While a message is in focus, only this one may be answered. Raises
     UserError."""
     if context.focus.message is None:
         return context.hive.mail.read(context.agent, id_)

@@ -65,7 +65,7 @@ class ToolPath:
 
 
 def readable(context: ToolContext, path: str) -> ToolPath:
-    """Resolve a path for reading. Raises UserError for a path that no tool of this agent may read."""
+    """Return where a path leads, for reading. Raises UserError for a path that no tool of this agent may read."""
     layout = context.hive.layout
     place = _resolve(context, path)
     place = _archived_place(layout, place) or place
@@ -219,8 +219,8 @@ class WritableFile:
 
 
 def writable(context: ToolContext, path: str) -> WritableFile:
-    """Resolve a path for writing: in knowledge/ or a root open for writing, if the path names one, else in the task's worktree or
-    folder.
+    """Return where a path leads, for writing: in knowledge/ or a root open for writing, if the path names one, else in the task's
+    worktree or folder.
 
     Raises UserError for any other path, and for a path that exists and is not a regular file.
     """
@@ -367,12 +367,12 @@ def _is_protected(layout: Layout, path: Path) -> bool:
 
 
 def _comparable(name: str) -> str:
-    """Normalise a name as case-insensitive file systems compare it: case, Unicode form, dots and blanks at the end."""
+    """Return a name normalised as case-insensitive file systems compare it: case, Unicode form, dots and blanks at the end."""
     return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
 
 def _is_record(layout: Layout, path: Path) -> bool:
-    """Return True for the runtime's records in a task's folder: all files but those that people read (`_PUBLIC_NAMES`)."""
+    """Return True for the runtime's records in a task's folder: all files except the ones for people (`_PUBLIC_NAMES`)."""
     names = path.relative_to(layout.tasks).parts if layout.tasks in path.parents else ()
     if names[:1] == (layout.archive.name,):
         names = names[2:]

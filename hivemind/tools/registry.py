@@ -104,7 +104,7 @@ def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, 
 
 
 def find_tool(name: str) -> Tool:
-    """Return the tool of that name. Raises ToolProblem that lists all tools if there is no such tool."""
+    """Return the tool of that name. If there is none, raises ToolProblem that lists all tools."""
     tool = TOOLS.get(name) or MEMBER_TOOLS.get(name)
     if tool is None:
         raise ToolProblem(f"there is no tool {name!r}", remedy=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")

@@ -61,7 +61,8 @@ def finish(context: ToolContext, answer: str) -> dict[str, Any]:
 
 
 def _ask(context: ToolContext, citations: list[Citation], answer: str) -> dict[str, Any]:
-    """Choose a reviewer, record its name with the task, and send the request. If no agent can review, check the quotes here."""
+    """Choose a reviewer, record its name with the task, and send the request, which raises Parking. If no agent can review, check
+    the quotes here and return the result."""
     hive, work = context.hive, context.work
     review = work.review
     reviewer = choose_reviewer(hive, context.agent, work.task.id, review.tried)
@@ -112,8 +113,8 @@ def _should_ask_another(context: ToolContext) -> bool:
 
 
 def _drop_rejected(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Drop the rejected quotes: the quotes that the verdict names, or all. In the first round, reopen each step that lost all its
-    quotes. In the last round, end the task with the remaining quotes, or fail it if no quote remains."""
+    """Drop the rejected quotes: those that the verdict names, or all. In the first round, reopen each step that lost all its
+    quotes, and return the reasons. In the last round, end the task with the remaining quotes, or fail it if no quote remains."""
     work, review = context.work, context.work.review
     problems, sources, retried_sources = list(review.problems), rejected_sources(review.problems), set[str]()
     withdrawn_sources = sources - {citation.source for citation in work.citations()}
@@ -207,7 +208,8 @@ def finish_task(context: ToolContext, arguments: FinishTask) -> dict[str, Any]:
 
 
 def _count_lessons(context: ToolContext, used: Sequence[str], wrong: Sequence[str]) -> dict[str, Any]:
-    """Count the lessons that the agent names, if its task has ended. Return those that it was not shown."""
+    """Count the lessons that the agent names as used or wrong, if its task has ended. Return `lessons_unknown` with the ids that
+    it was not shown, or {}."""
     if not context.work.is_ended or not (used or wrong):
         return {}
     unknown = count_use(context.hive, context.work, used, wrong)

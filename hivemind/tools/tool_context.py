@@ -102,7 +102,7 @@ class ToolContext:
 
     @property
     def traceparent(self) -> str | None:
-        """The span of the task in focus."""
+        """The trace span of the task in focus (a W3C `traceparent`); None without a task."""
         return None if self.focus.work is None else self.focus.work.task.traceparent
 
     @property

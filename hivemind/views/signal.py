@@ -106,7 +106,7 @@ class SignalInput:
         return [node for node in nodes if node.active != FLUSHED and node.status not in _REFUSED_STATUSES]
 
     def evidence_score(self, card: ReasoningNode) -> int:
-        """Score an evidence card from 0 to 100, as a sum of points.
+        """Return the score of an evidence card from 0 to 100, a sum of points.
 
         25 for a CMD receipt, 25 for a LINK receipt, 20 for CI (10 for a local run), 20 for a linked test (10 for other links).
         """
@@ -120,7 +120,7 @@ class SignalInput:
         return min(100, score)
 
     def confidence(self, card: ReasoningNode, depth: int = _DEPTH, visited: frozenset[int] = frozenset()) -> float:
-        """Compute a card's confidence from 0 to 1, from its supporters and blockers to a depth of three.
+        """Return a card's confidence from 0 to 1, computed from its supporters and blockers to a depth of three.
 
         (1 + Σ w·c of the supporters) / (2 + Σ w·c of supporters and blockers), with weight w and confidence c
         """

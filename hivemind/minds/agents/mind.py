@@ -88,7 +88,7 @@ class AgentMind:
         raise MindError("a coding agent works on whole tasks, not on single turns")
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as the protocol says
-        """Return the program's last text for a prompt. Raises MindUnavailable as `try_prompt` does."""
+        """Return the program's last text for a prompt; the `schema` is not sent. Raises MindUnavailable as `try_prompt` does."""
         return self.try_prompt(text).text
 
     def try_prompt(
@@ -203,7 +203,7 @@ class AgentMind:
         return MindUnavailable(f"{self.name} {reason}")
 
     def refusals(self) -> list[str]:
-        """Return what the box of the last run has refused since the last call."""
+        """Return the hosts that the box of the last run has refused and that were not returned before."""
         return [] if self._running_box is None else self._running_box.refusals()
 
     @property

@@ -189,7 +189,8 @@ class Profile(StrictModel):
 
     @classmethod
     def of(cls, config: AgentProgram, root: Path | None = None, *, is_checked: bool = True) -> Profile:
-        """Return the profile for the value of `mind:`, in the protocol that is used. Raises UserError as `load` does."""
+        """Return the profile for the value of `mind:`, in the protocol that is used. `root` is the hive's folder. Raises
+        UserError as `load` does."""
         if isinstance(config.acp, tuple):
             words = [word.replace("$", "$$") for word in config.acp[1:]]
             profile = cls.model_construct(program=config.acp[0], acp=AcpRules.model_construct(words=(*words, "$args")))
@@ -213,10 +214,10 @@ class Profile(StrictModel):
 
     @classmethod
     def load(cls, name: str, root: Path | None = None, *, is_checked: bool = True) -> Profile:
-        """Load a profile by name: the hive's (agents/profiles/NAME.yaml, or a path from its root), else a shipped one.
+        """Return the profile of that name: the hive's (agents/profiles/NAME.yaml, or a path from its `root`), else a shipped one.
 
-        Raises UserError if it does not exist or cannot be read. Without `is_checked` a shipped profile is not validated, which
-        is enough for `check_access`.
+        Raises UserError if it does not exist or cannot be read. Without `is_checked` a shipped profile is not validated, which is
+        enough for `check_access`.
         """
         hive_profile = (root or Path()) / (name if name.endswith((".yaml", ".yml")) else f"agents/profiles/{name}.yaml")
         if hive_profile.is_file():
@@ -334,7 +335,7 @@ class Profile(StrictModel):
 
 
 def program_config(argument: object) -> AgentProgram:
-    """Validate the value of `mind:` in an agent's file. Raises UserError."""
+    """Validate the value of `mind:` in an agent's file, and return it. Raises UserError."""
     return validate(AgentProgram, ParsedText(dict(argument) if isinstance(argument, Mapping) else {}, {}, "mind"))
 
 
@@ -391,8 +392,8 @@ def value_at(message: Any, path: str | None) -> Any:
 
 
 def as_text(value: Any) -> str | None:
-    """Format a value as text. If it is a list of parts with texts, as some programs print results, join the texts. None stays
-    None."""
+    """Return a value as text, or None for None. If it is a list of parts with texts, as some programs print results, the texts
+    are joined."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(part, dict) and "text" in part for part in value):

@@ -45,7 +45,7 @@ _MAX_ERROR_CHARS = 300
 
 
 def without_tools(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:
-    """Rewrite a conversation for a model that cannot call tools.
+    """Return a conversation rewritten for a model that cannot call tools.
 
     The tools are described in the system message; calls and results become texts.
     """
@@ -181,7 +181,7 @@ class OutputLimitTooHigh(MindError):
 
 
 def translate_error(error: Exception, key: str | None) -> MindError:
-    """Convert a client library's exception to a MindError. The key is removed from its text."""
+    """Return a client library's exception as a MindError. The `key` is removed from its text."""
     from pydantic_ai import exceptions as theirs
 
     message = _error_message(error, key)

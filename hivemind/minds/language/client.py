@@ -143,7 +143,7 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _loggable_arguments(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
-    """Return the arguments, or a text that says why a log cannot store them."""
+    """Return the arguments unchanged, or a text that says why a log cannot store them."""
     fault = fault_of(arguments)
     return arguments if fault is None else f"(arguments that cannot be used: {fault})"
 

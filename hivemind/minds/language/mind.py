@@ -129,7 +129,7 @@ class LanguageMind:
         return thought_of_answer(answer, model=self.name, prompted=is_prompted)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """Answer a plain prompt, in JSON by the schema if one is given. Raises as `think` does."""
+        """Return the answer to a plain prompt, as JSON by the schema if one is given. Raises as `think` does."""
         cause = "patch" if (schema or {}).get("title") in _PATCHES else "fold"
         messages = completion_messages(text, schema)
         for _ in range(1 + CORRECTIONS):
