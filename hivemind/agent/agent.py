@@ -178,7 +178,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _dropping_lost_task(self, turn: Turn) -> Iterator[None]:
-        """Forget the turn's task if the agent's claim on it turns out to be over (TaskMoved)."""
+        """Forget the turn's task if the block raises TaskMoved: the agent's claim on the task is over."""
         try:
             yield
         except TaskMoved as moved:

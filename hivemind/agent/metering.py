@@ -132,7 +132,8 @@ class MeteredMind:
         return (self.program and self.program.config.max_turns) or config.max_turns
 
     def mind_for(self, work: TaskRun | None, talk: Conversation | None) -> Mind:
-        """Return the agent's mind; a language model notes its requests in `talk` and books them on the budget of `work`."""
+        """Return the agent's mind. A language model notes its requests in `talk` and books them on the budget of `work` (None:
+        only on the day's budgets)."""
         if not isinstance(self.mind, LanguageMind):
             return self.mind
         return self.mind.with_meter(lambda request: self._metered(work, talk, request))

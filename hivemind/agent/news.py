@@ -101,8 +101,8 @@ _Stamp = tuple[int, int, int] | None
 class ReadFiles:
     """Finds the files that have changed since the conversation saw them, even if they changed while no process ran.
 
-    The conversation has the digests of the files that it saw. This object has the stamps of unchanged files: a file is
-    read again only after it was written.
+    The conversation has the digests of these files. This object keeps the size and time of unchanged files, so a file is read
+    again only after it was written.
     """
 
     def __init__(self) -> None:

@@ -48,8 +48,8 @@ class Preview:
         ]  # fmt: skip
 
     def use_lines(self) -> Iterator[str]:
-        """Yield a line for each lesson and for each block that was almost relevant, with its chance of use; then a line on what
-        is learned."""
+        """Yield a line with the chance of use for each lesson, and for each block that was almost relevant. Then yield a line on
+        what the hive has learned about use."""
         relevance = self.selected.relevance
         for lesson in self.lessons:
             yield ": ".join(filter(None, (f"lesson {lesson.id}", relevance.explain(lesson_block(lesson)))))

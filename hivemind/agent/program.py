@@ -202,8 +202,8 @@ class _ProgramRun:
         return place
 
     def _visible_folders(self) -> dict[Path, bool | None]:
-        """Return the folders that the program sees in its box, and whether it may write to each. A repository is seen only
-        through its worktree."""
+        """Return the folders that the program sees in its box: True for writable, False for read-only, None for hidden ones. A
+        repository is seen only through its worktree."""
         hive, work = self._context.hive, self._work
         repositories = hive.config.worktree_roots(hive.layout)
         roots = hive.config.sandbox_folders(hive.layout)
@@ -602,7 +602,7 @@ class _ProgramRun:
 
 
 def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
-    """Return the id of the program's session that holds the conversation, or None."""
+    """Return the id of the program's session that holds the conversation, or None if there is none to continue."""
     for message in reversed(talk.messages):
         provider_fields = message.provider or {}
         if provider_fields.get("agent") == mind.session_kind and provider_fields.get("session"):

@@ -77,7 +77,7 @@ class Weights:
         return as_dataclass(cls, record, "relevance record", layout.relevance, remedy="mend or delete it")
 
     def chance(self, features: Mapping[Feature, float]) -> float:
-        """Return the probability that a text with these features is used: a half without weights."""
+        """Return the probability (0 to 1) that a text with these features is used; 0.5 without weights."""
         return 1 / (1 + math.exp(-sum(self.weights.get(name, 0.0) * value for name, value in features.items())))
 
     def learn(self, task: str, samples: Iterable[tuple[ShownText, bool]]) -> Weights:
@@ -114,7 +114,8 @@ class Relevance:
             _log.warning("%s", error)
 
     def factor(self, block: MemoryBlock) -> float:
-        """Return the factor of a block's score, 0.5 to 1.5; 1 without weights, or if relevance is off."""
+        """Return the factor by which a block's score is multiplied, 0.5 to 1.5. It is 1 without weights, or if relevance is
+        off."""
         return 0.5 + self._weights.chance(self.shown_text(block).features) if self.is_on else 1.0
 
     def explain(self, block: MemoryBlock) -> str:

@@ -54,7 +54,7 @@ class StopRequest:
         return self._command_deadline < math.inf
 
     def ends_commands(self) -> bool:
-        """Return True if the process must end and the time that a running command had for its end is over."""
+        """Return True if the process must end and a running command has no time left to end by itself."""
         return (
             self.is_stopped()
             and self._command_deadline <= time.monotonic()

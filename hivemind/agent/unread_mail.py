@@ -74,7 +74,7 @@ class UnreadMail:
             self._open_letters[message.key].awaited_by = deliver(message)
 
     def _refuse(self, message: Message) -> None:
-        """Bounce a letter from an unknown sender, or copy it to the operator, as hive.yaml says. No mind sees the letter."""
+        """Bounce a letter from an unknown sender, or copy it to the operator, as hive.yaml says. The mind does not see it."""
         try:
             if self._policy == "bounce":
                 self._intake.give_up(message)
@@ -89,10 +89,11 @@ class UnreadMail:
             self.rest = ParkedRest.of(disk_full_parking(), self.rest)
 
     def first(self, *, needs_turn: bool) -> Message | None:
-        """Begin a turn and return its letter: the next that needs a turn, or, if `needs_turn` is False, the next new one.
+        """Begin a turn and return its letter: the next that needs a turn of the mind or, without `needs_turn`, the next new one.
 
-        Return None without a letter, or while mail is parked because the mind is not available. The turn lasts until `end_turn`,
-        `count_problem`, `mark_for_turn` or the next call of `first`. If the process dies during the turn, that is counted.
+        Return None if there is no such letter, or while mail is parked because the mind is not available. The turn lasts until
+        `end_turn`, `count_problem`, `mark_for_turn` or the next call of `first`. If the process dies during the turn, this is
+        counted.
         """
         self._turn.close()
         while self.rest is None or self.rest.is_over:

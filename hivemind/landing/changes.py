@@ -17,7 +17,8 @@ DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/
 
 
 def branch_diffs(hive: Parts, task: Task, *options: str) -> Iterator[tuple[str, str]]:
-    """Yield each branch of a task that has changed something, with its diff. Raises UserError."""
+    """Yield each branch of a task that has changed something, with its diff. `options` are those of `git diff`. Raises
+    UserError."""
     entry = LandingEntry.of(task.kept)
     branches = {} if entry is None else {Path(branch.root): branch for branch in entry.branches}
     for worktree in Worktrees(hive, task, task.owner or HUMAN, 0).recorded:

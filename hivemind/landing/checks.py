@@ -286,8 +286,8 @@ def _reason(error: UserError | OSError) -> str:
 
 
 def protected_changes(paths: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that match a pattern of `protect:`, as in .gitignore: a name without a slash matches in any folder,
-    `**` any folders, and a folder everything below it."""
+    """Return the paths that match a pattern of `protect:`. As in .gitignore, a name without a slash matches in any folder, `**`
+    matches any folders, and a folder matches everything below it."""
     expressions = [_expression(pattern) for pattern in patterns]
     return tuple(path for path in paths if any(expression.match(path) for expression in expressions))
 

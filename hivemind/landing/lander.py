@@ -156,7 +156,7 @@ class Lander:
                 self._drop(landing)
 
     def _drop(self, landing: Landing) -> None:
-        """End a landing. Others may begin in its place."""
+        """End a landing, so that others can begin in its place."""
         if landing.check is not None:
             landing.check.stop()
         self._landings.remove(landing)
@@ -256,7 +256,7 @@ class Lander:
 
     def _is_waiting(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
         """Check whether a task has to wait, and record why."""
-        if self._waits.goes_on(queued, targets):
+        if self._waits.is_waiting(queued, targets):
             return True
         reason = next((reason for target in targets if (reason := obstacle(queued, target)) is not None), None)
         if reason is None:
@@ -494,7 +494,7 @@ class Lander:
         return outcome == "pushed"
 
     def _end_move(self, landing: Landing) -> None:
-        """Move the targets. Then end the tasks, or, if a person has to request the merge of a branch, record that it is
+        """Move the targets. Then end the tasks. If a person has to request the merge of a branch, instead record that it is
         pushed."""
         tasks = landing.moving
         self._drop(landing)

@@ -43,8 +43,9 @@ class Leg:
 class Landing:
     """A landing under way: several tasks with one leg, or one task with a leg for each root.
 
-    After a task's check was red, the target's own commit is checked; meanwhile `blames` is the task's verdict. `moving` has the
-    tasks once all checks are green."""
+    After a task's check was red, the target's own commit is checked, to see which of the two is to blame; until then `blames` is
+    the verdict on the task. `moving` has the tasks once all checks are green.
+    """
 
     legs: list[Leg]
     check: RunningCheck | None = None

@@ -72,8 +72,8 @@ class Waits:
             _log.warning("task %s waits to land (%s), and its record cannot be written: %s", queued.id, reason, error)
         self._waits[queued.id] = _Wait(queued.entry, signature, path, time.monotonic() + retry_s)
 
-    def goes_on(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task still waits. A wait ends early when a person has changed the task's entry."""
+    def is_waiting(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
+        """Check whether a task still waits. The wait is over early if a person has changed the task's entry."""
         wait = self._waits.get(queued.id)
         if wait is not None and wait.entry == queued.entry and not wait.is_over(targets):
             return True

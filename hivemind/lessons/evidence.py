@@ -81,8 +81,8 @@ class TaskFolders:
         return None, path
 
     def _named_root(self, path: str) -> Path | None:
-        """Return the root that the first name of a relative path names. Return None if it names none or the default one, or if
-        the default worktree has a file of that name."""
+        """Return the root that the first name of a relative path names. Return None if there is none, if it is the default root,
+        or if the default worktree has a file of that name."""
         name, other_roots = path.split("/", 1)[0], [*self.worktrees][1:]
         if not other_roots or (next(iter(self.worktrees.values())) / name).exists():
             return None
@@ -140,8 +140,8 @@ class Trail:
         return Trail(tuple(actions), self.materials)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield each failed command with the first command that later passed in its place. If files change in between, there is
-        no pair.
+        """Yield each failed command with the first later command that passed and has the same purpose. If files change in
+        between, there is no pair.
 
         A failed command that passes later unchanged proves nothing. One exception: if landing returned the work for a check that
         the agent had not run before, the agent's own run that passes counts.

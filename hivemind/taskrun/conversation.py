@@ -286,7 +286,8 @@ def open_thread(layout: Layout, agent: str, thread: str) -> Log:
 
 
 def usage_of(record: Mapping[str, Any]) -> Usage:
-    """Return the usage on a line, or the reserved usage for a request without an end. Lines without usage have zero."""
+    """Return the usage on a line of a conversation. A request without an end counts with its reserved usage, a line without usage
+    with zero."""
     if "reserved" in record and "answered" not in record:
         return Usage(record["reserved"]["tokens"], money=record["reserved"].get("money", 0.0))
     fields = record.get("usage") or {}

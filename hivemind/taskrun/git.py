@@ -86,8 +86,8 @@ class Repository:
         self, *words: str | Path, environment: Mapping[str, str] = MappingProxyType({}), stdin: bytes = b"",
         statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S, checkout: Path | None = None,
     ) -> tuple[int, bytes]:  # fmt: skip
-        """Run git and return its status and its output as bytes. In a person's checkout git has all of that person's settings,
-        except hooks. Raises UserError, OSError for a full disk."""
+        """Run git and return its exit status and its output as bytes. `statuses` are no error; `limit_s` is the time limit. In a
+        person's `checkout` git has all of that person's settings, except hooks. Raises UserError, OSError for a full disk."""
         argv = ["git", "-C", os.fspath(checkout or self.common), *(os.fspath(word) for word in words)]
         own_environment = {"GIT_CONFIG_NOSYSTEM": "0"} if checkout else self._environment
         fs.flush_postponed()
@@ -148,8 +148,8 @@ class Repository:
         return "\n".join(os.fsdecode(path.read_bytes()) for path in paths if path.is_file())
 
     def start_of(self, tip: str, base: str, into: str | None) -> str:
-        """Return the commit after which the changes up to `tip` are a branch's own: its `base`, or a later commit that it has
-        merged from `into`."""
+        """Return the commit after which a branch has its own changes up to `tip`: its `base`, or the last commit of `into` that
+        was merged into it."""
         with contextlib.suppress(GitProblem):  # a branch that is gone, or of another history
             merged = self.git("merge-base", f"refs/heads/{into}", tip)
             if not self.git("rev-list", "--max-count=1", base, f"^{merged}"):

@@ -135,7 +135,7 @@ def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConf
 
 
 def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[LandingBranch], result: str) -> None:
-    """Pass a finished task to the lander: write its draft, then record the entry and `landing` as the task's owner, both at once.
+    """Pass a finished task to the lander: write its draft; then record, in one write, its entry and `landing` as its owner.
 
     A subtask of a task with a branch in the same root is landed by its parent's agent. Raises TaskMoved, OSError.
     """

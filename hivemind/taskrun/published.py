@@ -73,9 +73,10 @@ def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
 
 
 def _named_quotes(text: str, result: str) -> Sequence[Citation]:
-    """Return the quotes of a result whose files or lines a text names; all quotes if it names none.
+    """Return the quotes of a result that a text names by their file or lines; all quotes if it names none.
 
-    Raises UserError if the text names lines that are not quoted, or if it names none and the quotes answer several questions."""
+    Raises UserError if the text names lines that are not quoted, or if it names none and the quotes answer several questions.
+    """
     quotes, named_quotes = quotes_in(result), list[Citation]()
     places = ", ".join(quote.place for quote in quotes)
     for match in _PLACE.finditer(text) if quotes else ():

@@ -210,7 +210,7 @@ class TaskRun:
         return self.task.parent is not None and not self._hive.tasks.listing.is_open(self.task.parent)
 
     def record_subtasks(self, key: str, ids: Sequence[str], step: PlannedStep | None = None) -> None:
-        """Record the subtasks that a call will create, and the step that they belong to."""
+        """Record the ids of the subtasks that the call `key` will create, and the step that they belong to (None: the task)."""
         subtasks = self._record.get("subtasks", {})
         if subtasks.get(key) != [*ids]:
             if step is not None and not step.is_implicit:

@@ -360,8 +360,8 @@ class Worktrees:
         return worktrees
 
     def sandbox_folders(self) -> dict[Path, bool | None]:
-        """Return the folders that a sandbox shows, and whether each is writable: the worktrees (a review's are not), and the
-        repositories' objects (never)."""
+        """Return the folders that a sandbox shows, each with True if it is writable: the worktrees (but not a review's), and,
+        read-only, the repositories' objects."""
         folders: dict[Path, bool | None] = {}
         for worktree in self.catch_up():
             folders |= {worktree.path: worktree.branch is not None}
@@ -402,7 +402,8 @@ class Worktrees:
         )
 
     def diffs(self, *options: str) -> Iterator[tuple[Worktree, str]]:
-        """Yield each worktree whose branch has new commits, with the diff of its own changes."""
+        """Yield each worktree whose branch has new commits, with the diff of the branch's own changes. `options` are those of
+        `git diff`."""
         for worktree in self.recorded:
             if (tip := worktree.tip) is not None:
                 start = worktree.repository.start_of(tip, worktree.base, worktree.into)

@@ -392,7 +392,8 @@ def _reservation_path(layout: Layout, path: Path) -> str:
 
 
 def _mode(name: str, folder: int) -> int:
-    """Return the file's mode without special bits, or the mode for a new file if no regular file has the name."""
+    """Return the mode of the file `name` in the open `folder`, without special bits. If no regular file has the name, return the
+    mode for a new file."""
     try:
         status = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:

@@ -178,7 +178,7 @@ def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
 
 
 def _wants_list(annotation: Any, value: Any) -> bool:
-    """Return True if an argument of this type takes a list, but not a single value of the type of `value`."""
+    """Return True if an argument of this type takes a list but not the single value `value`."""
     alternatives = (annotation,) if typing.get_origin(annotation) is list else typing.get_args(annotation)
     return (
         any(typing.get_origin(alternative) is list for alternative in alternatives) and type(value) not in alternatives

@@ -145,7 +145,8 @@ def _scope(
     hive: Readable, agent_id: str | None, task: str | None, step: str | None, view: str, budget: int | None,
     all_lanes: bool, limit: int | None, since: int | None = None,
 ) -> Scope:  # fmt: skip
-    """Check the arguments and read the scope. Raises CoordinationError for arguments that exclude each other."""
+    """Check the arguments of a view and return its scope. Raises CoordinationError for arguments that are invalid or exclude each
+    other."""
     if view not in VIEWS:
         raise _invalid_view(f"unknown view: {view!r}", f"views: {', '.join(VIEWS)}")
     if view == "focus_only" and all_lanes:

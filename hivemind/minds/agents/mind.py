@@ -208,7 +208,8 @@ class AgentMind:
 
     @property
     def loopback_in_box(self) -> list[str]:
-        """The hosts and ports on loopback that a box reaches because a URL in the program's variables or arguments names them."""
+        """The hosts and ports on loopback that a box lets the program reach: those in URLs in the program's variables and
+        arguments."""
         if not self.box.is_boxed or self.box.network == "open":
             return []
         return loopback_urls([*self.config.args, *(os.environ.get(name, "") for name in self.config.env)])

@@ -78,7 +78,7 @@ class UsagePaths(StrictModel):
 
 
 class LineRule(StrictModel):
-    """The meaning of a line that matches all of `when`.
+    """A rule for the lines that a program prints: which event a line means that matches all of `when`.
 
     Values are paths into the line's JSON, or `=text` for a literal text. With `each`, a path to a list, the rule applies to every
     element; paths call the element `one`.
@@ -126,7 +126,7 @@ _STANDARD_USAGE = (  # not checked: that would import pydantic
 
 
 class AcpRules(StrictModel):
-    """How a program is run as an agent of the Agent Client Protocol. For absent values, those of the profile hold.
+    """How a program is run as an agent of the Agent Client Protocol. A value that is absent here is taken from the profile.
 
     `authenticate` is the method by which it takes its key, `output` the path of output that comes in pieces. `tool_names` are the
     paths of a call's name; a name that matches a pattern in `hive_tools` is a tool of the hive.
@@ -283,9 +283,9 @@ class Profile(StrictModel):
     def prepare(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, *, is_boxed: bool
     ) -> dict[str, str]:
-        """Write the profile's files into `files`. Return the program's environment, in which it has only its own keys.
+        """Write the profile's files into the folder `files`. Return the program's environment, in which it has only its own keys.
 
-        The program gets a private home there, unless it uses the person's login without a box.
+        The program gets a private home in `files`, unless it uses the person's login without a box.
         """
         substitutions = self._substitutions(config, relay_command, files)
         for name, text in self.files.items():
