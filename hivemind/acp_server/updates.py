@@ -35,7 +35,7 @@ _SOURCE = re.compile(r"^\d+\. `(?P<path>.+):(?P<first>\d+)(?:-(?P<last>\d+))?` s
 def message_chunk(
     text: str, speaker: Literal["agent_message", "agent_thought", "user_message"] = "agent_message"
 ) -> Update:
-    """Return a paragraph of a message or thought. Editors join chunks, so each ends with an empty line."""
+    """Return one paragraph of a message or thought. Editors join the paragraphs, so each ends with an empty line."""
     return {"sessionUpdate": f"{speaker}_chunk", "content": {"type": "text", "text": text.rstrip() + "\n\n"}}
 
 

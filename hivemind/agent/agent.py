@@ -307,7 +307,8 @@ class Agent:
                     self._wait_for_work()
 
     def learn_late(self, task_id: str) -> None:
-        """Learn from the task in which the agent's last process died, if it had ended the task."""
+        """Learn from the task `task_id` if the agent's last process died after it had ended the task, but before it had
+        learned."""
         with contextlib.suppress(UserError):
             if (work := TaskRun.of_ended(self.hive, task_id, self.name)) is not None:
                 focus = Focus("rest", work=work)

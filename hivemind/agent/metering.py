@@ -83,8 +83,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 class MeteredMind:
     """An agent's mind with its accounts.
 
-    `total` is the usage of this process. `estimates` has the part of it that a coding agent's later report may replace. `request`
-    is the id of the last request that was answered with a message, `last_usage` its usage.
+    `total` is the usage of this process; a coding agent's later report may replace the part in `estimates`. `request` is the id
+    of the last request that was answered with a message, `last_usage` its usage.
     """
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter) -> None:

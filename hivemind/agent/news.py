@@ -31,7 +31,7 @@ class News:
         self.read_files = ReadFiles()
 
     def tell(self, context: ToolContext, window: ContextWindow) -> None:
-        """Append the events since the last turn, each with its source."""
+        """Append what has happened since the last turn to the conversation, each piece with its source."""
         focus, talk = context.focus, window.talk
         if focus.work is not None:
             self._tell_of_task(focus.work, context, talk)

@@ -36,8 +36,8 @@ class Preview:
     lessons: Sequence[TrackedLesson] = ()
 
     def choices(self) -> list[dict[str, Any]]:
-        """Return the candidate blocks with score, reason and chance of use. Selected blocks come first; each group is sorted
-        by falling score."""
+        """Return the candidate blocks with score, reason and chance of use. The selected ones come first, then the others, each
+        group by falling score."""
         return [
             {
                 "block": choice.id, "type": choice.block.type.value, "priority": choice.block.priority.name.lower(),

@@ -435,7 +435,8 @@ class _ProgramRun:
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
 
     def _look_for_permission(self) -> None:
-        """Pass on the operator's answer to an open question. Without one in time, let the task wait for it."""
+        """Pass on the operator's answer to an open question. If none has come in time, end the program's turn and park the task
+        until it comes."""
         if self._question is None or self._desk is None or self._work is None or self._parking is not None:
             return
         request, grant, until = self._question
@@ -480,7 +481,7 @@ class _ProgramRun:
 
     @property
     def _is_over(self) -> bool:
-        """True if the task has ended, is about to, or was handed over. Later output is not recorded."""
+        """True if the task has ended, will end with this turn, or was handed over. Later output is not recorded."""
         if (work := self._work) is None:
             return False
         is_leaving = isinstance(self._parking, ProgramAtWork) or isinstance(self._interruption, TaskMoved)
@@ -611,6 +612,6 @@ def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
 
 
 def _unheard_messages(talk: Conversation) -> list[ChatMessage]:
-    """Return the messages after the program's last answer, which it may not have received."""
+    """Return the messages after the program's last answer: the program may not have received them."""
     last = max((at for at, message in enumerate(talk.messages) if message.role == "assistant"), default=-1)
     return talk.messages[last + 1 :]

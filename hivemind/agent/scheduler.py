@@ -175,7 +175,7 @@ class Scheduler:
     # after a turn
 
     def only_looked(self, turn: Turn) -> bool:
-        """Return True if the turn did nothing but park its task, or the mail, again for the same reason."""
+        """Return True if the turn changed nothing: its task, or the mail, was parked and is parked again for the same reason."""
         if turn.parking is None or turn.results or turn.thought is not None:
             return False
         if turn.focus.work is not None:
@@ -183,7 +183,7 @@ class Scheduler:
         return self.letters.rest is not None and self.letters.rest.reason == turn.parking.reason
 
     def end_turn(self, turn: Turn) -> None:
-        """Apply the consequences of a turn: close a letter, or park or drop a task, or count a problem of it."""
+        """Apply the consequences of a turn to its letter or task: close, park or drop it, or count a problem."""
         if turn.focus.message is not None:
             self.letters.end_turn(turn.focus.message, turn)
             self._mail_is_next = turn.parking is not None  # a postponed letter had no turn

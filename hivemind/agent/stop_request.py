@@ -15,7 +15,7 @@ _COMMAND_S = 3.0  # a command may take another second after SIGTERM, then the ag
 
 
 def remaining_s(deadline: Path) -> float:
-    """Return the seconds until the modification time of a file, or a negative number without it."""
+    """Return the seconds until the modification time of the file `deadline`, or a negative number if it is missing."""
     try:
         return deadline.stat().st_mtime - time.time()
     except OSError:
@@ -38,7 +38,7 @@ class StopRequest:
             weakref.finalize(self, os.close, descriptor)
 
     def stop(self, command_s: float = _COMMAND_S) -> None:
-        """Ask the process to end after the current action."""
+        """Ask the process to end after the current action. A running command gets `command_s` seconds to end."""
         self._command_deadline = min(self._command_deadline, time.monotonic() + command_s)
         os.write(self._write_end, b"\0")
 

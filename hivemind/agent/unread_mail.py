@@ -24,8 +24,8 @@ _MAX_DEATHS = 5  # of processes in turns about one letter; other kills do not co
 
 @dataclass(slots=True)
 class _OpenLetter:
-    """An open letter: the id of the task that waited for it (or None), whether it needs a turn, and the number of its turns so
-    far."""
+    """An open letter: the id of the task that waited for it (or None), whether it needs a turn of the mind, and the number of its
+    turns so far."""
 
     message: Message
     awaited_by: str | None = None

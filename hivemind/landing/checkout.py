@@ -71,7 +71,8 @@ def checkouts(repository: Repository) -> Iterator[Checkout]:
 
 
 def checkout_of(repository: Repository, branch: str) -> Checkout | None:
-    """Return the checkout where a branch is checked out, or None. Raises TargetBusy."""
+    """Return the checkout where a branch is checked out, or None. Raises TargetBusy during a merge or rebase in it, if it is
+    missing, or if there are two."""
     match = None
     for checkout in checkouts(repository):
         is_current = _text(checkout.git / "HEAD") == f"ref: refs/heads/{branch}"
@@ -163,7 +164,8 @@ def rehearse_move(repository: Repository, branch: str, old: str, new: str) -> No
 
 @frozen
 class _Move:
-    """One move of a branch that is checked out. `token` is the content of its lock, and part of the name of the next index."""
+    """One move of a branch that is checked out. `token` identifies it: it is the content of the move's `index.lock`, and part of
+    the name of the new index."""
 
     repository: Repository
     checkout: Checkout
@@ -399,8 +401,8 @@ def _move_alone(
 
 
 def _remove_ref_locks(repository: Repository, branch: str, new: str) -> None:
-    """Remove the locks that a killed `update-ref` has left: that of the branch if it has the new commit, that of HEAD if it stays
-    empty."""
+    """Remove the locks that a killed `update-ref` has left: the branch's lock if it contains the new commit, HEAD's lock if it
+    stays empty."""
     lock, head_lock = repository.common / f"refs/heads/{branch}.lock", repository.common / "HEAD.lock"
     if _text(lock) == new:
         lock.unlink()

@@ -56,7 +56,7 @@ class Verdict:
 
 
 class CheckSpace:
-    """The folder for one root's checks. They write in `tree` and `home`, and do not see its other files."""
+    """The folder for one root's checks. The checks write in its `tree` and `home`, and do not see its other files."""
 
     def __init__(self, folder: Path, repository: Repository, settings: RootConfig) -> None:
         self.settings = settings

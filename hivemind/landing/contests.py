@@ -83,7 +83,7 @@ class Contests:
         return True
 
     def _judge(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> bool:
-        """Once no candidate is at work, ask for a choice, or take it. Return False while the contest has to wait."""
+        """Ask for a choice, or take it, once no candidate is at work any more. Return False while the contest has to wait."""
         green = {task_id: by_id[task_id] for task_id in contest.candidates if _is_green(by_id.get(task_id))}
         if any(task_id not in green and self._hive.tasks.listing.is_open(task_id) for task_id in contest.candidates):
             return False

@@ -355,8 +355,7 @@ class Lander:
 
     @staticmethod
     def _only_checks(queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task is only checked and not landed now: because others land it, or because a person is asked after the
-        check."""
+        """Check whether a task is now only checked and not landed: others land it, or a person is asked after the check."""
         return queued.entry.lands_elsewhere or any(needs_check(queued, target) for target in targets)
 
     def _note_green(self, landing: Landing) -> None:

@@ -298,8 +298,7 @@ def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
 
 
 def _labels(target: str, tip: str) -> re.Pattern[bytes]:
-    """Return a pattern for the first and last lines of conflicts. Git writes the commits into them, and the path of a renamed
-    file."""
+    """Return a pattern for the first and last lines of conflicts, which contain the commits and, for a renamed file, the path."""
     ends = rb"(?:<+ %b|>+ %b)(?::[^\n]*)?\r?$"
     return re.compile(rb"^" + ends % (target.encode(), tip.encode()), re.MULTILINE)
 

@@ -88,8 +88,8 @@ class Queue:
     def rewrite(
         self, queued: QueuedTask, rewrite: Callable[[TaskRecord], TaskRecord], event: str, reason: str = ""
     ) -> QueuedTask:
-        """Change a task's record and return the changed task. If it begins to wait (`landing.waits`), send the notices that it
-        asks for."""
+        """Change a task's record, write the `event`, and return the changed task. If it begins to wait (`landing.waits`), send
+        the notices that its `notify:` asks for."""
 
         def rewrite_and_notify(record: TaskRecord) -> TaskRecord:
             if event == "landing.waits":

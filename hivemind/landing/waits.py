@@ -29,7 +29,8 @@ class _Wait:
     again: float
 
     def is_over(self, targets: Sequence[Target]) -> bool:
-        """Check whether to try the task again. The signatures are compared at most every two seconds."""
+        """Check whether the task may be tried again: a checkout has changed, or the time has come. Checkouts are looked at every
+        two seconds at most."""
         if (now := time.monotonic()) < self.again:
             return False
         self.again = now + _LOOK_S

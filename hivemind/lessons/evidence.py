@@ -312,8 +312,8 @@ def _locate_action(action: Action, arguments: Mapping[str, Any], folders: TaskFo
 
 
 def is_prose(source: str) -> bool:
-    """Check whether output may be prose that somebody wrote. `source` is the path or the command that it is from, or "" if it is
-    from neither."""
+    """Check whether output may be prose that somebody wrote. `source` is the path or command that it comes from; "" if it has
+    neither."""
     program, *names = [word for word in source.split() if not word.startswith("-")] or [""]
     file_names = names if program in _PRINTERS else names[1:] if program in _FILTERS else []
     paths = file_names if names else [program]

@@ -57,7 +57,8 @@ class TrackedLesson:
 
     @property
     def source(self) -> str:
-        """`work` or `person`; the name of the hive for a lesson of a linked hive that no person here has adopted."""
+        """`person`, or `work` for a lesson of agents. For a lesson of a linked hive that no person here has adopted, it is `hive`
+        and that hive's name."""
         return f"hive {self.hive}" if self.hive and self.author == "work" else self.author
 
     @property

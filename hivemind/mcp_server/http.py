@@ -137,7 +137,7 @@ async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterabl
 
 
 class _HttpServer(uvicorn.Server):
-    """A uvicorn server that leaves signals to its caller, which cancels `serve`."""
+    """A uvicorn server that handles no signals. Its caller handles them, and cancels the task that serves."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -256,7 +256,8 @@ class Member:
     # life
 
     def beat(self) -> None:
-        """Record a heartbeat, renew leases, and return overdue tasks. Called every second, from any thread. Raises HiveGone."""
+        """Record a heartbeat and renew leases. Put tasks back into the inbox that a member has kept too long without a request.
+        Called every second, from any thread. Raises HiveGone."""
         check_hive_exists(self._lock, self.hive.layout)
         self._status.beat()
         leases = self.hive.leases.list(self.name)

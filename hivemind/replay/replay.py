@@ -137,7 +137,8 @@ def _steps_before(hive: Parts, task: Task) -> int:
 
 
 def _is_settling(hive: Parts) -> bool:
-    """Return True, after a short sleep, if the task was just put into the inbox and may not be claimed yet."""
+    """Return True, after a short sleep, while a new task in the inbox may not be claimed yet because its files may still
+    change."""
     if hive.tasks.claims.recheck_count:
         time.sleep(_SETTLE_POLL_S)
     return bool(hive.tasks.claims.recheck_count)

@@ -258,8 +258,8 @@ class Worktree:
             pass
 
     def untracked_files(self) -> list[str]:
-        """Return the files and folders that commits leave out although the person's ignore files do not name them, and new
-        files in submodules."""
+        """Return the files and folders that no commit gets although the person's ignore files do not name them. New files in
+        submodules are among these."""
         with self._run_inside(_LIST_UNTRACKED) as output:
             names = output.read(_MAX_PRINTED).decode("utf-8", "replace").splitlines()
             return [name for name in names if name.isprintable()]
@@ -322,7 +322,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _line(file: int) -> bytes:
-    """Read one short line, and no byte after it."""
+    """Read one short line from a descriptor, and no byte after it: a pack follows."""
     line = b""
     while len(line) < _MAX_LINE and not line.endswith(b"\n") and (byte := os.read(file, 1)):
         line += byte

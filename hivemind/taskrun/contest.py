@@ -60,8 +60,8 @@ class Contest:
 
 
 def contest_of(hive: Parts, task: Task) -> Contest | None:
-    """Return the contest of the task's parent if the task is one of its candidates or makes its choice, else None. Raises
-    UserError."""
+    """Return the contest to which a task belongs, as a candidate or as the review that makes the choice. Return None if there is
+    none. Raises UserError."""
     if task.parent is None or not hive.tasks.listing.is_known(task.parent):
         return None
     contest = Contest.of(hive.tasks.get(task.parent).kept)

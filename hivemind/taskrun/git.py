@@ -129,7 +129,7 @@ class Repository:
 
     @property
     def object_folders(self) -> list[Path]:
-        """The folder of its objects, and the folders that it borrows from (`objects/info/alternates`)."""
+        """The folder of the repository's objects, and the folders from which it borrows objects (`objects/info/alternates`)."""
         folders = [self.common / "objects"]
         for folder in folders:
             with contextlib.suppress(FileNotFoundError):

@@ -218,7 +218,8 @@ class TaskRun:
             self.keep("subtasks", {**subtasks, key: [*ids]})
 
     def wait_for(self, tasks: Sequence[str], mode: Literal["any", "all"], timeout_s: float | None) -> TaskWait:
-        """Begin a wait for other tasks, or return the current one if it is for the same tasks."""
+        """Begin a wait for other tasks, at most `timeout_s` seconds (None: without end). Return it, or the current wait if it is
+        for the same tasks."""
         if self.wait is None or (self.wait.tasks, self.wait.mode) != (tuple(tasks), mode):
             until = None if timeout_s is None else (datetime.now(UTC) + timedelta(seconds=timeout_s)).isoformat()
             self._set_wait(TaskWait(tuple(tasks), mode, until, len(self.task.said)))
@@ -364,7 +365,7 @@ class TaskRun:
         return PlannedStep.of(step, self.task)
 
     def _is_current(self, step: Step) -> bool:
-        """Check whether a step belongs to this attempt, which includes steps that a person or another tool has added."""
+        """Check whether a step belongs to this attempt. Steps that a person or another tool has added do."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
     def end_by(self, answer: str, sender: str) -> bool:
@@ -428,8 +429,8 @@ class TaskRun:
         return [self._finding(step) for step in self.steps()]
 
     def _findings_when_done(self, *, has_answer: bool) -> list[StepOutcome]:
-        """Return the findings for the result. Citations of the task's own files get their paths in tasks/done/. If a task
-        without a plan `has_answer`, its last command is omitted."""
+        """Return the findings for the result. Citations of the task's own files get their paths in tasks/done/. If a mind
+        `has_answer` for a task without a plan, its last command is omitted."""
         active_folder = self._hive.layout.relative(self.task.path)
         done_folder = self._hive.layout.relative(self._hive.layout.done / self.task.id)
 

@@ -117,8 +117,8 @@ class TranscriptEntry:
 
 
 class Transcript:
-    """The entries of messages.jsonl, built record by record; `entries` only grow. An unreadable record becomes an entry that says
-    so."""
+    """The entries of messages.jsonl, built record by record: the list `entries` only grows. An unreadable record becomes an entry
+    that says so."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._entries: list[TranscriptEntry] = []

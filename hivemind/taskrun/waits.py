@@ -149,8 +149,8 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
 
 
 def awaits_tasks(task: Task, reason: str) -> bool:
-    """Check whether a task that was parked for `reason` waits for other tasks and not for a person (who must retry a failed
-    one)."""
+    """Check whether a task that was parked for `reason` waits for other tasks. If an awaited task has failed, the wait is for a
+    person, who must retry it."""
     if reason.startswith(AWAITS_CHOICE):
         return True
     wait = TaskWait.of(task.kept.get("wait_for"))
@@ -285,7 +285,8 @@ class StepWaits:
         return self._waits[step]
 
     def ask(self, step: str, question: str, said: int) -> StepWait:
-        """Begin a blocked step's wait for a person's answer, or return it if it has already begun with this question."""
+        """Begin a blocked step's wait for a person's answer, or return the wait if it has begun with this question. `said` is the
+        number of texts added to the task so far."""
         wait = self._waits.get(step)
         if wait is None or wait.answer is not None or wait.what != question:
             self._keep(StepWait(step, "human", question, said=said))
@@ -344,8 +345,7 @@ class StepWaits:
         return wait
 
     def _due(self, wait: StepWait, now: datetime) -> datetime:
-        """Return the end of a wait by the current wall clock. If the wait has a length, monotonic time corrects changes of the
-        clock."""
+        """Return the end of a wait. For a wait of some length, correct it by monotonic time if the wall clock was changed."""
         if wait.lasts is None:
             return wait.due
         remaining_s = min((wait.due - now).total_seconds(), wait.lasts)

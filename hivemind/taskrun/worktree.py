@@ -91,8 +91,8 @@ class Worktrees:
 
     @property
     def planned(self) -> tuple[Worktree, ...]:
-        """One worktree per root with `worktree: true`, in the order of hive.yaml, made or not. If the task has not used a root
-        yet, its worktree has no base, and the path is where it will be made."""
+        """One worktree per root with `worktree: true`, in the order of hive.yaml, even if it does not exist yet. If the task has
+        not used a root yet, its worktree has no base, and the path is where it will be made."""
         by_root, worktrees = {worktree.root: worktree for worktree in self.recorded}, list[Worktree]()
         for root in self._hive.config.worktree_roots(self._hive.layout):
             worktree = by_root.get(root)
@@ -151,7 +151,8 @@ class Worktrees:
                     self._begin(Repository.at(root, hold), self._free_path(root, Path()))
 
     def _take_over_leftovers(self) -> None:
-        """Commit the task's work in worktrees outside the agent's folder: an earlier agent's, or an earlier version's."""
+        """Commit the task's work in worktrees outside the agent's folder, which an earlier agent or an earlier version of
+        hivemind has left."""
         for worktree in self.recorded:
             if worktree.path.parent != self._top:
                 with _logged(f"task {self._task.id}"):
@@ -349,7 +350,7 @@ class Worktrees:
             repository.move(str(worktree.branch), new, old, "a subtask has landed")
 
     def catch_up(self) -> tuple[Worktree, ...]:
-        """Return the worktrees. In each, first update the remote-tracking ref of the branch that it will be merged into."""
+        """Update, in each worktree, the remote-tracking ref of the branch that it will be merged into. Return the worktrees."""
         worktrees = self.ready()
         for worktree in worktrees:
             target = worktree.into and worktree.repository.commit_of(f"refs/heads/{worktree.into}")
@@ -582,8 +583,8 @@ def _commit(
     worktree: Worktree, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False,
     follow: bool = False,
 ) -> None:  # fmt: skip
-    """Commit the changes of a worktree and move its branch. If the agent's git is broken, or if it fails although the task
-    `is_over`, rebuild it from the files and the branch, and try again."""
+    """Commit the changes of a worktree and move its branch. If the agent's git is broken, rebuild it from the files and the
+    branch, and try again; once the task `is_over`, do so after any failure."""
     try:
         if not has_git(worktree.path):
             raise BrokenGit("has no git any more", location=worktree.path)

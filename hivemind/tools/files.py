@@ -386,7 +386,7 @@ def path_pattern(glob: str) -> str:
 
 
 def path_filter(top: ToolPath, glob: str | None) -> Callable[[ToolPath], bool]:
-    """Return a function that checks whether a path below `top`, or the file `top` itself, matches the glob."""
+    """Return a function that checks whether a path below `top`, or the file `top` itself, matches the glob (None: always)."""
     if glob is None:
         return lambda _: True
     pattern = path_pattern(glob)

@@ -172,7 +172,8 @@ def _lines_before(hunk: Hunk, start: int) -> int:
 
 
 def _find_position(lines: Sequence[str], hunk: Hunk, position: int, offset: int) -> int | None:
-    """Return how many lines come before the nearest position where the hunk applies; None if it applies nowhere."""
+    """Return how many lines come before the place where the hunk applies, at or after `position`: the nearest to the line that
+    the hunk names, moved by `offset`. Return None if it applies nowhere."""
     old = hunk.old_lines
     if hunk.start is None:
         matches = [at for at in range(position, len(lines)) if old and _matching_count(lines, at, old) == len(old)]

@@ -106,7 +106,8 @@ def _archived_place(layout: Layout, place: ToolPath) -> ToolPath | None:
 
 
 def is_readable(context: ToolContext, path: Path) -> bool:
-    """Return False for the runtime's own files, like a task's records, and for the mailboxes of other agents."""
+    """Check whether tools may read a path. They may not read the runtime's own files, like a task's records, and the mailboxes of
+    other agents."""
     layout, ancestors = context.hive.layout, _with_parents(path)
     if layout.state in ancestors or path == layout.mailboxes or _is_record(layout, path):
         return False

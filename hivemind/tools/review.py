@@ -242,7 +242,8 @@ def _reviewed_task(context: ToolContext) -> str | None:
 
 
 def _person_decision(context: ToolContext, state: CriteriaReview, answer: str) -> dict[str, Any] | None:
-    """Ask a person about a result that no review approved. Return None if the person approves it, else the person's answer.
+    """Ask a person about a result that no review approved. Return None if the person approves it, else the person's answer for
+    the mind.
 
     Raises Parking until the person has answered.
     """

@@ -217,8 +217,8 @@ def _count_lessons(context: ToolContext, used: Sequence[str], wrong: Sequence[st
 
 
 def _check_merges(context: ToolContext, resolved: Sequence[str]) -> None:
-    """Raise ToolProblem while a file has conflict marks of the merge that landing put on the task's branch when it returned the
-    task."""
+    """Raise ToolProblem while a file has conflict marks of a merge that landing committed to the branch when it returned the
+    task. The paths in `resolved` may have lines that look like marks."""
     work = context.work
     entry = LandingEntry.of(work.task.kept)
     if entry is None or not entry.merges:

@@ -82,7 +82,7 @@ class SignalInput:
         return [card for card in self.cards if card.kind in kinds]
 
     def supporters(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that support a card by a link or as its child of kind evidence, sorted by id."""
+        """Return the nodes that support a card, sorted by id: those with a link to it, and its children of kind evidence."""
         children = {child.node_id for child in self.graph.children(node_id) if child.kind is NodeKind.EVIDENCE}
         return self._valid_nodes(children | {link.src for link in self.graph.links_to(node_id, "supports")})
 
@@ -267,7 +267,8 @@ def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Si
 
 
 def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
-    """Return the action that comes first by priority, `newest`, kind and title; None if no signal has an action."""
+    """Return the proposed call of the signals that comes first by priority, `newest`, kind and title. Return None if no signal
+    proposes a call."""
     proposed = [
         (_PRIORITIES[action.priority], -signal.newest, action.kind, action.title, action)
         for signal in signals

@@ -207,7 +207,7 @@ class AcpSession(ProgramSession):
                 self._await_prompt()
 
     def _error_events(self, response: Response, error: JsonRpcError) -> Iterator[events.Event]:
-        """Yield the failure that an error response means. If a login is missing, first ask the program once to use its key."""
+        """Yield a failure for an error response. If a login is missing, first ask the program once to use its key."""
         method, reason = response.method, error.message[:500]
         is_session = method in ("session/new", "session/load", "session/resume")
         if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:
@@ -400,7 +400,7 @@ def _dumped(value: Any) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """Return the text of a content block; of a block of another type, its type and its text or address."""
+    """Return the text of a content block. For a block that is no text, return its type with its text or address."""
     block = _mapping(content)
     if isinstance(block.get("text"), str):
         return str(block["text"])

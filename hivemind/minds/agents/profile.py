@@ -55,7 +55,7 @@ class AgentProgram(ProgramSettings):
 
 
 class UsagePaths(StrictModel):
-    """The places of usage figures in a message. Each is a path, or a list of paths with values to add."""
+    """Where the usage figures are in a message. Each is the path of a value, or a list of paths whose values are added."""
 
     tokens_in: _Paths = []
     tokens_out: _Paths = []
@@ -321,7 +321,7 @@ class Profile(StrictModel):
         }  # fmt: skip
 
     def access_hint(self, config: AgentProgram) -> str:
-        """Say how a person gives the program a key or a login."""
+        """Return a text that says how a person gives the program a key or a login."""
         login = f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
         if config.login or not self.keys:
             return login
