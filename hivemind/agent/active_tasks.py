@@ -75,8 +75,8 @@ class ActiveTasks:
         return None
 
     def _partitions(self) -> tuple[str, ...] | None:
-        """Return the partitions of the queue from which an agent may claim that takes only tasks for itself or its role. Return
-        None if it may claim any task."""
+        """Return the partitions of the queue from which the agent may claim, if it takes only tasks for itself or its role.
+        Return None if it takes any task."""
         if self._hive.agents[self._name].claims == "any":
             return None
         local_hives = self._hive.linked_hives.local_names(self._hive.config.workspace.lower())

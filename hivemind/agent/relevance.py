@@ -1,8 +1,7 @@
-"""Learned relevance: fifteen weights say which of the texts that an agent is shown at the beginning its task is likely to use.
+"""Learned relevance: fifteen weights predict which of the texts in an opening (the first messages of an epoch) a task will use.
 
-These texts are in the openings, the first messages of each epoch. At the task's end each of them is a sample: the agent used it
-if it quoted the text or wrote one of its names. Each sample moves the weights of a logistic regression a little. They are in
-`.hive/relevance.json` (README.md, *Relevance*).
+At the task's end each of these texts is a sample: the agent used it if it quoted the text or wrote one of its names. Each sample
+moves the weights of a logistic regression a little. They are in `.hive/relevance.json` (README.md, *Relevance*).
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class Budget:
 
 
 def _lower(limit: TokenBudget, budget: TaskBudget) -> TokenBudget:
-    """Return the limit with each bound lowered to that of `budget`, the budget which all candidates of a task share."""
+    """Return the limit with each bound lowered to that of `budget`, because all candidates of a task share this budget."""
     tokens = [bound for bound in (limit.tokens, budget.tokens) if bound is not None]
     money = [bound for bound in (limit.money, budget.money) if bound is not None]
     return TokenBudget(tokens=min(tokens, default=None), money=min(money, default=None))

@@ -581,10 +581,10 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
 
 
 def _lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> str | None:
-    """Return the target's commit on which the branch builds if the target no longer contains it, because somebody has rewritten
+    """Return the target's commit on which the branch builds, if the target no longer contains it because somebody has rewritten
     the target. Return None if the target contains it.
 
-    If the target was merged into the branch, that commit is the last one merged; else it is the branch's base.
+    The branch builds on the target's commit that was merged into it last or, without such a merge, on its base.
     """
     target = leg.target
     merged = [

@@ -140,7 +140,7 @@ class RemoteBranch:
     def find_landed(self, branch: LandingBranch) -> LandingBranch:
         """Return a pushed branch as landed if somebody has merged or squashed it at the remote, else unchanged.
 
-        The first commit of the remote's branch that already contains all its changes is the one in which it has landed.
+        It has landed in the first commit at the remote that contains all the branch's changes.
         """
         target, tip = self.target, self.target.remote_tip
         if tip is None or self._examined.get(branch.tip) == tip:

@@ -258,8 +258,8 @@ class Worktree:
             pass
 
     def untracked_files(self) -> list[str]:
-        """Return the files and folders that no commit gets although the person's ignore files do not name them. New files in
-        submodules are among these."""
+        """Return the files and folders that commits leave out, although the person's ignore files do not name them. These include
+        new files in submodules."""
         with self._run_inside(_LIST_UNTRACKED) as output:
             names = output.read(_MAX_PRINTED).decode("utf-8", "replace").splitlines()
             return [name for name in names if name.isprintable()]

@@ -365,7 +365,7 @@ class TaskRun:
         return PlannedStep.of(step, self.task)
 
     def _is_current(self, step: Step) -> bool:
-        """Check whether a step belongs to this attempt. Steps that a person or another tool has added do."""
+        """Check whether a step belongs to this attempt. This is also true of steps that a person or another tool has added."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
     def end_by(self, answer: str, sender: str) -> bool:

@@ -206,8 +206,8 @@ def _start_folder(context: ToolContext, cwd: str | None) -> Path | None:
 
 
 def _may_run(context: ToolContext, command: str | list[str]) -> bool:
-    """Return True if the agent's file allows this program or a shell. Such a program may load files from a project: an agent that
-    plants them there gains no right that it lacks."""
+    """Return True if the agent's file allows this program or a shell. It does no harm then if the program loads files that the
+    agent has written: the agent may run the program anyway."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
     return context.config.shell or (bool(words) and words[0] in context.config.commands)

@@ -347,8 +347,8 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
-    """Yield a signal (code BM2) for each of the two weakest evidence cards with a score under 60. Only cards count that are
-    pinned or support a pinned decision."""
+    """Yield a signal (code BM2) for each of the two weakest evidence cards with a score under 60, among those that are pinned or
+    support a pinned decision."""
     weak = []
     for card in part.cards_of_kinds(NodeKind.EVIDENCE):
         is_relied_on = any(

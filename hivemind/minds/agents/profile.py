@@ -78,7 +78,7 @@ class UsagePaths(StrictModel):
 
 
 class LineRule(StrictModel):
-    """A rule for the lines that a program prints: which event a line means that matches all of `when`.
+    """A rule for the lines that a program prints. A line that matches all of `when` is an event of the rule's kind.
 
     Values are paths into the line's JSON, or `=text` for a literal text. With `each`, a path to a list, the rule applies to every
     element; paths call the element `one`.
