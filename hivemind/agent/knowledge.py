@@ -96,9 +96,11 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
 
 def content_sources(hive: Parts) -> dict[str, Source]:
-    """Map the prefix of a block's location to the function that loads it: a memory, a part of a document, or a passage.
+    """Return, by the prefix of a block's location, the function that loads the block: a memory, a part of a document, or a
+    passage.
 
-    The function gets the rest of the location and `max_tokens`, to which it shortens the content (None: no limit)."""
+    The function gets the rest of the location and `max_tokens`, to which it shortens the content (None: no limit).
+    """
 
     def memory(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)

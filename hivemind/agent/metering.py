@@ -60,7 +60,7 @@ _FRAME = 64  # tokens that a provider adds to a request
 
 
 def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, patience: Patience | None = None) -> Mind:
-    """Return the mind that an agent's file names, with the prices in hive.yaml.
+    """Return the mind that an agent's file names, with the prices in hive.yaml. `patience` repeats failed requests.
 
     Raises UserError for an unknown mind, a missing key or extra, and for a budget of money without prices.
     """

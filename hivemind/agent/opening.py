@@ -264,8 +264,8 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig) -> str:
 
 
 def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
-    """Describe a worktree for the mind: path, branch, the target that the branch is merged into, and the check before that. The
-    `first` worktree is the agent's folder."""
+    """Return a description of a worktree for the mind: path, branch, the target that the branch is merged into, and the check
+    before that. The `first` worktree is the agent's folder."""
     place = f"`{hive.layout.relative(tree.path)}`, a git worktree of `{tree.root}`"
     start = f"Your folder is {place}" if first else f"Another is {place}"
     runs_program = hive.agents[run.agent].runs_program
@@ -325,7 +325,7 @@ def _step(step: PlannedStep) -> str:
 
 
 def source_of(entry: Entry) -> str:
-    """Name the source of an entry: a file and its lines, a letter, a memory, a node of a graph."""
+    """Return the name of an entry's source: a file and its lines, a letter, a memory, a node of a graph."""
     metadata = entry.get("metadata", {})
     if metadata.get("type") == "message":
         return f"mail from {metadata['from']}: {metadata['subject']}"

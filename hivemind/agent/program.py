@@ -244,7 +244,7 @@ class _ProgramRun:
                 self._ends_at, self._was_cancelled = time.monotonic() + _CANCEL_S, True
 
     def _interrupt(self, error: HivemindError) -> None:
-        """Have the program end its turn now. `run` raises the first such error once the program has exited."""
+        """Have the program end its turn now. Once it has exited, `run` raises the error (the first, if there are several)."""
         if self._interruption is None:
             self._interruption = error
             self._end(None, 0.0)

@@ -152,7 +152,7 @@ def move_target(
 
 
 def rehearse_move(repository: Repository, branch: str, old: str, new: str) -> None:
-    """Check whether a branch could move now, without a lock. Raises TargetMoved, TargetBusy, UserError, OSError."""
+    """Check, without taking a lock, whether a branch could move now. Raises TargetMoved, TargetBusy, UserError, OSError."""
     checkout = checkout_of(repository, branch)
     if checkout is not None and (checkout.git / "index").exists():
         move = _Move(repository, checkout, branch, old, new, "rehearsal")
@@ -313,8 +313,8 @@ class _Move:
         return os.fsdecode(self._git("write-tree", index=start_index)).strip(), tuple(left_paths)
 
     def _is_changed(self, path: str, new_mode: str) -> bool:
-        """Check whether a person has changed a path. If the file has the new content or a beginning of it, git has written it:
-        delete it."""
+        """Check whether a person has changed a path. If its file is the new one, or a half-written beginning of it, git has
+        written it: delete it and return False."""
         file = self.checkout.path / path
         if any(parent.is_symlink() or parent.is_file() for parent in file.parents if parent != self.checkout.path):
             return True

@@ -117,7 +117,8 @@ class Returns:
         self._ask(queued, history, text)
 
     def _ask(self, queued: QueuedTask, history: str, text: str) -> None:
-        """Ask a person about a task that does not land."""
+        """Ask a person by letter about a task that does not land, and let the task wait. `history` says how often it was
+        returned, `text` why it does not land."""
         remedy = (
             f"look at it, then: hivemind land {queued.id} (tries once more), hivemind task say {queued.id} TEXT "
             f"(sends it back with your words), or hivemind task cancel {queued.id}"

@@ -125,7 +125,7 @@ _Context = ServerRequestContext[Any]
 
 
 def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) -> Server[Any]:
-    """Build the server of one member. `run` runs a function in the member's thread. If a tool refuses a call, the answer has
+    """Return the server of one member. `run` runs a function in the member's thread. If a tool refuses a call, the answer has
     `is_error` and {code, message, suggestions}."""
 
     async def on_list_tools(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:

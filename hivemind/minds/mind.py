@@ -175,7 +175,7 @@ class ChatMessage:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> ChatMessage:
-        """Create the message from its JSON form. A malformed record may raise any exception."""
+        """Return the message in a JSON form. A malformed record may raise any exception."""
         calls = tuple(
             ToolCall(
                 str(call["tool"]), dict(call["arguments"]), str(call["id"]), call.get("raw"), call.get("traceparent")

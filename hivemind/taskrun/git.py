@@ -252,7 +252,7 @@ class Repository:
         return process.returncode != 1
 
     def changes(self, commits: str) -> list[str]:
-        """List the changes of each commit in the range `commits`: the modes and the path of a file in turn. A merge is compared
+        """Return the changes of each commit in the range `commits`: the modes and the path of a file in turn. A merge is compared
         with all parents. Time and length of the list are bounded, since nested trees in a small pack can expand to an endless
         list."""
         git = "git diff-tree --stdin -r -c --root -z --no-commit-id --no-renames --ignore-submodules=none"
@@ -324,7 +324,8 @@ def run_git(
 
 
 def problem_of(command: str, errors: str, status: int, path: str | Path) -> GitProblem:
-    """Return the error for git's messages. Raises OSError if the disk was full."""
+    """Return a GitProblem with the reasons in the error output of `git COMMAND`, or with its exit status. Raises OSError if the
+    disk was full."""
     if _NO_SPACE.search(errors):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     reasons = "; ".join(_REASON.findall(errors)[:3]) or f"status {status}"

@@ -30,8 +30,8 @@ def remote_ref(remote: str, branch: str) -> str:
 
 
 def target_branch(hive: Parts, root: Path) -> str | None:
-    """Return the root's `branch:` in hive.yaml, else the branch that was checked out when the root was first used, which is
-    recorded. Return None on a detached HEAD. Raises UserError."""
+    """Return the root's `branch:` in hive.yaml. Without one, return the branch that was checked out when the root was first used,
+    and record it at that time. Return None on a detached HEAD. Raises UserError."""
     config = hive.config.repository_roots(hive.layout).get(root)
     if config is not None and config.branch is not None:
         return config.branch

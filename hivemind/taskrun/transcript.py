@@ -211,7 +211,7 @@ class TranscriptReader:
 
 
 def _usage_words(usage: Usage) -> list[str]:
-    """Return tokens, the share of cached ones, and the price, in words; empty without usage."""
+    """Return the usage in words: tokens, how many of them were cached, and the price. The list is empty without usage."""
     cache_note = f" ({usage.cached / usage.tokens_in:.0%} cached)" if usage.cached and usage.tokens_in else ""
     parts = [f"{usage.tokens_in:,} tokens in{cache_note}", f"{usage.tokens_out:,} out"] if usage.tokens else []
     price = TaskUsage(money=usage.money, unpriced=usage.unpriced).cost

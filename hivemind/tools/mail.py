@@ -173,7 +173,7 @@ def check_citations(context: ToolContext, arguments: CheckCitations) -> dict[str
 
 
 def _letter_text(result: Mapping[str, Any]) -> str:
-    """Format a message: its header fields, an empty line, its body."""
+    """Return a message as text: its header fields, an empty line, its body."""
     head = {name: value for name, value in result.items() if name != "body"}
     return f"{as_lines(head)}\n\n{result['body']}"
 

@@ -61,7 +61,8 @@ class FilePatch:
 
 
 def read_patch(text: str) -> list[FilePatch]:
-    """Read a unified diff, as `diff -u` or git writes it. Raises PatchProblem with the number of an invalid line."""
+    """Return the hunks of each file in a unified diff, as `diff -u` or git writes it. Raises PatchProblem with the number of an
+    invalid line."""
     lines = text.replace("\r\n", "\n").split("\n")
     files: list[FilePatch] = []
     file: FilePatch | None = None
@@ -192,7 +193,7 @@ def _matching_count(lines: Sequence[str], at: int, old: Sequence[str]) -> int:
 
 
 def _mismatch(lines: Sequence[str], hunk: Hunk, position: int) -> str:
-    """Describe why a hunk does not apply: the first line that differs at the position where most of the hunk matches."""
+    """Return why a hunk does not apply: the first line that differs at the position where most of the hunk matches."""
     old = hunk.old_lines
     if not old:
         return f"the hunk has no context line, and the file has {len(lines)} lines"

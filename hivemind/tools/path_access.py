@@ -127,7 +127,7 @@ def read_bytes(context: ToolContext, place: ToolPath, max_bytes: int = MAX_READ_
 
 
 def open_place(context: ToolContext, place: ToolPath) -> BufferedReader:
-    """Open a regular file for reading; the caller closes it. Raises ToolProblem if the path is anything else.
+    """Return a regular file, open for reading; the caller closes it. Raises ToolProblem if the path is anything else.
 
     The text file of an active task is read as it was when the task was claimed, even if the file has been changed.
     """
@@ -309,7 +309,7 @@ def _ensure_worktree(context: ToolContext, place: ToolPath) -> None:
 
 
 def _resolve(context: ToolContext, path: str) -> ToolPath:
-    """Split a path into its base folder and names. Raises ToolProblem for a path that is not permitted."""
+    """Return the base folder and the names of a path. Raises ToolProblem for a path that is not permitted."""
     layout = context.hive.layout
     names = [name for name in _check_syntax(path).split("/") if name not in ("", ".")]
     if ".." in names:

@@ -112,7 +112,7 @@ def find_tool(name: str) -> Tool:
 
 
 def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Use a tool once for an agent or `human`, without a task or message in focus.
+    """Use a tool once for an agent or `human`, without a task or message in focus, and return its result.
 
     A person may use any tool; `tools:` in the agent's file restricts only its mind. Raises UserError, and the tool's errors.
     """

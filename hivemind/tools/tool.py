@@ -217,7 +217,7 @@ def _lean(schema: Any) -> Any:
 
 
 def as_call(tool: str, **arguments: Any) -> str:
-    """Format a call as a mind would write it, without arguments that are None."""
+    """Return a call as a mind would write it, without arguments that are None."""
     parts = (
         f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items() if value is not None
     )

@@ -33,9 +33,9 @@ def ask_person(
     context: ToolContext, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
     turn: str = "", remedy: str = "",
 ) -> None:  # fmt: skip
-    """Send a question to the operator. Record its Message-ID in the wait called `name`, which the operator's answer ends. `turn`
-    and the question make up the id: if both are the same, the letter is not delivered again. `remedy` follows the sentence on how
-    to answer."""
+    """Send a question to the operator, about the `step` if there is one. Record its Message-ID in the wait called `name`, which
+    the operator's answer ends. `turn` and the question make up the id: if both are the same, the letter is not delivered again.
+    `remedy` follows the sentence on how to answer."""
     work = context.work
     about = "" if step is None else f", step {step.step.path}"
     report = context.hive.mail.send(

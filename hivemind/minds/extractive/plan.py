@@ -67,7 +67,7 @@ def questions_in(subject: str, text: str) -> list[Question]:
 
 
 def _whole_text_question(title: str, text: str) -> Question:
-    """Make one question of a text without questions and list items. The title comes first unless the text contains it."""
+    """Return a text without questions and list items as one question. The title comes first unless the text contains it."""
     title, body = _squeeze(title), _squeeze(_without_courtesies(text)) or _squeeze(text)
     question = body if title in body else f"{title}. {body}"
     return Question(question[:_MAX_QUESTION_CHARS] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])

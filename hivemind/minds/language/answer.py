@@ -121,7 +121,7 @@ class Completion:
 
 
 def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thought:
-    """Convert an answer to a thought. If the answer was cut off, use only its text: half a call may look like another call. With
+    """Return the thought in an answer. If the answer was cut off, use only its text: half a call may look like another call. With
     `prompted`, the model writes its calls as JSON in the text."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
@@ -134,7 +134,7 @@ def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thou
 
 
 def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str) -> ToolCall:
-    """Create a call from its arguments, which may be JSON text. Arguments that are no object are kept in `raw`."""
+    """Return a call with these arguments, which may be JSON text. Arguments that are no object are kept in `raw`."""
     parsed: Any = arguments or {}
     with suppress(Unreadable):
         for _ in range(2):  # some models encode the JSON twice

@@ -169,7 +169,7 @@ def _opaque_parts(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
 
 
 def _model_messages(messages: Sequence[ChatMessage], model: str, root: Path | None) -> list[ModelMessage]:
-    """Convert a conversation to the library's messages. Equal messages always have equal results."""
+    """Return a conversation as the library's messages. Equal messages always have equal results."""
     model_messages: list[ModelMessage] = []
     names: dict[str, str] = {}
     for message in messages:
@@ -204,7 +204,7 @@ def _user_content(message: ChatMessage, root: Path | None) -> str | list[UserCon
 
 
 def _model_response(message: ChatMessage, model: str) -> ModelResponse:
-    """Convert an answer to a response. The provider's opaque parts are sent only to the model that created them."""
+    """Return an answer as the library's response. The provider's opaque parts are sent only to the model that created them."""
     opaque = message.provider
     if opaque is not None and opaque.get("model") == model:
         stored_response = {"kind": "response", "parts": opaque["parts"]}
@@ -218,7 +218,7 @@ def _model_response(message: ChatMessage, model: str) -> ModelResponse:
 
 
 def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
-    """Replace the calls of a stored response by `calls`, whose ids are those that the results refer to."""
+    """Return a stored response with its calls replaced by `calls`, because the results refer to the ids of these."""
     parts: list[Any] = list(response.parts)
     remaining_calls = iter(calls)
     for index, part in enumerate(parts):

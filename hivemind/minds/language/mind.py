@@ -84,8 +84,8 @@ class LanguageMind:
     by_rule = False
 
     def __init__(self, config: ModelConfig, *, patience: Patience | None = None, root: Path | None = None) -> None:
-        """Open the mind without a connection. `root` is the folder that contains the pictures. Raises UserError if the key or the
-        client library is missing."""
+        """Open the mind without a connection. `patience` repeats failed requests, `root` is the folder that contains the
+        pictures. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
         self.meter: Meter = unmetered
