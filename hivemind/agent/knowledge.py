@@ -159,7 +159,7 @@ def relevant_blocks(
 
 
 def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
-    """Return the documents that are copies of a project's file. Only documents with the size of such a file are read."""
+    """Return the documents that are copies of a file of a project. Only documents of the same size as such a file are read."""
     sizes = {size for project in projects for size in project.sizes}
     paths = {path: hive.layout.root / path for path, size in hive.knowledge.sizes().items() if size in sizes}
     return [

@@ -100,7 +100,7 @@ def _next_task(hive: Parts, name: str) -> str | None:
 
 
 def _run(hive: Parts, name: str, task_id: str) -> TaskRun:
-    """Return the run of a task. The path of a waiting task is the one that it will have when it is claimed."""
+    """Return the run of a task. A waiting task gets the path that it will have once it is claimed."""
     task = hive.tasks.get(task_id)
     if task.state is TaskState.INBOX:
         task = replace(task, path=hive.layout.active / task.id)

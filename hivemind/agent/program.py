@@ -77,7 +77,7 @@ class ProgramRunner:
     def run(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
         """Run the program until it ends its turn. Set the turn's results and, if a call must wait, its `parking`.
 
-        Return a thought with the call that ends the task, or without calls; None if the turn has no thought. Raises Parking if
+        Return the turn's thought, whose calls are only those that end the task; None if it has no thought. Raises Parking if
         another agent holds the step or a budget is used up, SessionLost, MindUnavailable if the program ends with an error,
         MindError if the runtime ended it (timeout, silence).
         """
@@ -258,7 +258,7 @@ class _ProgramRun:
             self._ends_at, self._end_reason = ends_at, reason
 
     def _close_turn(self) -> None:
-        """Record the open calls and texts at the end of the program's turn, and commit its work."""
+        """At the end of the program's turn, record texts and calls that are not recorded yet, and commit the program's work."""
         self._record_refusals()
         self._flush_chunks()
         for call in [*self._open_calls.values()]:

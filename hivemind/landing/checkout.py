@@ -376,8 +376,8 @@ def _release(folders: Sequence[Path], token: str) -> None:
 def _move_alone(
     repository: Repository, branch: str, old: str, new: str, save: Callable[[dict[str, Any] | None], object]
 ) -> None:
-    """Move a branch that is checked out nowhere. Lock all checkouts meanwhile: a `git checkout` of the branch that began
-    before the move would write the old files and index."""
+    """Move a branch that is checked out nowhere, and `save` which checkouts are locked. All checkouts are locked meanwhile,
+    because a `git checkout` of the branch that began earlier would write the old files and index."""
     token = secrets.token_hex(16)
     others = [checkout for checkout in checkouts(repository) if (checkout.git / "index").exists()]
     folders = [checkout.git for checkout in others]

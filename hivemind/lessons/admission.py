@@ -53,7 +53,7 @@ class Candidate:
 
 
 def read_candidates(answer: str) -> list[Candidate]:
-    """Return the lessons in a mind's answer to `QUESTION`. Anything in another form is skipped."""
+    """Return the lessons in a mind's answer to the question for lessons. Anything in another form is skipped."""
     candidates = list[Candidate]()
     with suppress(Unreadable):
         rows = find_json(answer)

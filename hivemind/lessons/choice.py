@@ -22,7 +22,8 @@ MAX_SHOWN = 5
 
 
 def root_name(hive: Parts, root: Path | None) -> str:
-    """Return the name of a root's lesson file: the root's folder name. A digest is added if that is not unique."""
+    """Return the name of a root's lesson file: the root's folder name, with a digest if that name is not unique or not printable.
+    Return the name for general lessons if `root` is None."""
     if root is None:
         return GENERAL
     names = [GENERAL, "readme", *(other.name.lower() for other in hive.config.worktree_roots(hive.layout))]

@@ -200,7 +200,7 @@ def projects_of(hive: Parts, task: Task, ancestors: Sequence[Task]) -> list[Proj
     """Return the project of each root with `worktree: true`, at the commit from which the task began. A subtask has the project
     of its outermost ancestor, because its own base is an agent's branch.
 
-    A root without a commit is left out; making its worktree reports that.
+    A root without a commit is left out; an error says so when its worktree is made.
     """
     projects = []
     for root in hive.config.worktree_roots(hive.layout):

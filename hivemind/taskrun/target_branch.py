@@ -1,4 +1,4 @@
-"""The branch of a root that finished work lands in, and from whose tip tasks begin."""
+"""The target branch of a root: finished work is merged into it, and tasks begin from its last commit."""
 
 from __future__ import annotations
 

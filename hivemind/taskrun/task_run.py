@@ -538,7 +538,8 @@ class TaskRun:
         return ["## Files", "", *lines, *remainder, ""] if names else []
 
     def _provenance(self) -> list[str]:
-        """Return further lines for the section "How it came about" of result.md."""
+        """Return the line for the section "How it came about" of result.md that says who approved the result; none without a
+        review by criteria."""
         review_fields = self._record.get("criteria") or {}
         rounds = review_fields.get("made", 0)
         approver = review_fields.get("approved")
