@@ -1,4 +1,4 @@
-"""A session of an editor: a thread of tasks. The last task may be open. A prompt's turn lasts while its task works."""
+"""A session of an editor: a series of tasks, of which the last may be open. A prompt's turn lasts while its task works."""
 
 from __future__ import annotations
 
@@ -96,12 +96,13 @@ class EditorSession:
             yield self._hive.layout.relative(path)
 
     def cancel(self) -> None:
-        """Cancel the task at the next refresh if a prompt's turn is open. Without one the editor only shows the task, which
-        continues."""
+        """Cancel the task at the next refresh if a prompt's turn is open. Without an open turn do nothing: the editor only shows
+        the task, which goes on."""
         self._is_cancelled = bool(self.prompts)
 
     def answer(self, response: Response) -> None:
-        """Act on the person's choice. Ignore a response to another session's question, or to one that is settled."""
+        """Act on the person's choice. Ignore a response to another session's question, or to a question that is no longer
+        open."""
         if self._permission is None or response.id != self._permission[0]:
             return
         question, self._permission = self._permission[1], None
@@ -122,7 +123,7 @@ class EditorSession:
     # What the task does
 
     def open(self, tasks: list[Task], *, replay: bool) -> None:
-        """Follow the open task of a thread. With `replay`, first send what has happened in all its `tasks`."""
+        """Follow the open task among the session's `tasks`. With `replay`, first send what has happened in all of them."""
         self._task_ids.update(task.id for task in tasks)
         for task in tasks:
             updates = TaskUpdates(self._hive)
@@ -179,7 +180,8 @@ class EditorSession:
             self._send(update)
 
     def _show_question(self, question: Question | None) -> None:
-        """Ask the person a question that is new: by the editor's dialog if it has choices and a turn is open, else in words."""
+        """Ask the person a question, if it is new: by the editor's dialog if it has choices and a turn is open, else in words.
+        With None, withdraw the last question."""
         if question is not None and self._question is not None and question.key == self._question.key:
             return
         self._withdraw_permission()

@@ -49,7 +49,8 @@ def read_prompt(blocks: Any, hive: Hive) -> Prompt:
 
 
 def _add_file(prompt: Prompt, uri: str, content: bytes | None, hive: Hive) -> None:
-    """Add a file's path to the prompt. Attach the `content` that the editor sent, or a copy if agents cannot read the file."""
+    """Add the path (or address) of a mentioned file to the prompt. Attach the `content` that the editor sent; without it, attach
+    a copy of the file if agents cannot read the file itself."""
     parts = urlsplit(uri)
     path, name = Path(unquote(parts.path)), unquote(parts.path).rpartition("/")[2].strip(". ")[:100]
     visible_path = _readable_path(path, hive) if parts.scheme == "file" else None

@@ -20,8 +20,8 @@ _MAX_LISTED = 100
 def thread_tasks(hive: Hive, session_id: str, known_ids: Collection[str] | None = None) -> list[Task]:
     """Return the tasks of a session, oldest first. If `session_id` is the id of a task, the session begins with that task.
 
-    With `known_ids`, the ids of its tasks so far, only open tasks are searched for others: the records of ended tasks are read
-    once per session.
+    `known_ids` are the ids of the session's tasks so far. With them, others are searched only among open tasks; with None also
+    among ended ones, whose records are read once per session.
     """
     layout = hive.layout
     ended = (layout.done, layout.failed, *archived_folders(layout)) if known_ids is None else ()
@@ -46,7 +46,7 @@ def _marked_tasks(folders: Iterable[Path], session_id: str) -> Iterator[str]:
 
 
 def list_sessions(hive: Hive, cwd: str | None) -> list[dict[str, Any]]:
-    """Return the latest sessions of people, newest first; with `cwd` only those of that folder."""
+    """Return the latest sessions of people, newest first; with `cwd` only the sessions of this folder."""
     sessions: dict[str, dict[str, Any]] = {}
     summaries = (task for task in hive.tasks.list(limit=_MAX_LISTED) if task.maker == HUMAN and task.parent is None)
     for task in sorted(summaries, key=lambda summary: summary.since):

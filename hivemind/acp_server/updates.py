@@ -35,12 +35,12 @@ _SOURCE = re.compile(r"^\d+\. `(?P<path>.+):(?P<first>\d+)(?:-(?P<last>\d+))?` s
 def message_chunk(
     text: str, speaker: Literal["agent_message", "agent_thought", "user_message"] = "agent_message"
 ) -> Update:
-    """Return a paragraph of a message or thought. Editors join chunks, so each ends with an empty line."""
+    """Return one paragraph of a message or thought. Editors join the paragraphs, so each ends with an empty line."""
     return {"sessionUpdate": f"{speaker}_chunk", "content": {"type": "text", "text": text.rstrip() + "\n\n"}}
 
 
 class TaskUpdates:
-    """The updates about one task. Each call of `read` yields the new ones once."""
+    """The updates about one task. Each call of `read` yields those that are new since the last call."""
 
     def __init__(self, hive: Hive) -> None:
         self._hive = hive
@@ -149,7 +149,8 @@ def outcome_updates(hive: Hive, text: str) -> Iterator[Update]:
 
 
 def _file_of(task: Task, hive: Hive, arguments: Mapping[str, Any]) -> Path | None:
-    """Return the file or folder that a call names: in the task's worktree, in its work folder, or below the hive."""
+    """Return the file or folder that a call names: in the task's worktree, in its work folder, or below the hive. Return None if
+    it has no `path`."""
     if not isinstance(path := arguments.get("path"), str):
         return None
     folders = [hive.layout.root / str(worktree["path"]) for worktree in task.kept.get("worktrees", ())]

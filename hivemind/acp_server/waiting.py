@@ -90,7 +90,7 @@ def _landing_question(hive: Hive, task: Task, reason: str) -> Question:
 
 
 def obstacle_of(hive: Hive, task: Task) -> str | None:
-    """Say why nobody works on a task now, and what to do; None if somebody may."""
+    """Return why nobody works on a task now, and what to do about it; None if somebody may."""
     locks = hive.layout.locks
     is_up = supervisor_lock(locks).holder() is not None
     if is_up and task.state is not TaskState.INBOX:

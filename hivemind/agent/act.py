@@ -45,7 +45,7 @@ def act(
     """Take the step's lease and make the calls of the turn's thought. Set the turn's `results` and, if a call must wait, its
     `parking`.
 
-    With a `window`, append each result to the conversation at once. A turn without one is by rule: if a call fails, set the
+    With a `window`, append each result to the conversation at once. Without one, the mind works by rule: a failed call sets the
     turn's `problem`. `open_calls` has the ids of the calls that this process asked for and that have no result. Raises Parking if
     another agent holds the step.
     """
@@ -83,14 +83,14 @@ def act(
 
 
 def _command_problem(results: Sequence[ToolResult]) -> str | None:
-    """Return the problem of a turn if its last command failed, else None."""
+    """Return a sentence with the exit status if the last call was a command that failed, else None."""
     status = results[-1].value.get("exit_status") if results else None
     return None if status in (None, 0) else f"the command ended with status {status}"
 
 
 def ask_operator(turn: Turn, context: ToolContext, talk: Conversation, reason: str) -> None:
-    """Ask the operator whether to continue a task that does not come to an end. The step is blocked until the answer; without a
-    step, park the turn."""
+    """Ask the operator whether an overlong task shall go on; `reason` begins the question. Block the step in focus until the
+    answer. Without a step, set the turn's `parking`."""
     step = context.focus.step
     talk.add_news(f"{reason} The operator is asked whether the task shall go on.")
     if step is None:
@@ -107,9 +107,10 @@ def make_calls(
 ) -> Parking | None:
     """Make the calls of a thought in order and `report` each result at once. Adjacent calls that only read files run in parallel.
 
-    After a failed call the others are still made, unless the thought is `chained`. After a call that ended the task or handed it
-    over, the next calls are skipped, and their results say so. If a call must wait, return its Parking; that call and those after
-    it have no result yet.
+    `limit_chars` bounds the text of each result. If the thought is `chained`, stop after a failed call. After a call that ended
+    the task or handed it over, the next calls are skipped, and their results say so.
+
+    Return None once the calls are made. If a call must wait, return its Parking; that call and those after it have no result yet.
     """
     tools = context.tools
 
@@ -147,7 +148,8 @@ def _make_timed(context: ToolContext, call: ToolCall, limit: int) -> ToolResult:
 
 
 def _make_call(context: ToolContext, call: ToolCall, limit_chars: int) -> ToolResult:
-    """Make one call. Raises Parking, WorktreeProblem."""
+    """Make one call and return its result, whose text has at most `limit_chars`. A refusal is a failed result. Raises Parking,
+    WorktreeProblem."""
     work, tools = context.focus.work, context.tools
     if work is not None and (work.is_ended or work.handed_to):
         return ToolResult.failure(call, f"skipped: the task {'is over' if work.is_ended else 'was handed over'}")
@@ -173,7 +175,8 @@ def _make_call(context: ToolContext, call: ToolCall, limit_chars: int) -> ToolRe
 
 
 def small_values_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the small values of a result, for programs to use. A mind reads the result's text instead."""
+    """Return the values of a result that are short enough for programs to use as they are. A mind reads the result's text
+    instead."""
     small_values: dict[str, Any] = {}
     for key, value in result.items():
         if isinstance(value, list):

@@ -40,7 +40,8 @@ class ActiveTasks:
     # opening
 
     def resume(self, crashed_task: str | None = None) -> None:
-        """Open the tasks that the agent's last process had claimed. That process died while it worked on `crashed_task`.
+        """Load the tasks that the agent's last process had claimed. If that process died during a turn, `crashed_task` is the
+        turn's task, whose crash is counted.
 
         Raises HivemindError or OSError if the hive itself cannot be read or written.
         """
@@ -74,15 +75,16 @@ class ActiveTasks:
         return None
 
     def _partitions(self) -> tuple[str, ...] | None:
-        """Return the queue partitions to claim from if the agent takes only tasks that name it or its role. Return None if it
-        takes any."""
+        """Return the partitions of the queue from which the agent may claim, if it takes only tasks for itself or its role.
+        Return None if it takes any task."""
         if self._hive.agents[self._name].claims == "any":
             return None
         local_hives = self._hive.linked_hives.local_names(self._hive.config.workspace.lower())
         return partitions_of(self._name, self._role, local_hives, named=True)
 
     def _open(self, task: Task, *, has_crashed: bool = False) -> TaskRun | None:
-        """Open a claimed task. If it cannot be opened, fail the task with the reason, keep its files and return None."""
+        """Load a claimed task; if it `has_crashed`, count the crash. Return None if it is gone or cannot be loaded. In the second
+        case, park it if the problem may pass, else fail it with the reason and keep its files."""
         previous = self._closed.pop(task.id, None)
         try:
             work = TaskRun(self._hive, task, self._name)
@@ -193,7 +195,7 @@ class ActiveTasks:
         return parked_rest is not None and parked_rest.reason == parking.reason
 
     def park(self, work: TaskRun, parking: Parking) -> None:
-        """Park the task. A repetition of the last reason adds no event to the journal."""
+        """Park the task. The journal gets no event if the task was already parked for the same reason."""
         task_id, is_recorded = work.task.id, self.is_parked_for(work, parking)
         parked_rest = self._parked[task_id] = ParkedRest.of(parking, self._parked.get(task_id))
         if parking.reason == DISK_FULL:  # no file can be written; leases are kept, since others have no room either
@@ -230,7 +232,8 @@ class ActiveTasks:
 
     @property
     def has_task_wait(self) -> bool:
-        """True if a step waits for another task. The end of that task does not ring this agent's bell."""
+        """True if a parked task waits for another task. The end of that other task rings no bell here, so the agent has to look
+        for it."""
         parked = [(work, rest) for work in self.runs if (rest := self._parked.get(work.task.id)) is not None]
         return any(work.waits.awaited_task(rest.reason) is not None for work, rest in parked)
 

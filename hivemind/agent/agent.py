@@ -74,9 +74,10 @@ class Agent:
         check: Callable[[], object] = lambda: None,
         mind: Mind | None = None,
     ) -> None:
-        """Open the agent. `on_idle` is called before each wait. `check` raises HiveGone if the hive is gone.
+        """Open the agent. `incarnation` is the number of its process. `on_idle` is called before each wait. `check` raises
+        HiveGone if the hive is gone.
 
-        `mind` replaces the agent's own mind and has no budget (replays).
+        `mind` replaces the agent's own mind, and no budget limits it; replays use this.
         """
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
@@ -121,8 +122,8 @@ class Agent:
         """Take one turn: sense, scope, recall, select, build, think, act, tidy. Return False if the agent is idle.
 
         A mind that works by rule gets the entries from `recall`. For a mind that reads conversations, `select` chooses the
-        content of an opening. `build` starts the conversation in the `window` with it, or appends the news. After the turn that
-        ends a task, its lessons are learned.
+        content of an opening when one is due. `build` begins the conversation with this opening, or appends the news to it. After
+        the turn that ends a task, lessons are learned from the task.
         """
         # the first look, and a look at drops that wait
         may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count
@@ -177,7 +178,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _dropping_lost_task(self, turn: Turn) -> Iterator[None]:
-        """Forget the turn's task if the agent's claim on it turns out to be over (TaskMoved)."""
+        """Forget the turn's task if the block raises TaskMoved: the agent's claim on the task is over."""
         try:
             yield
         except TaskMoved as moved:
@@ -226,7 +227,7 @@ class Agent:
         self.metered_mind.mind = mind
 
     def window(self, focus: Focus) -> ContextWindow:
-        """Return the window of the conversation about the focus."""
+        """Return the context window for a turn on the task or letter in focus."""
         task = None if focus.work is None else focus.work.task
         of, limit = self._model_limit
         return ContextWindow(
@@ -235,7 +236,7 @@ class Agent:
         )  # fmt: skip
 
     def _talk_about(self, focus: Focus) -> Conversation:
-        """Return the conversation about the focus: the task's own, or that of the letter's thread."""
+        """Return the conversation about the focus: the task's own, or the one about the letter's thread."""
         if focus.work is not None:
             return focus.work.conversation
         assert focus.message is not None
@@ -251,7 +252,8 @@ class Agent:
         return self._threads[thread]
 
     def tool_context(self, focus: Focus, window: ContextWindow | None = None) -> ToolContext:
-        """Return the context for the tools of a turn. Its `recall` leaves out texts that the conversation contains."""
+        """Return the context for the tools of a turn. Its `recall` leaves out texts that the conversation (of the `window`)
+        contains."""
 
         def recall_more(question: str, tokens: int) -> dict[str, Any]:
             is_known = (lambda _: False) if window is None else window.known_text_test()
@@ -305,7 +307,8 @@ class Agent:
                     self._wait_for_work()
 
     def learn_late(self, task_id: str) -> None:
-        """Learn from the task in which the agent's last process died, if it had ended the task."""
+        """Learn from the task `task_id` if the agent's last process died after it had ended the task, but before it had
+        learned."""
         with contextlib.suppress(UserError):
             if (work := TaskRun.of_ended(self.hive, task_id, self.name)) is not None:
                 focus = Focus("rest", work=work)

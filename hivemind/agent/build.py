@@ -28,9 +28,10 @@ _LETTERS = 4  # fit at least: longer ones are shortened
 def build(
     context: ToolContext, window: ContextWindow, epoch: NewEpoch | None, news: News, mind: MeteredMind
 ) -> Sequence[ChatMessage]:
-    """Begin the epoch with its opening, or append the news. Return the messages of the conversation.
+    """Begin the `epoch` with its opening, or append the news if it is None. Return the messages of the conversation.
 
-    Raises UserError if the budget leaves no room for a turn, Parking if another agent holds the nodes to be folded.
+    Raises UserError if the budget leaves no room for a turn, Parking if nodes of the task's graph must be folded and another
+    agent holds them.
     """
     if epoch is not None:
         _begin(context, window, epoch, news, mind)
@@ -74,7 +75,8 @@ def _begin(context: ToolContext, window: ContextWindow, epoch: NewEpoch, news: N
 
 
 def _earlier(hive: Parts, name: str, message: Message, tokens: int) -> list[str]:
-    """Return the earlier letters of the message's thread, sent and received: the newest that fit, oldest first."""
+    """Return the earlier letters of the message's thread, sent and received. Take the newest that fit into `tokens` tokens, and
+    list them oldest first."""
     letters: list[str] = []
     count, mail = hive.count_tokens, hive.mail
     earlier_messages = itertools.takewhile(lambda candidate: candidate.id != message.id, mail.thread(name, message.id))

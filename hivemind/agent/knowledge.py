@@ -96,9 +96,11 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
 
 def content_sources(hive: Parts) -> dict[str, Source]:
-    """Map the prefix of a block's location to the function that loads it: a memory, a part of a document, or a passage.
+    """Return, by the prefix of a block's location, the function that loads the block: a memory, a part of a document, or a
+    passage.
 
-    The function gets the rest of the location and `max_tokens`, to which it shortens the content (None: no limit)."""
+    The function gets the rest of the location and `max_tokens`, to which it shortens the content (None: no limit).
+    """
 
     def memory(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)
@@ -130,11 +132,11 @@ def relevant_blocks(
     text_of: Callable[[MemoryBlock], str],
     factor: Callable[[MemoryBlock], float],
 ) -> tuple[list[KnowledgeMemoryBlock], list[KnowledgeMemoryBlock]]:
-    """Return what the hive knows about a task: first the relevant blocks, then the nearest of those that are not relevant enough.
+    """Return what the hive knows about a task: the relevant blocks, and the best of the others.
 
     Blocks are passages, notes, memories, and results of earlier tasks that landed in the task's files. A block is relevant if its
-    confidence, raised by a `factor` above 1, is high enough; a factor below `SUNK` rejects it. Relevant blocks come surest first,
-    each text once.
+    confidence is high enough. Its learned `factor` raises the confidence if it is above 1, and excludes the block if it is below
+    `SUNK`. Relevant blocks come surest first; `text_of` returns a block's text, which is listed once.
 
     Copies of the project's files are not searched, because the agent has those files.
     """
@@ -157,7 +159,7 @@ def relevant_blocks(
 
 
 def _copies(hive: Parts, projects: Sequence[Project]) -> list[str]:
-    """Return the documents that are copies of a project's file. Only documents with the size of such a file are read."""
+    """Return the documents that are copies of a file of a project. Only documents of the same size as such a file are read."""
     sizes = {size for project in projects for size in project.sizes}
     paths = {path: hive.layout.root / path for path, size in hive.knowledge.sizes().items() if size in sizes}
     return [
@@ -180,8 +182,8 @@ def document_blocks(
     without: Collection[str] = (),
     limit: int = PER_QUESTION,
 ) -> tuple[list[KnowledgeMemoryBlock], bool]:
-    """Return blocks for the quotable passages that answer the questions, and True if some of the best were left out because they
-    were called wrong.
+    """Return blocks for the quotable passages that answer the questions, at most `limit` per question. The second value is True
+    if one of the best passages was left out because somebody called it wrong.
 
     The passages are from knowledge/ (but not from the files `without`), from the task's attachments and from `more_files`. Better
     passages get newer timestamps: of two blocks with equal scores the newer is selected first.
@@ -255,8 +257,8 @@ def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str |
 def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = False) -> list[ContextMemoryBlock]:
     """Return the nodes of task graphs that answer a question, folded ones too, if they are published or in the agent's lane.
 
-    With `allow_stale`, the index of active tasks' graphs is used without an update. Decisions and notes count as answers, but not
-    those whose title is a question.
+    With `allow_stale`, the search skips the update of the index from the graphs of active tasks. Decisions and notes count as
+    answers, except those whose title is a question.
     """
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     search_result = hive.graph_index.find(question, limit=_NODES, quick=allow_stale)

@@ -17,7 +17,8 @@ _log = logging.getLogger(__name__)
 
 
 def renew_lease(hive: Parts, name: str, step_id: str, generation: int) -> None:
-    """Renew a lease if half of its time is over. Raises CoordinationError if the lease is lost."""
+    """Renew the lease that the agent `name` holds on a step; do nothing before half of the lease's time is over. Raises
+    CoordinationError if the lease is lost."""
     lease = hive.leases.get(step_id)
     if lease is None or lease.expires_seq - hive.journal.seq <= (lease.expires_seq - lease.acquired_seq) // 2:
         hive.leases.renew(step_id, name, generation, MAX_TTL_SEQ)
@@ -31,7 +32,8 @@ class FocusLease:
         self._renewed: tuple[str, int] | None = None  # the step and the generation
 
     def keep(self, focus: Focus) -> None:
-        """If the agent already holds the step's lease, renew it from now on: it must not expire while the mind thinks."""
+        """If the agent already holds the lease of the step in focus, let `renew` renew it, so it does not expire while the mind
+        thinks."""
         lease = None if focus.step is None else self._hive.leases.get(focus.step.id)
         is_held = lease is not None and lease.holder_agent_id == self._name
         self._renewed = (lease.step_id, lease.generation) if lease is not None and is_held else None
@@ -57,8 +59,8 @@ class FocusLease:
         self._renewed = None
 
     def renew(self) -> None:
-        """Renew the lease once half of its time is over. If the lease is lost, the agent's next write is refused with
-        the reason."""
+        """Renew the lease; do nothing before half of its time is over. A lost lease is logged, and the agent's next write to the
+        step is refused."""
         if self._renewed is None:
             return
         try:

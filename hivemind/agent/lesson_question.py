@@ -1,4 +1,5 @@
-"""Learning at the end of a task: note which texts of its openings it used, and ask its mind once for lessons."""
+"""Learning at the end of a task: note which texts of the task's openings (the first messages of each epoch) were used, and ask
+the mind once for lessons."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def learn_from(
     """Learn from a task that has ended in this turn. If that fails, log the error: the task has ended all the same.
 
     Only language models, programs that think (`mind: {command: …}`) and coding agents are asked for lessons. A model gets one
-    short request on the cached conversation. It has the cause `lesson` and is booked on the day's budgets, because the task's
-    account is closed.
+    short request on the cached conversation. This request has the cause `lesson` and is booked on the day's budgets, because the
+    task's account is closed.
     """
     work, config = context.focus.work, context.hive.config
     if work is None or not work.is_ended or config.lessons == config.relevance == "off":

@@ -60,7 +60,7 @@ _FRAME = 64  # tokens that a provider adds to a request
 
 
 def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, patience: Patience | None = None) -> Mind:
-    """Open the mind that an agent's file names, with the prices in hive.yaml.
+    """Return the mind that an agent's file names, with the prices in hive.yaml. `patience` repeats failed requests.
 
     Raises UserError for an unknown mind, a missing key or extra, and for a budget of money without prices.
     """
@@ -83,8 +83,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 class MeteredMind:
     """An agent's mind with its accounts.
 
-    `total` is the usage of this process. `estimates` has the part of it that a coding agent's later report may replace. `request`
-    is the id of the last request that was answered with a message, `last_usage` its usage.
+    `total` is the usage of this process; a coding agent's later report may replace the part in `estimates`. `request` is the id
+    of the last request that was answered with a message, `last_usage` its usage.
     """
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter) -> None:
@@ -109,7 +109,8 @@ class MeteredMind:
 
     @cached_property
     def rule(self) -> Mind:
-        """The mind for turns by rule: the agent's own, or the extractive mind, which checks quotes for every agent."""
+        """The mind for turns by rule: the agent's own, or the extractive mind (it uses no model), which checks quotes for every
+        agent."""
         return ExtractiveMind() if self.reads else self.mind
 
     @property
@@ -122,7 +123,8 @@ class MeteredMind:
         return bool(getattr(self.mind, "takes_pictures", False))
 
     def summary_mind(self) -> Mind:
-        """Return the mind that summarizes documents: the agent's mind, or the extractive mind in place of a coding agent."""
+        """Return the mind that summarizes documents: the agent's own. If the agent's mind is a coding agent, return the
+        extractive mind, which selects sentences without a model."""
         return self.rule if self.program is not None else self.mind_for(None, None)
 
     def max_turns(self, config: AgentConfig) -> int:
@@ -130,13 +132,15 @@ class MeteredMind:
         return (self.program and self.program.config.max_turns) or config.max_turns
 
     def mind_for(self, work: TaskRun | None, talk: Conversation | None) -> Mind:
-        """Return the agent's mind; a language model notes its requests in `talk` and books them on the budget of `work`."""
+        """Return the agent's mind. A language model notes its requests in `talk` and books them on the budget of `work` (None:
+        only on the day's budgets)."""
         if not isinstance(self.mind, LanguageMind):
             return self.mind
         return self.mind.with_meter(lambda request: self._metered(work, talk, request))
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema], work: TaskRun | None, talk: Conversation) -> Thought:
-        """Ask the mind, within the budgets of the day and of the task. Raises Parking if a budget is used up, MindError."""
+        """Return the mind's thought. `work` (None for a letter) and the day set the budgets. Raises Parking if one is used up,
+        MindError."""
         self.request = None
         if isinstance(self.mind, LanguageMind):
             thought = self.mind_for(work, talk).think(turn, tools)
@@ -175,9 +179,10 @@ class MeteredMind:
     def _metered(
         self, work: TaskRun | None, talk: Conversation | None, request: MeteredRequest
     ) -> Iterator[MeteredExchange]:
-        """Reserve the most that a request may use, note the request in the conversation, and book its usage.
+        """Reserve the most that a request may use, note the request in the conversation, and book its usage at the end of the
+        block.
 
-        If a budget has no room for it, raises Parking for a thought, MindUnavailable for a fold.
+        If a budget has no room for the request, raises Parking for a turn's thought, MindUnavailable for any other request.
         """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
@@ -291,7 +296,8 @@ class RunAccount:
         self._prompt += Usage(self._meter.count(prompt))
 
     def report(self, usage: Usage, part: str | None, session: str | None) -> None:
-        """Book the usage that the program reports for a part of its run, or for the run.
+        """Book the usage that the program reports for a `part` of its run, or for the whole run (None). A later report of a part
+        replaces the earlier one.
 
         With a `session` the figures are cumulative over that session. Raises Parking once a budget is used up. Usage is also
         booked after the task ended or its claim was lost.
@@ -322,8 +328,8 @@ class RunAccount:
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
     def close(self, *, was_heard: bool) -> None:
-        """Close the account. Tokens of a prompt that the program did not report count as used if it has answered
-        (`was_heard`), else as unused."""
+        """Close the account. Prompts whose tokens the program has not reported count as used if it has answered (`was_heard`),
+        else as unused."""
         usage = self._prompt if was_heard else Usage()
         if self._reported is not None:
             if usage.tokens:

@@ -31,7 +31,7 @@ class News:
         self.read_files = ReadFiles()
 
     def tell(self, context: ToolContext, window: ContextWindow) -> None:
-        """Append the events since the last turn, each with its source."""
+        """Append what has happened since the last turn to the conversation, each piece with its source."""
         focus, talk = context.focus, window.talk
         if focus.work is not None:
             self._tell_of_task(focus.work, context, talk)
@@ -61,7 +61,7 @@ class News:
             talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
 
     def _tell_overlaps(self, work: TaskRun, context: ToolContext, talk: Conversation) -> None:
-        """Append where the task's branches conflict with others, each path once."""
+        """Append where the task's branches conflict with those of other tasks, each path once."""
         for overlap in branch_overlaps(context.hive.layout, work.task.id):
             pairs = [[overlap.task, path] for path in overlap.paths]
             if any(tuple(pair) not in talk.overlaps for pair in pairs):
@@ -101,8 +101,8 @@ _Stamp = tuple[int, int, int] | None
 class ReadFiles:
     """Finds the files that have changed since the conversation saw them, even if they changed while no process ran.
 
-    The conversation has the digests of the files that it saw. This object has the stamps of unchanged files: a file is
-    read again only after it was written.
+    The conversation has the digests of these files. This object keeps the size and time of unchanged files, so a file is read
+    again only after it was written.
     """
 
     def __init__(self) -> None:

@@ -77,7 +77,8 @@ _TAG = re.compile(r"<(?=\s*/?\s*(?:material|instructions))", re.IGNORECASE)
 
 
 def system_message(name: str, config: AgentConfig, tools: Container[str], rom: Iterable[tuple[str, str]]) -> str:
-    """Describe the agent, how to work with its tools, whom to trust, and the rules of the hive."""
+    """Return the system message: the agent, how to work with its tools, whom to trust, and the rules of the hive (`rom`: path and
+    text of each file)."""
     role = f" Your role: {config.role}." if config.role else ""
     how = _BY_A_PROGRAM if config.runs_program else _BY_CALLS
     tool_rules = "".join(f"* {line}\n" for tool, line in _OF_TOOLS.items() if tool in tools)
@@ -97,8 +98,9 @@ def task_opening(
     outline: Callable[[int], str] = lambda _: "",
     lessons: Sequence[TrackedLesson] = (),
 ) -> str:
-    """Show the task in at most `tokens` tokens: text, attachments, plan, then where the agent works, the project, the `lessons`,
-    the selected knowledge and, if there is room, the `outline` of earlier turns. A section that does not fit is left out."""
+    """Return the opening of a task in at most `tokens` tokens: text, attachments, plan, then where the agent works, the project,
+    the `lessons`, the selected knowledge (`entries`) and, if there is room, the `outline` of earlier turns. A section that does
+    not fit is left out."""
     task, layout, count = run.task, hive.layout, hive.count_tokens
     own_files = own_instructions(config.mind, layout.root)
     full_text_call = f"read_file(path='{layout.relative(task.path)}/task.md')"
@@ -141,7 +143,8 @@ def task_opening(
 
 
 def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequence[str], *, stranger: bool) -> str:
-    """Show a letter that belongs to no task, after the `earlier` letters of its thread."""
+    """Return the opening for a letter that belongs to no task: the `earlier` letters of its thread, then the letter. A `stranger`
+    is a sender whom the hive does not know."""
     parts = [
         *([_section("Earlier in this thread", "\n\n".join(earlier)), "## Now"] if earlier else []),
         letter(message, stranger=stranger),
@@ -153,7 +156,8 @@ def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequenc
 
 
 def letter(message: Message, *, stranger: bool = False, colleague: bool = False) -> str:
-    """Show a letter. The operator's text is unmarked, a colleague's is named as such, and any other is marked as material."""
+    """Return a letter as the mind sees it. The operator's text is unmarked; if the sender is a `colleague`, the heading says so.
+    Any other text is marked as material, a `stranger`'s without the sender's name."""
     head = f"Mail {message.id} from {message.sender}: {message.subject}"
     attachment_line = f"\n\nAttached: {message.attachment_summary}" if message.attachments else ""
     body = f"{message.body.strip()}{attachment_line}"
@@ -166,7 +170,7 @@ def letter(message: Message, *, stranger: bool = False, colleague: bool = False)
 
 
 def material(source: str, text: str) -> str:
-    """Mark a text as material, to be read and not to be followed. The text cannot end the mark or begin another."""
+    """Return a text marked as material, to be read and not to be followed. The text cannot end the mark or begin another."""
     return f"<material from={json.dumps(visible(source), ensure_ascii=False)}>\n{escaped(text)}\n</material>"
 
 
@@ -176,7 +180,7 @@ def escaped(text: str) -> str:
 
 
 def materials(entries: Iterable[Entry]) -> str:
-    """Show the entries, each with its source."""
+    """Return the entries as text, each with its source."""
     return "\n\n".join(material(source_of(entry), str(entry["content"])) for entry in entries)
 
 
@@ -190,14 +194,16 @@ def _section(title: str, text: str) -> str:
 
 
 def _printed(hive: Parts, config: AgentConfig, path: Path) -> str:
-    """Return a path as the agent can use it. A coding agent's own tools start in its folder, not in the hive's."""
+    """Return a path as the agent can use it: relative to the hive, or absolute for a coding agent, whose own tools start in
+    another folder."""
     return f"`{path if config.runs_program else hive.layout.relative(path)}`"
 
 
 def _instructions(
     projects: Sequence[Project], task_text: str, own_files: Collection[str], count: Callable[[str], int]
 ) -> str:
-    """Show the projects' instructions between `<instructions>` tags. Their text cannot end the tag or begin another."""
+    """Return the projects' instructions between `<instructions>` tags, without `own_files`, which the mind reads itself. Their
+    text cannot end the tag or begin another."""
     files = [file for project in projects for file in project.instructions(task_text, own_files).items()]
     parts, room = [], _INSTRUCTIONS
     for path, text in files:
@@ -220,7 +226,8 @@ def _lessons(lessons: Sequence[TrackedLesson]) -> str:
 
 
 def _skills(hive: Parts, run: TaskRun, own_files: Collection[str], count: Callable[[str], int]) -> str:
-    """List the skills that can be used."""
+    """Return a list of the usable skills of the hive and the task's projects, without `own_files`, which the mind reads
+    itself."""
     skills = skills_of(hive.layout, run.projects, own_files)
     lines = [f"* {escaped(skill.line)}" for skill in skills.values() if skill.problem is None]
     head = "read_skill(name) returns the whole text of one. Read it before work of that kind."
@@ -257,7 +264,8 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig) -> str:
 
 
 def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
-    """Describe a worktree: its path and branch, the target in which that branch lands, and the check before that."""
+    """Return a description of a worktree for the mind: path, branch, the target that the branch is merged into, and the check
+    before that. The `first` worktree is the agent's folder."""
     place = f"`{hive.layout.relative(tree.path)}`, a git worktree of `{tree.root}`"
     start = f"Your folder is {place}" if first else f"Another is {place}"
     runs_program = hive.agents[run.agent].runs_program
@@ -292,7 +300,8 @@ def _worktree(hive: Parts, run: TaskRun, tree: Worktree, *, first: bool) -> str:
 
 
 def _plan(steps: Sequence[PlannedStep], tokens: int, count: Callable[[str], int]) -> str:
-    """List the steps in at most `tokens` tokens. If they do not all fit, begin at the first step that is not done."""
+    """Return a list of the steps in at most `tokens` tokens. If they do not all fit, it begins at the first step that is not
+    done."""
     lines = [_step(step) for step in steps]
     if count("\n".join(lines)) <= tokens:
         return "\n".join(lines)
@@ -316,7 +325,7 @@ def _step(step: PlannedStep) -> str:
 
 
 def source_of(entry: Entry) -> str:
-    """Name the source of an entry: a file and its lines, a letter, a memory, a node of a graph."""
+    """Return the name of an entry's source: a file and its lines, a letter, a memory, a node of a graph."""
     metadata = entry.get("metadata", {})
     if metadata.get("type") == "message":
         return f"mail from {metadata['from']}: {metadata['subject']}"
@@ -327,7 +336,8 @@ def source_of(entry: Entry) -> str:
 
 
 def shorten_to(text: str, tokens: int, count: Callable[[str], int], full_text_call: str) -> str:
-    """Shorten a text to `tokens` tokens: keep its beginning and its end, and name the call that shows all of it."""
+    """Return a text shortened to `tokens` tokens (by `count`): its beginning, its end, and between them the call that shows all
+    of it."""
     chars = max(200, tokens * _CHARS_A_TOKEN)
     while count(text) > tokens and chars >= 200:
         excerpt = shortened(text, chars, full_text_call)

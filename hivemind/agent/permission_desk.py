@@ -28,8 +28,9 @@ _MAX_CHARS = 2_000
 class Grant:
     """The operator's answer about a call that a coding agent wants to make.
 
-    The `answer` is empty while the question is open. It `lasts` for one call, after which it is `used`, or for the task. `number`
-    counts the questions about the call."""
+    `answer` is empty while the question is open. An answer that `lasts` for `once` becomes `used` with the first call; one for
+    the `task` holds for all of them. `number` counts the questions about the call.
+    """
 
     key: str
     description: str
@@ -112,7 +113,7 @@ class PermissionDesk:
 
 
 def describe_call(call: ProgramCall) -> str:
-    """Describe a call in a few lines for a person."""
+    """Return a few lines that describe a call to a person."""
     subject: Any = command_of(call) or call.title or call.arguments
     paths = "".join(f"\n* {path}" for path in call.paths)
     tool = "" if call.tool == call.kind else f" ({call.tool})"

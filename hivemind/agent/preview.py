@@ -25,7 +25,8 @@ from hivemind.tools import allowed_tools
 
 @frozen
 class Preview:
-    """An opening with its selection and its lessons. `target` is None if the agent has no task."""
+    """A preview of an opening, with its selection and its lessons. `target` is the task that it is about; None if the agent has
+    no task."""
 
     messages: Sequence[ChatMessage]
     selected: SelectedMemory
@@ -35,8 +36,8 @@ class Preview:
     lessons: Sequence[TrackedLesson] = ()
 
     def choices(self) -> list[dict[str, Any]]:
-        """Return the candidate blocks with score, reason and chance of use. Selected blocks come first; each group is sorted
-        by falling score."""
+        """Return the candidate blocks with score, reason and chance of use. The selected ones come first, then the others, each
+        group by falling score."""
         return [
             {
                 "block": choice.id, "type": choice.block.type.value, "priority": choice.block.priority.name.lower(),
@@ -47,8 +48,8 @@ class Preview:
         ]  # fmt: skip
 
     def use_lines(self) -> Iterator[str]:
-        """Yield a line for each lesson and for each block that was almost relevant, with its chance of use; then a line on what
-        is learned."""
+        """Yield a line with the chance of use for each lesson, and for each block that was almost relevant. Then yield a line on
+        what the hive has learned about use."""
         relevance = self.selected.relevance
         for lesson in self.lessons:
             yield ": ".join(filter(None, (f"lesson {lesson.id}", relevance.explain(lesson_block(lesson)))))
@@ -59,8 +60,8 @@ class Preview:
 
 
 def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Preview:
-    """Build the opening of the agent's next epoch from the files on disk, and write nothing. Without a `task_id` it is about the
-    task that the agent works on, else about the next waiting task.
+    """Return the opening of the agent's next epoch, built from the files on disk; write nothing. With `task_id=None` it is about
+    the task that the agent works on, or else about the next waiting task.
 
     Raises UserError if the task does not exist.
     """
@@ -86,7 +87,8 @@ def preview_context(hive: Parts, name: str, task_id: str | None = None) -> Previ
 
 
 def _next_task(hive: Parts, name: str) -> str | None:
-    """Return the task that the agent works on, else the next waiting task that it may claim."""
+    """Return the id of the task that the agent works on, or else of the next waiting task that it may claim. Return None if there
+    is neither."""
     own_tasks = [task for task in hive.tasks.list(TaskState.ACTIVE) if task.owner == name]
     candidates = [task for task in own_tasks if task.parked is None] or own_tasks
     if not candidates:
@@ -98,7 +100,7 @@ def _next_task(hive: Parts, name: str) -> str | None:
 
 
 def _run(hive: Parts, name: str, task_id: str) -> TaskRun:
-    """Return the run of a task. The path of a waiting task is the one that it will have when it is claimed."""
+    """Return the run of a task. A waiting task gets the path that it will have once it is claimed."""
     task = hive.tasks.get(task_id)
     if task.state is TaskState.INBOX:
         task = replace(task, path=hive.layout.active / task.id)

@@ -65,7 +65,7 @@ class SessionLost(MindUnavailable):
 
 @dataclass(slots=True)
 class ProgramRunner:
-    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task."""
+    """Runs the coding agent that is an agent's mind. `hear` is called to take in a task's new mail."""
 
     mind: MeteredMind
     lease: FocusLease
@@ -75,10 +75,11 @@ class ProgramRunner:
     hear: Callable[[TaskRun], object]
 
     def run(self, turn: Turn, context: ToolContext, window: ContextWindow) -> Thought | None:
-        """Run the program until it ends its turn. Fill in the turn's results and its parking.
+        """Run the program until it ends its turn. Set the turn's results and, if a call must wait, its `parking`.
 
-        Return the call that ends the task, if the program made it. Raises Parking, SessionLost, MindUnavailable if the
-        program ends with an error, MindError if it had to be ended.
+        Return the turn's thought, whose calls are only those that end the task; None if it has no thought. Raises Parking if
+        another agent holds the step or a budget is used up, SessionLost, MindUnavailable if the program ends with an error,
+        MindError if the runtime ended it (timeout, silence).
         """
         turn.results = []
         self.lease.take(context.focus)
@@ -93,7 +94,8 @@ class ProgramRunner:
         return turn.thought
 
     def ask(self, question: str, context: ToolContext, window: ContextWindow) -> str:
-        """Ask the program in the session of a task that has ended. It runs in a box in which it cannot change files.
+        """Ask the program in the session of a task that has ended, and return its answer. It runs in a box in which it cannot
+        change files.
 
         Raises MindUnavailable without a box, or without a session to continue.
         """
@@ -118,8 +120,8 @@ class ProgramRunner:
 
 
 class _ProgramRun:
-    """One run of the program. `has_session` is True once the program has opened its `session`, `heard` after its first text or
-    call."""
+    """One run of the program. `has_session` is True once the program has opened its `session`, `heard` once it has sent a text or
+    a call."""
 
     def __init__(self, runner: ProgramRunner, turn: Turn, context: ToolContext, window: ContextWindow) -> None:
         assert runner.mind.program is not None
@@ -200,8 +202,8 @@ class _ProgramRun:
         return place
 
     def _visible_folders(self) -> dict[Path, bool | None]:
-        """Return the folders that the program sees in its box, and whether it may write to each. A repository is seen only
-        through its worktree."""
+        """Return the folders that the program sees in its box: True for writable, False for read-only, None for hidden ones. A
+        repository is seen only through its worktree."""
         hive, work = self._context.hive, self._work
         repositories = hive.config.worktree_roots(hive.layout)
         roots = hive.config.sandbox_folders(hive.layout)
@@ -209,7 +211,8 @@ class _ProgramRun:
         return folders if work is None else {**folders, work.task.files: True, **work.worktrees.sandbox_folders()}
 
     def _watch(self, listener: socket.socket) -> None:
-        """Take the program's events and make its calls until its work is over, or the program must be ended."""
+        """Read the program's events, and make the calls that it sends to `listener`, until its work is over. End a program that
+        works too long, is silent too long, or is interrupted."""
         program, stop_request, config = self._program, self._runner.stop_request, self._mind.config
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
         while not self._is_done:
@@ -241,21 +244,21 @@ class _ProgramRun:
                 self._ends_at, self._was_cancelled = time.monotonic() + _CANCEL_S, True
 
     def _interrupt(self, error: HivemindError) -> None:
-        """Have the program end its turn, and raise the error after that."""
+        """Have the program end its turn now. Once it has exited, `run` raises the error (the first, if there are several)."""
         if self._interruption is None:
             self._interruption = error
             self._end(None, 0.0)
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
-        """Give the program `grace_s` seconds to exit; after that it is ended. A program whose turn was cancelled keeps the time
-        to report its usage."""
+        """Make the program end `grace_s` seconds from now, if it has not exited before. A `reason` makes the turn fail with it;
+        None does not. A cancelled program gets more time to report its usage."""
         ends_at = time.monotonic() + grace_s
         may_shorten = self._end_reason is None and not self._was_cancelled
         if self._ends_at is None or (may_shorten and ends_at < self._ends_at):
             self._ends_at, self._end_reason = ends_at, reason
 
     def _close_turn(self) -> None:
-        """Record the open calls and texts at the end of the program's turn, and commit its work."""
+        """At the end of the program's turn, record texts and calls that are not recorded yet, and commit the program's work."""
         self._record_refusals()
         self._flush_chunks()
         for call in [*self._open_calls.values()]:
@@ -266,7 +269,8 @@ class _ProgramRun:
             note_branches(self._context.hive, self._work)
 
     def _end_turn(self, reason: str) -> None:
-        """Send the news as the next prompt. Without news, remind a program once that its task is not over."""
+        """Note an unusual `reason` for the end of the program's turn. Send the news as the next prompt; without news, remind the
+        program once that its task is not over."""
         if reason != "end_turn" and self._ends_at is None:
             self._note("turn", f"The program ended its turn: {reason}")
         self._is_done = True
@@ -431,7 +435,8 @@ class _ProgramRun:
             self._end(f"it waits for an approval ({action}), but no person can give it: see mode in its file", 0.0)
 
     def _look_for_permission(self) -> None:
-        """Pass on the operator's answer to an open question. Without one in time, let the task wait for it."""
+        """Pass on the operator's answer to an open question. If none has come in time, end the program's turn and park the task
+        until it comes."""
         if self._question is None or self._desk is None or self._work is None or self._parking is not None:
             return
         request, grant, until = self._question
@@ -476,7 +481,7 @@ class _ProgramRun:
 
     @property
     def _is_over(self) -> bool:
-        """True if the task has ended, is about to, or was handed over. Later output is not recorded."""
+        """True if the task has ended, will end with this turn, or was handed over. Later output is not recorded."""
         if (work := self._work) is None:
             return False
         is_leaving = isinstance(self._parking, ProgramAtWork) or isinstance(self._interruption, TaskMoved)
@@ -598,7 +603,7 @@ class _ProgramRun:
 
 
 def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
-    """Return the id of the program's session that holds the conversation, or None."""
+    """Return the id of the program's session that holds the conversation, or None if there is none to continue."""
     for message in reversed(talk.messages):
         provider_fields = message.provider or {}
         if provider_fields.get("agent") == mind.session_kind and provider_fields.get("session"):
@@ -607,6 +612,6 @@ def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
 
 
 def _unheard_messages(talk: Conversation) -> list[ChatMessage]:
-    """Return the messages after the program's last answer, which it may not have received."""
+    """Return the messages after the program's last answer: the program may not have received them."""
     last = max((at for at, message in enumerate(talk.messages) if message.role == "assistant"), default=-1)
     return talk.messages[last + 1 :]

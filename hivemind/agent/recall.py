@@ -17,11 +17,10 @@ _HEADING = re.compile(r"^#+ .*\n+", re.MULTILINE)
 
 
 def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], str, Sequence[ToolResult]]:
-    """Return the hive's knowledge about the questions in focus, what was left out of the search, and the results of the
-    turn before.
+    """Return three values for a mind that works by rule: what the hive knows about the questions in focus, a text on what the
+    search left out, and the results of the turn before.
 
-    It is for a mind that works by rule. A mind that reads conversations gets a selection in its opening, and asks for
-    more with the tool `recall`.
+    A mind that reads conversations gets a selection in its opening instead, and asks for more with the tool `recall`.
     """
     results = () if focus.work is None else focus.work.conversation.last_results
     questions = questions_of(focus)
@@ -31,7 +30,8 @@ def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], str, S
 def answer(
     memory: WorkingMemory, focus: Focus, is_known: Callable[[str], bool], question: str, tokens: int
 ) -> dict[str, Any]:
-    """Answer the tool `recall`: return the text and sources that the conversation does not contain yet."""
+    """Answer the tool `recall`: return `sources` and `text` of what the hive knows about the question, in at most `tokens`
+    tokens. Texts for which `is_known` is true are left out."""
     entries = memory.recall(focus, question, tokens, is_known)
     return {"sources": [source_of(entry) for entry in entries], "text": materials(entries)}
 

@@ -1,7 +1,7 @@
-"""Learned relevance: fifteen weights say which texts of an opening a task is likely to use.
+"""Learned relevance: fifteen weights predict which of the texts in an opening (the first messages of an epoch) a task will use.
 
-At a task's end each text of its openings is a sample: it was used if the agent quoted or named it. Each sample moves the weights
-of a logistic regression a little. They are in `.hive/relevance.json` (README.md, *Relevance*).
+At the task's end each of these texts is a sample: the agent used it if it quoted the text or wrote one of its names. Each sample
+moves the weights of a logistic regression a little. They are in `.hive/relevance.json` (README.md, *Relevance*).
 """
 
 from __future__ import annotations
@@ -58,9 +58,11 @@ class ShownText:
 
 @frozen
 class Weights:
-    """What the hive has learned. `weights` has a number per feature, `tasks` the last tasks that were counted.
+    """What the hive has learned. `weights` has a number for each feature of a text, `tasks` the ids of the last tasks that were
+    counted.
 
-    `texts` has two numbers per text or folder: how many tasks used it, and how many in a row since then did not.
+    `texts` has two numbers for each text or folder: how many tasks used it, and how many tasks in a row did not use it since
+    then.
     """
 
     weights: dict[Feature, Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]] = field(default_factory=dict)
@@ -69,12 +71,12 @@ class Weights:
 
     @classmethod
     def load(cls, layout: Layout) -> Weights:
-        """Read the weights from their file; none if it is missing. Raises UserError."""
+        """Return the weights in their file; empty ones if it is missing. Raises UserError if it is invalid."""
         record = load_record(layout.relevance, "relevance", 1) or {}
         return as_dataclass(cls, record, "relevance record", layout.relevance, remedy="mend or delete it")
 
     def chance(self, features: Mapping[Feature, float]) -> float:
-        """Return the probability that a text with these features is used: a half without weights."""
+        """Return the probability (0 to 1) that a text with these features is used; 0.5 without weights."""
         return 1 / (1 + math.exp(-sum(self.weights.get(name, 0.0) * value for name, value in features.items())))
 
     def learn(self, task: str, samples: Iterable[tuple[ShownText, bool]]) -> Weights:
@@ -111,7 +113,8 @@ class Relevance:
             _log.warning("%s", error)
 
     def factor(self, block: MemoryBlock) -> float:
-        """Return the factor of a block's score, 0.5 to 1.5; 1 without weights, or if relevance is off."""
+        """Return the factor by which a block's score is multiplied, 0.5 to 1.5. It is 1 without weights, or if relevance is
+        off."""
         return 0.5 + self._weights.chance(self.shown_text(block).features) if self.is_on else 1.0
 
     def explain(self, block: MemoryBlock) -> str:
@@ -185,7 +188,7 @@ def save_samples(hive: Parts, task: str, samples: Iterable[tuple[ShownText, bool
 
 
 def _with_folder(name: str) -> tuple[str, str]:
-    """Return a name and its folder or namespace."""
+    """Return a text's name (a path or a memory's key), and the name of the folder or namespace that contains it."""
     return name, f"{name.rpartition('/')[0]}/"
 
 

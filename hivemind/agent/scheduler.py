@@ -48,8 +48,8 @@ class Scheduler:
     def deliver(self, message: Message) -> str | None:
         """Deliver a letter to the tasks that wait for it: a verdict on a result, or an answer to a step's question.
 
-        Return the id of the task that waited, or None. If no step waits for a person's answer, return "": that letter starts no
-        turn.
+        Return the id of the task that waited, or None. Return "" for a person's answer for which no task waits here: it is passed
+        on to the agent that had asked, and starts no turn.
         """
         is_answer = is_question(message.in_reply_to, self._hive.config.workspace)
         awaiting_task = "" if is_answer and message.sender == HUMAN else None
@@ -66,7 +66,7 @@ class Scheduler:
         return awaiting_task
 
     def _pass_on(self, answer: Message) -> None:
-        """Copy a person's answer that came into this agent's mailbox to the agent whose task had asked, if that is another."""
+        """Copy a person's answer from this agent's mailbox to the agent whose task had asked, if that is another agent."""
         tasks = [task for task in self._hive.tasks.list(TaskState.ACTIVE) if is_asked_by(task.id, answer.in_reply_to)]
         asker = max(tasks, key=lambda task: len(task.id)).owner if tasks else None
         if asker in self._hive.agents and asker != self._name:
@@ -97,7 +97,8 @@ class Scheduler:
         return True
 
     def deliver_news(self, work: TaskRun, keep: Callable[[Message], object]) -> None:
-        """Take in new mail while a program works on a task. Letters about this task become news in its conversation."""
+        """Take in new mail while a program works on a task. Pass the letters about this task to `keep` and close them; they
+        become news in its conversation."""
         self.letters.sense(self.deliver)
         for message in self.letters.open_messages():
             task_id = self.letters.task_of(message)
@@ -174,7 +175,7 @@ class Scheduler:
     # after a turn
 
     def only_looked(self, turn: Turn) -> bool:
-        """Return True if the turn did nothing but park its task, or the mail, again for the same reason."""
+        """Return True if the turn changed nothing: its task, or the mail, was parked and is parked again for the same reason."""
         if turn.parking is None or turn.results or turn.thought is not None:
             return False
         if turn.focus.work is not None:
@@ -182,7 +183,7 @@ class Scheduler:
         return self.letters.rest is not None and self.letters.rest.reason == turn.parking.reason
 
     def end_turn(self, turn: Turn) -> None:
-        """Apply the consequences of a turn: close a letter, or park or drop a task, or count a problem of it."""
+        """Apply the consequences of a turn to its letter or task: close, park or drop it, or count a problem."""
         if turn.focus.message is not None:
             self.letters.end_turn(turn.focus.message, turn)
             self._mail_is_next = turn.parking is not None  # a postponed letter had no turn

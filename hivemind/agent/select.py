@@ -32,8 +32,8 @@ def select(
 ) -> NewEpoch | None:
     """Return the new epoch with the selection for its opening. Return None if the conversation continues.
 
-    `cause` is the reason if an epoch must begin in the middle of a turn. A mind that `keeps_sessions` limits the conversation
-    itself.
+    With a `cause`, an epoch begins for that reason; with None, only if one is due. A mind that `keeps_sessions` limits the length
+    of the conversation itself.
     """
     cause = cause or _cause(window, keeps_sessions=keeps_sessions)
     return None if cause is None else NewEpoch(cause, select_memory(focus, window, memory))
@@ -42,7 +42,7 @@ def select(
 def select_memory(
     focus: Focus, window: ContextWindow, memory: WorkingMemory, is_known: Callable[[str], bool] = lambda _: False
 ) -> SelectedMemory:
-    """Select the content that an opening would have now, without the texts for which `is_known` is true."""
+    """Return the content that an opening would have now, without the texts for which `is_known` is true."""
     return memory.select(focus, subjects_of(focus), window.selection_room, is_known)
 
 

@@ -65,10 +65,10 @@ class SharedAccount:
         self._lock = nullcontext() if lock is None else Lock(lock)
 
     def hold(self, tokens: int, money: float, now: datetime) -> Settle:
-        """Reserve the tokens and money that a request may use at most.
+        """Reserve the tokens and money that a request may use at most. Return the function that books the actual usage instead.
 
-        Raises Parking if the request would pass the limit, or if the account cannot be read; OSError if it cannot be
-        written. The returned function never raises: if it cannot write, the reservation counts.
+        Raises Parking if the request would pass the limit, or if the account cannot be read; OSError if it cannot be written. The
+        returned function never raises: if it cannot write, the reservation counts as used.
         """
         if self._limit.tokens is None and self._limit.money is None:
             return lambda *_: None
@@ -182,7 +182,7 @@ class Budget:
 
 
 def _lower(limit: TokenBudget, budget: TaskBudget) -> TokenBudget:
-    """Return a limit with the lower of both bounds: all candidates of a task share its budget."""
+    """Return the limit with each bound lowered to that of `budget`, because all candidates of a task share this budget."""
     tokens = [bound for bound in (limit.tokens, budget.tokens) if bound is not None]
     money = [bound for bound in (limit.money, budget.money) if bound is not None]
     return TokenBudget(tokens=min(tokens, default=None), money=min(money, default=None))

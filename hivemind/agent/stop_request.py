@@ -15,7 +15,7 @@ _COMMAND_S = 3.0  # a command may take another second after SIGTERM, then the ag
 
 
 def remaining_s(deadline: Path) -> float:
-    """Return the seconds until the modification time of a file, or a negative number without it."""
+    """Return the seconds until the modification time of the file `deadline`, or a negative number if it is missing."""
     try:
         return deadline.stat().st_mtime - time.time()
     except OSError:
@@ -25,8 +25,8 @@ def remaining_s(deadline: Path) -> float:
 class StopRequest:
     """Says when the loop of a process must end. `stop` and `finish` may be called from a signal handler or a thread.
 
-    `lifeline` is a descriptor of a pipe to the parent process. When the parent ends, that counts as `stop`. After `stop` a
-    running command has three seconds, or more if the modification time of a file in `deadlines` is later.
+    `lifeline` is a descriptor of a pipe to the parent process; the parent's end counts as `stop`. After `stop`, a running command
+    has three seconds to end. It has longer if the modification time of a file in `deadlines` is later.
     """
 
     def __init__(self, lifeline: int | None = None, *deadlines: Path) -> None:
@@ -38,7 +38,7 @@ class StopRequest:
             weakref.finalize(self, os.close, descriptor)
 
     def stop(self, command_s: float = _COMMAND_S) -> None:
-        """Ask the process to end after the current action."""
+        """Ask the process to end after the current action. A running command gets `command_s` seconds to end."""
         self._command_deadline = min(self._command_deadline, time.monotonic() + command_s)
         os.write(self._write_end, b"\0")
 
@@ -54,7 +54,7 @@ class StopRequest:
         return self._command_deadline < math.inf
 
     def ends_commands(self) -> bool:
-        """Return True if the process must end and the time that a running command had for its end is over."""
+        """Return True if the process must end and a running command has no time left to end by itself."""
         return (
             self.is_stopped()
             and self._command_deadline <= time.monotonic()

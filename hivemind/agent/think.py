@@ -20,14 +20,14 @@ def think(
     lease: FocusLease,
     runner: ProgramRunner,
 ) -> Thought | None:
-    """Ask the mind for a thought, and write the thought to disk before its calls are made. Without a `window` the mind
-    works by rule.
+    """Ask the mind for a thought, and write the thought to disk before its calls are made. Without a `window` the mind works by
+    rule.
 
-    If calls have no result (the process ended, or the task was parked), return those calls instead of asking. A coding
-    agent makes its calls while it runs, and returns only the call that ends its task.
+    If earlier calls have no result (the process ended, or the task was parked), return these calls instead of asking. A coding
+    agent makes its calls while it runs: return only the call that ends its task, or None.
 
-    Raises Parking if a step is blocked or a budget is used up, MindUnavailable if the mind is down, ContextTooLong or
-    SessionLost if the conversation has to begin again, MindError if the answer cannot be used.
+    Raises Parking if a step is blocked or a budget is used up, MindUnavailable if the mind is down, ContextTooLong or SessionLost
+    if the conversation has to begin again, MindError if the answer cannot be used.
     """
     if context.focus.blocked is not None:
         lease.take(context.focus)  # raises Parking: only others can unblock it

@@ -24,8 +24,8 @@ _MAX_DEATHS = 5  # of processes in turns about one letter; other kills do not co
 
 @dataclass(slots=True)
 class _OpenLetter:
-    """An open letter: the id of the task that waited for it (or None), whether it needs a turn, and the number of its turns so
-    far."""
+    """An open letter: the id of the task that waited for it (or None), whether it needs a turn of the mind, and the number of its
+    turns so far."""
 
     message: Message
     awaited_by: str | None = None
@@ -63,7 +63,7 @@ class UnreadMail:
         return self._intake.unsettled_count
 
     def sense(self, deliver: Callable[[Message], str | None]) -> None:
-        """Take in new letters. `deliver` returns the task that waited for a letter."""
+        """Take in new letters. `deliver` gives each to the tasks that wait for it, and returns the id of one, or None."""
         for message in (
             self._intake.new_messages(_BATCH, self._open_letters) if len(self._open_letters) < _MAX_WAITING else ()
         ):
@@ -74,7 +74,7 @@ class UnreadMail:
             self._open_letters[message.key].awaited_by = deliver(message)
 
     def _refuse(self, message: Message) -> None:
-        """Bounce a letter from an unknown sender, or copy it to the operator, as hive.yaml says. No mind sees the letter."""
+        """Bounce a letter from an unknown sender, or copy it to the operator, as hive.yaml says. The mind does not see it."""
         try:
             if self._policy == "bounce":
                 self._intake.give_up(message)
@@ -89,10 +89,11 @@ class UnreadMail:
             self.rest = ParkedRest.of(disk_full_parking(), self.rest)
 
     def first(self, *, needs_turn: bool) -> Message | None:
-        """Begin a turn and return its letter: the next that needs a turn, or, if `needs_turn` is False, the next new one.
+        """Begin a turn and return its letter: the next that needs a turn of the mind or, without `needs_turn`, the next new one.
 
-        Return None without a letter, or while mail is parked because the mind is not available. The turn lasts until `end_turn`,
-        `count_problem`, `mark_for_turn` or the next call of `first`. If the process dies during the turn, that is counted.
+        Return None if there is no such letter, or while mail is parked because the mind is not available. The turn lasts until
+        `end_turn`, `count_problem`, `mark_for_turn` or the next call of `first`. If the process dies during the turn, this is
+        counted.
         """
         self._turn.close()
         while self.rest is None or self.rest.is_over:
@@ -121,7 +122,7 @@ class UnreadMail:
         return message in self and self._open_letters[message.key].awaited_by is not None
 
     def task_of(self, message: Message) -> str | None:
-        """Return the task that waited for an open letter, else the task that the letter names."""
+        """Return the id of the task that waited for an open letter, else of the task that the letter names, or None."""
         return self._open_letters[message.key].awaited_by or message.task
 
     def end_turn(self, message: Message, turn: Turn) -> None:

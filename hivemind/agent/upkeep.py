@@ -106,7 +106,8 @@ class Upkeep:
             return False
 
     def _summarize(self) -> bool:
-        """Rewrite one stale summary. This may fail: the mind may be down, or the summarized nodes deleted."""
+        """Rewrite one stale summary and return True, or return False if none could be rewritten: the mind may be down, or the
+        summarized nodes deleted."""
         documents = self._hive.documents
         for summary in documents.stale_summaries():
             summarize = partial(documents.summarize, summary.id, self._summary_writer())
@@ -143,7 +144,8 @@ class Upkeep:
         return self._hive.layout.documents_db, self._hive.layout.memory_db
 
     def _back_up(self, database: Path) -> bool:
-        """Back up a database if its backup is due. This may fail if the disk is full."""
+        """Back up a database if its backup is due, and return True. Return False if it is not due, or if it fails (the disk may
+        be full)."""
         backups = self._hive.layout.backups
         due = next_backup(database, backups)
         if due is None or due > time.time():

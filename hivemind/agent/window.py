@@ -109,7 +109,7 @@ class ContextWindow:
         return hashlib.sha256(json.dumps(parts, default=str).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def shorten(self) -> None:
-        """Halve the tokens of the conversation, because a request was too long for the model."""
+        """Limit the conversation to half of its present tokens, because a request was too long for the model."""
         half = (self.tokens - self.fixed_tokens) // 2
         self.max_tokens = min(self.max_tokens, self.fixed_tokens + max(MIN_ROOM, half))
 

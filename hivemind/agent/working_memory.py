@@ -47,9 +47,10 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 
 @frozen
 class SelectedMemory:
-    """A selection for a question: its entries (id, content, metadata) and the reason for each block's selection or rejection.
+    """A selection for a question: its entries (id, content, metadata), and why each block was selected or rejected.
 
-    `nearest` are the best blocks among those that were not relevant enough."""
+    `nearest` are the best blocks among those that were not relevant enough.
+    """
 
     entries: Sequence[Entry]
     selection: Selection
@@ -151,8 +152,8 @@ class WorkingMemory:
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
     ) -> SelectedMemory:
-        """Select the content of an opening: texts relevant to the task, and its letters. Leave out texts for which `is_known`
-        is true."""
+        """Return the content of an opening: texts relevant to the task, and its letters. Leave out texts for which `is_known` is
+        true."""
         self.has_news(focus)
         relevance = Relevance(self._hive, focus)
         load, factor = self._loader.load_content, relevance.factor
@@ -184,8 +185,9 @@ class WorkingMemory:
     def _select_from(
         self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
     ) -> tuple[Sequence[Entry], Selection]:
-        """Score the blocks, select as many as fit, and load their contents. Texts for which `is_known` is true are removed,
-        and the selection is repeated. Of two blocks with one id the later counts."""
+        """Score the blocks, select as many as fit into `tokens`, and load their contents. Return the entries and the
+        selection. Texts for which `is_known` is true are removed, and the selection is repeated. Of two blocks with one id the
+        later counts."""
         remaining = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:

@@ -12,7 +12,8 @@ _BATCH_S = 1.0  # a check that takes this long is run for several tasks together
 
 
 class Batches:
-    """The batches of each root. After a red check, half of a batch is checked at a time, until the task to blame is alone."""
+    """The batches of each root. After a red check, half of a batch is checked at a time, until the task to blame is the only one
+    left."""
 
     def __init__(self) -> None:
         self._suspects: dict[Path, list[str]] = {}
@@ -46,8 +47,8 @@ class Batches:
         self._red_verdicts[verdict.tree] = verdict
 
     def red_verdict(self, tree: str) -> Verdict | None:
-        """Return the verdict if a red batch had this tree, else None. The last suspect has that tree once all others have
-        landed."""
+        """Return the verdict if a red batch had this tree, else None. So the last suspect need not be checked once all others
+        have landed: its merged tree is then the batch's."""
         return self._red_verdicts.get(tree)
 
     def note_landed(self, ids: Collection[str]) -> None:

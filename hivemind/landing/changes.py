@@ -17,7 +17,8 @@ DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/
 
 
 def branch_diffs(hive: Parts, task: Task, *options: str) -> Iterator[tuple[str, str]]:
-    """Yield each branch of a task that has changed something, with its diff. Raises UserError."""
+    """Yield each branch of a task that has changed something, with its diff. `options` are those of `git diff`. Raises
+    UserError."""
     entry = LandingEntry.of(task.kept)
     branches = {} if entry is None else {Path(branch.root): branch for branch in entry.branches}
     for worktree in Worktrees(hive, task, task.owner or HUMAN, 0).recorded:
@@ -40,7 +41,8 @@ def branch_diffs(hive: Parts, task: Task, *options: str) -> Iterator[tuple[str, 
 
 
 def commit_before(target: Target, branch: LandingBranch) -> str:
-    """Return the target's commit before a task landed its branch (with `how: rebase`, as several commits)."""
+    """Return the target's commit before a task landed its branch. With `how: rebase` the branch is several commits; this is the
+    one before the first of them."""
     commits = target.repository.git("rev-list", "--first-parent", str(branch.commit), f"^{branch.old}").split()
     landed = target.landed()
     return next((commit for commit in commits[1:] if commit in landed), str(branch.old))

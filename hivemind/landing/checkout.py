@@ -71,7 +71,8 @@ def checkouts(repository: Repository) -> Iterator[Checkout]:
 
 
 def checkout_of(repository: Repository, branch: str) -> Checkout | None:
-    """Return the checkout where a branch is checked out, or None. Raises TargetBusy."""
+    """Return the checkout where a branch is checked out, or None. Raises TargetBusy during a merge or rebase in it, if it is
+    missing, or if there are two."""
     match = None
     for checkout in checkouts(repository):
         is_current = _text(checkout.git / "HEAD") == f"ref: refs/heads/{branch}"
@@ -91,7 +92,8 @@ def checkout_of(repository: Repository, branch: str) -> Checkout | None:
 
 
 def checkout_signature(repository: Repository, path: Path | None = None) -> tuple[object, ...]:
-    """Return a value that changes when a checkout of the repository changes, or the file at `path` (from a TargetBusy)."""
+    """Return a value that changes when a checkout of the repository changes. `path` is a file (from a TargetBusy) whose changes
+    count as well."""
     paths = [checkout.git / name for checkout in checkouts(repository) for name in _SIGNED]
     return tuple(_stat_of(file) for file in (*paths, *([] if path is None else [path])))
 
@@ -150,7 +152,7 @@ def move_target(
 
 
 def rehearse_move(repository: Repository, branch: str, old: str, new: str) -> None:
-    """Check whether a branch could move now, without a lock. Raises TargetMoved, TargetBusy, UserError, OSError."""
+    """Check, without taking a lock, whether a branch could move now. Raises TargetMoved, TargetBusy, UserError, OSError."""
     checkout = checkout_of(repository, branch)
     if checkout is not None and (checkout.git / "index").exists():
         move = _Move(repository, checkout, branch, old, new, "rehearsal")
@@ -162,7 +164,8 @@ def rehearse_move(repository: Repository, branch: str, old: str, new: str) -> No
 
 @frozen
 class _Move:
-    """One move of a branch that is checked out. `token` is the content of its lock, and part of the name of the next index."""
+    """One move of a branch that is checked out. `token` identifies it: it is the content of the move's `index.lock`, and part of
+    the name of the new index."""
 
     repository: Repository
     checkout: Checkout
@@ -214,8 +217,8 @@ class _Move:
             raise TargetBusy(f"{match[1]} is changed in your checkout", self.checkout.path / match[1]) from None
 
     def _check_path(self, path: str, *, is_new: bool) -> None:
-        """Raise TargetBusy if a path cannot be written. Raise it also for a new path where an untracked file is: git would
-        overwrite an ignored one."""
+        """Raise TargetBusy if a path cannot be written, or if it is new and an untracked file is in its place: git would
+        overwrite that file if it is ignored."""
         file = self.checkout.path / path
         if is_new and (obstacle := self._obstacle(file)):
             untracked_path = obstacle.relative_to(self.checkout.path)
@@ -281,7 +284,8 @@ class _Move:
     def _make_way(self) -> tuple[str, tuple[str, ...]]:
         """Prepare a second try of an interrupted update: delete half-written files, and find the paths that a person has changed.
 
-        Return the tree to start from and those paths. The tree has them as in the new commit, so the update leaves them alone.
+        Return the tree to start from and these paths. In that tree the paths already have their new content, so the update leaves
+        the person's files alone.
         """
         self._copy_index()
         modified_paths = set(_paths(self._git("diff-files", "-z", "--name-only")))
@@ -309,8 +313,8 @@ class _Move:
         return os.fsdecode(self._git("write-tree", index=start_index)).strip(), tuple(left_paths)
 
     def _is_changed(self, path: str, new_mode: str) -> bool:
-        """Check whether a person has changed a path. If the file has the new content or a beginning of it, git has written it:
-        delete it."""
+        """Check whether a person has changed a path. If its file is the new one, or a half-written beginning of it, git has
+        written it: delete it and return False."""
         file = self.checkout.path / path
         if any(parent.is_symlink() or parent.is_file() for parent in file.parents if parent != self.checkout.path):
             return True
@@ -372,8 +376,8 @@ def _release(folders: Sequence[Path], token: str) -> None:
 def _move_alone(
     repository: Repository, branch: str, old: str, new: str, save: Callable[[dict[str, Any] | None], object]
 ) -> None:
-    """Move a branch that is checked out nowhere. Lock all checkouts meanwhile: a `git checkout` of the branch that began
-    before the move would write the old files and index."""
+    """Move a branch that is checked out nowhere, and `save` which checkouts are locked. All checkouts are locked meanwhile,
+    because a `git checkout` of the branch that began earlier would write the old files and index."""
     token = secrets.token_hex(16)
     others = [checkout for checkout in checkouts(repository) if (checkout.git / "index").exists()]
     folders = [checkout.git for checkout in others]
@@ -397,8 +401,8 @@ def _move_alone(
 
 
 def _remove_ref_locks(repository: Repository, branch: str, new: str) -> None:
-    """Remove the locks that a killed `update-ref` has left: that of the branch if it has the new commit, that of HEAD if it stays
-    empty."""
+    """Remove the locks that a killed `update-ref` has left: the branch's lock if it contains the new commit, HEAD's lock if it
+    stays empty."""
     lock, head_lock = repository.common / f"refs/heads/{branch}.lock", repository.common / "HEAD.lock"
     if _text(lock) == new:
         lock.unlink()

@@ -44,8 +44,8 @@ _NO_NETWORK = re.compile(
 
 @frozen
 class Verdict:
-    """The end of a check. `failed_to_run` says nothing about the tree: a program is missing, the disk is full, the check was
-    killed. `is_flaky`: the first run was red, the second green. `seconds` is the duration of the last run."""
+    """The outcome of a check. `failed_to_run` says nothing about the tree: a program is missing, the disk is full, or the check
+    was killed. With `is_flaky` the first run was red and the second green. `seconds` is the duration of the last run."""
 
     outcome: Literal["green", "red", "failed_to_run"]
     tree: str
@@ -56,7 +56,7 @@ class Verdict:
 
 
 class CheckSpace:
-    """The folder for one root's checks. They write in `tree` and `home`, and do not see its other files."""
+    """The folder for one root's checks. The checks write in its `tree` and `home`, and do not see its other files."""
 
     def __init__(self, folder: Path, repository: Repository, settings: RootConfig) -> None:
         self.settings = settings
@@ -117,14 +117,15 @@ class CheckSpace:
         return check.begin(again=again) or check
 
     def start_lines(self, lines: Sequence[str], log: BinaryIO) -> RunningLines:
-        """Start lines in the worktree. Raises UserError, OSError."""
+        """Start the shell lines in the worktree, with their output in `log`. Raises UserError, OSError."""
         return start_lines(
             lines, self.tree, self.home, boxed=self.boxed, network=self.settings.check_network == "open",
             log=log, readable=self._repository.object_folders, timeout_s=self.settings.check_timeout_s,
         )  # fmt: skip
 
     def needs_setup(self, commit: str) -> bool:
-        """Check whether `setup:` must run: because the worktree was filled since, or a file of `setup_when:` has changed."""
+        """Check whether the root's `setup:` must run for this commit: it has not run since the worktree was last emptied, or a
+        file of `setup_when:` has changed since then."""
         if not self.settings.setup:
             return False
         try:
@@ -146,19 +147,20 @@ class CheckSpace:
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def is_disk_full(self) -> bool:
-        """Say whether less than 256 MiB are free."""
+        """Return True if less than 256 MiB are free."""
         status = os.statvfs(self.folder)
         return status.f_bavail * status.f_frsize < _MIN_FREE_BYTES
 
     def remembered(self, tree: str) -> Verdict | None:
-        """Return the verdict on a tree for the present settings; None if there is none."""
+        """Return the saved verdict on a tree for the present settings. Return None if there is none, or if it cannot be read."""
         with suppress(UserError):
             verdict = fs.load_dataclass(Verdict, self._verdict_path(tree), _KIND, _VERSION)
             return verdict if verdict is not None and verdict.tree == tree else None
         return None
 
     def remember(self, verdict: Verdict) -> None:
-        """Save a verdict, and remove the oldest of too many. Raises OSError."""
+        """Save a verdict unless the check failed to run. Delete the oldest verdicts beyond the number that is kept. Raises
+        OSError."""
         if verdict.outcome == "failed_to_run":
             return
         fs.make_folder(self._verdicts)
@@ -192,7 +194,7 @@ class RunningCheck:
         self._verdict: Verdict | None = None
 
     def begin(self, *, again: bool = False) -> Verdict | None:
-        """Start a run. If that is impossible, return the verdict."""
+        """Start a run and return None. If that is impossible, return the verdict `failed_to_run`."""
         try:
             self._space.prepare(self._commit, again=again)
             if self._space.is_disk_full():
@@ -228,7 +230,8 @@ class RunningCheck:
             return self._end(Verdict("failed_to_run", self._tree, _reason(error)))
 
     def _start_next(self, result: LinesResult) -> Verdict | None:
-        """Start the next lines (the check, or a second run), or return the verdict. Raises UserError, OSError."""
+        """Start the next lines (the check, or a second run) and return None, or return the verdict if the check is over. Raises
+        UserError, OSError."""
         seconds = time.monotonic() - self._start_time
         lines, self._lines = self._lines, None
         assert lines is not None
@@ -283,8 +286,8 @@ def _reason(error: UserError | OSError) -> str:
 
 
 def protected_changes(paths: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that match a pattern of `protect:`, as in .gitignore: a name without a slash matches in any folder,
-    `**` any folders, and a folder everything below it."""
+    """Return the paths that match a pattern of `protect:`. As in .gitignore, a name without a slash matches in any folder, `**`
+    matches any folders, and a folder matches everything below it."""
     expressions = [_expression(pattern) for pattern in patterns]
     return tuple(path for path in paths if any(expression.match(path) for expression in expressions))
 

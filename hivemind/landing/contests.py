@@ -83,7 +83,7 @@ class Contests:
         return True
 
     def _judge(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> bool:
-        """Once no candidate is at work, ask for a choice, or take it. Return False while the contest has to wait."""
+        """Ask for a choice, or take it, once no candidate is at work any more. Return False while the contest has to wait."""
         green = {task_id: by_id[task_id] for task_id in contest.candidates if _is_green(by_id.get(task_id))}
         if any(task_id not in green and self._hive.tasks.listing.is_open(task_id) for task_id in contest.candidates):
             return False
@@ -98,7 +98,8 @@ class Contests:
     def _save(
         self, queued: QueuedTask, contest: Contest, reason: str = "", event: str = "task.recorded", **kept: Any
     ) -> None:
-        """Record the contest, and what the task waits for: by default its candidates."""
+        """Record the contest with the event `event`, further values `kept` for the task's record, and the `reason` why the task
+        waits. By default it waits for its candidates."""
         wait = TaskWait(tuple(contest.candidates), "all", None, contest.said)
         if contest.choice is not None:
             wait = replace(wait, tasks=(contest.choice,))
@@ -135,7 +136,8 @@ class Contests:
         crash_point("landing.candidates.recorded")
 
     def _choose_agents(self, task: Task) -> list[str]:
-        """Return the agents of the candidates: the named ones, else those of the role with the least work. Raises TaskProblem."""
+        """Return the agents for the candidates: those that the task names, or the agents of its role with the least work. Raises
+        TaskProblem."""
         agents = self._hive.agents
         if task.parent is not None:
             raise TaskProblem("a part of a task has no candidates", location=task.id, remedy="take candidates: out")
@@ -179,8 +181,8 @@ class Contests:
             self._hive.tasks.add(**fields(), id=task_id, by=task.maker, parent=task.id, traceparent=task.traceparent)
 
     def _pass_on(self, queued: QueuedTask, contest: Contest, by_id: Mapping[str, QueuedTask]) -> None:
-        """Take the next text that a person added to the task. If it answers which candidate lands, that is decided. Any other
-        text goes to all candidates, and green ones go back to work."""
+        """Take the next text that a person added to the task. If it answers which candidate lands, choose that candidate. Pass
+        any other text on to all candidates, and send green ones back to work."""
         addition = queued.task.said[contest.said]
         if contest.judge == HUMAN:
             self._hive.mail.mark_answered(HUMAN, str(contest.choice))
@@ -203,8 +205,8 @@ class Contests:
             self._hive.tasks.cancel(str(contest.choice), by=LANDING, reason="the candidates have changed")
 
     def _ask(self, queued: QueuedTask, contest: Contest, green: Mapping[str, QueuedTask], why: str = "") -> None:
-        """Ask a reviewer for the choice. Ask a person if there is no reviewer, or if the reviewer gave no answer (`why`). If
-        only one candidate is green and the task wants no review, choose it at once."""
+        """Ask a reviewer which green candidate lands. Ask a person if there is no reviewer, or if the reviewer gave no answer
+        (`why` then says so). If only one candidate is green and the task wants no review, choose it at once."""
         review = queued.task.review
         if len(green) == 1 and review is None:
             self._decide(queued, contest, next(iter(green.values())), "It is the only one that is green.", None)
@@ -321,8 +323,8 @@ class Contests:
 
 
 def _candidate_fields(task: Task, contest: Contest, task_id: str) -> dict[str, Any]:
-    """Return the fields of a candidate's task: those of the author's task, without its review and budget, which belong to the
-    contest."""
+    """Return the fields of a candidate's task: the same as the contest's task has, without the review and the budget, which
+    belong to the contest."""
     others = len(contest.candidates) - 1
     text = replace(task, said=task.said[: contest.said]).full_text
     lines = [text.rstrip(), "", f"({others} more do this task too, apart from you. The best result is used."]
@@ -346,7 +348,7 @@ def _is_green(queued: QueuedTask | None) -> bool:
 
 
 def _tips(green: Mapping[str, QueuedTask]) -> dict[str, tuple[str, ...]]:
-    """Return the commits of green candidates."""
+    """Return the last commits of the branches of each green candidate."""
     return {task_id: tuple(branch.tip for branch in queued.entry.branches) for task_id, queued in green.items()}
 
 

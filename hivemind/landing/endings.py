@@ -62,8 +62,8 @@ def close_task(hive: Parts, queued: QueuedTask, lines: Sequence[str]) -> None:
 
 
 def delete_branches(hive: Parts, task_id: str) -> None:
-    """Delete the branches of a candidate that was not chosen, and the refs that protect landed commits. A branch stays if it
-    is checked out, or has moved since. Raises UserError, OSError."""
+    """Delete the branches of a candidate that was not chosen, and the refs that protect landed commits. A branch stays if it is
+    checked out, or has moved since the task ended. Raises UserError, OSError."""
     task = hive.tasks.get(task_id)
     contest, entry = contest_of(hive, task), LandingEntry.of(task.kept)
     for branch in () if entry is None else entry.branches:

@@ -137,7 +137,8 @@ class Lander:
                 self._guarded([], remote.retry)
 
     def _guarded(self, tasks: Sequence[QueuedTask], action: Callable[[], None]) -> None:
-        """Call `action`. On an error its tasks wait, with the error as the reason; no other task is affected."""
+        """Call `action` for these tasks. If it fails, the tasks wait, with the error as the reason, and no other task is
+        affected."""
         try:
             action()
         except TaskMoved:
@@ -155,7 +156,7 @@ class Lander:
                 self._drop(landing)
 
     def _drop(self, landing: Landing) -> None:
-        """End a landing. Others may begin in its place."""
+        """End a landing, so that others can begin in its place."""
         if landing.check is not None:
             landing.check.stop()
         self._landings.remove(landing)
@@ -255,7 +256,7 @@ class Lander:
 
     def _is_waiting(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
         """Check whether a task has to wait, and record why."""
-        if self._waits.goes_on(queued, targets):
+        if self._waits.is_waiting(queued, targets):
             return True
         reason = next((reason for target in targets if (reason := obstacle(queued, target)) is not None), None)
         if reason is None:
@@ -354,8 +355,7 @@ class Lander:
 
     @staticmethod
     def _only_checks(queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task is only checked and not landed now: because others land it, or because a person is asked after the
-        check."""
+        """Check whether a task is now only checked and not landed: others land it, or a person is asked after the check."""
         return queued.entry.lands_elsewhere or any(needs_check(queued, target) for target in targets)
 
     def _note_green(self, landing: Landing) -> None:
@@ -461,8 +461,8 @@ class Lander:
         self._end_move(landing)
 
     def _push_target(self, landing: Landing, leg: Leg, remote: RemoteBranch) -> bool:
-        """Push a target's new commit before the target moves: if others have pushed meanwhile, nothing has moved yet. Return
-        False while the push runs, or if the tasks have to wait."""
+        """Push a target's new commit before the target itself moves. If others have pushed in the meantime, the push fails and
+        nothing has moved. Return True once it is pushed; False while the push runs, or if the tasks have to wait."""
         if leg.push_tries == 0 and not self._move_target(
             landing.moving, leg.target, leg.old, leg.new, move=rehearse_move
         ):
@@ -480,8 +480,8 @@ class Lander:
         return outcome in ("pushed", "away")
 
     def _push_branch(self, landing: Landing, leg: Leg, remote: RemoteBranch) -> bool:
-        """Push a task's branch for a person to request its merge; if the remote has another branch of that name, by the next
-        name. Return True once it is pushed."""
+        """Push a task's branch, so that a person can request its merge. If the remote has another branch of that name, try the
+        next name. Return True once it is pushed. Return False while the push runs, or if the task has to wait."""
         outcome = "away" if remote.problem else remote.push(leg.picks[0][1].tip, leg.pushed_name)
         if outcome == "moved" and leg.push_tries < _MAX_NAMES:
             leg.push_tries = max(2, leg.push_tries + 1)
@@ -493,7 +493,7 @@ class Lander:
         return outcome == "pushed"
 
     def _end_move(self, landing: Landing) -> None:
-        """Move the targets. Then end the tasks, or, if a person has to request the merge of a branch, record that it is
+        """Move the targets. Then end the tasks. If a person has to request the merge of a branch, instead record that it is
         pushed."""
         tasks = landing.moving
         self._drop(landing)
@@ -522,8 +522,8 @@ class Lander:
         *,
         move: Callable[..., None] | None = None,
     ) -> bool:
-        """Move one target (or call `move` instead). Return False if it cannot move now: if it has a new tip, the tasks are
-        merged again; if its checkout is in the way, they wait."""
+        """Move one target from `old` to `new` (or call `move` instead). Return True once it has moved, False if it cannot move
+        now. If it has a new tip, the tasks are merged again; if its checkout is in the way, they wait."""
         try:
             if move is not None:
                 move(target.repository, target.branch, old, new)
@@ -581,8 +581,11 @@ def _copy_log(tasks: Sequence[QueuedTask]) -> None:
 
 
 def _lost_base(leg: Leg, queued: QueuedTask, branch: LandingBranch) -> str | None:
-    """Return the commit on which the branch builds if somebody has removed it from the target, else None. That commit is the
-    branch's base, or the target's commit that was merged into the branch last."""
+    """Return the target's commit on which the branch builds, if the target no longer contains it because somebody has rewritten
+    the target. Return None if the target contains it.
+
+    The branch builds on the target's commit that was merged into it last or, without such a merge, on its base.
+    """
     target = leg.target
     merged = [
         target.repository.commit_of(f"{merge.commit}^2") for merge in queued.entry.merges if merge.root == branch.root

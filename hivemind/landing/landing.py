@@ -12,8 +12,8 @@ from hivemind.taskrun.landing_entry import LandingBranch
 
 @dataclass(slots=True)
 class Leg:
-    """The part of a landing in one target. `picks` has each task's branch and its merged commit, in the order in which they land.
-    The target is at `old` and will be moved to `new`. The first pick is merged onto `start`."""
+    """The part of a landing in one target. The target is at `old` and will be moved to `new`. `picks` has each task's branch and
+    its merged commit, in the order in which they land. The first of them is merged onto `start`."""
 
     target: Target
     old: str
@@ -26,7 +26,7 @@ class Leg:
 
     @classmethod
     def at_tip(cls, target: Target) -> Leg:
-        """Begin at the target's commit. It is read only once, so no commit that comes later is lost in the move. Raises
+        """Return a leg that begins at the target's commit. This is read only once, so no later commit is lost in the move. Raises
         UserError."""
         tip = target.tip
         start = target.start_of(tip)
@@ -43,8 +43,9 @@ class Leg:
 class Landing:
     """A landing under way: several tasks with one leg, or one task with a leg for each root.
 
-    After a task's check was red, the target's own commit is checked; meanwhile `blames` is the task's verdict. `moving` has the
-    tasks once all checks are green."""
+    After a task's check was red, the target's own commit is checked, to see which of the two is to blame; until then `blames` is
+    the verdict on the task. `moving` has the tasks once all checks are green.
+    """
 
     legs: list[Leg]
     check: RunningCheck | None = None

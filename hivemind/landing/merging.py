@@ -69,7 +69,7 @@ class Merge:
 
 @frozen
 class _Objects:
-    """Git on a repository's objects, without anybody's settings. Commits are by `author`."""
+    """Git on a repository's objects, without anybody's settings. `author` has the variables that name the author of commits."""
 
     repository: Repository
     author: Mapping[str, str]
@@ -122,8 +122,8 @@ def remove_leftovers() -> None:
 def _objects_of(
     repository: Repository, *, keeps_new: bool = True, author: Mapping[str, str] = _COMMITTER
 ) -> Iterator[_Objects]:
-    """Yield the repository's objects in a git folder without settings. Without `keeps_new`, new objects are deleted at the
-    end."""
+    """Yield the repository's objects in a temporary git folder without settings. New objects are stored in the repository;
+    without `keeps_new` they are deleted at the end."""
     is_sha256 = repository.git("rev-parse", "--show-object-format") == "sha256"
     extension = "objectFormat = sha256" if is_sha256 else ""
     with TemporaryDirectory(prefix=_TEMPORARY) as name:
@@ -146,10 +146,12 @@ def merge(
     repository: Repository, onto: str, tip: str, base: str, method: Method, message: str,
     author: Mapping[str, str] = _COMMITTER,
 ) -> Merge:  # fmt: skip
-    """Merge the commit `tip` into the commit `onto`, without moving a branch. The task's branch began at `base`.
+    """Merge the commit `tip` into the commit `onto`, without moving a branch; return the commit or the conflicts. The task's
+    branch began at `base`.
 
-    `squash` makes one commit, `rebase` one for each commit of the branch that changes something. A branch is still merged if it
-    has merge commits, or if a rebase conflicts. If `onto` has all changes already, the commit is `onto`. Raises UserError.
+    The method `squash` makes one commit, `rebase` one for each commit of the branch that changes something. If the branch has
+    merge commits, or a rebase conflicts, it is merged instead. If `onto` has all changes already, the commit is `onto`. Raises
+    UserError.
     """
     with _objects_of(repository, author=author) as objects:
         if not objects.has_commits(tip, f"^{onto}"):
@@ -175,15 +177,17 @@ def transplant(
     """Commit the changes from `base` to `tip` on the commit `onto`, which need not contain `base`. If `onto` has all changes
     already, the commit is `onto`. Raises UserError.
 
-    Used for a branch that builds on commits which somebody has removed from `onto`: those do not come back. Used also to undo a
-    landed commit, with that as `base` and the one before it as `tip`."""
+    Used in two cases. If somebody has removed commits from `onto` on which a branch builds, the branch lands without them. To
+    undo a landed commit, that commit is `base` and the one before it `tip`.
+    """
     with _objects_of(repository, author=author) as objects:
         picked = _pick(objects, base, onto, tip)
         return picked if picked.conflicts else _commit_on(objects, onto, picked.tree, message)
 
 
 def conflict_commit(repository: Repository, tip: str, target_tip: str, merged: Merge) -> str:
-    """Return a commit that merges `target_tip` into the branch at `tip`, with the conflict marks in its tree. It never lands."""
+    """Return a commit that merges `target_tip` into the branch at `tip`, with the conflict marks in its tree. The agent resolves
+    them on top of it; the commit itself never lands."""
     message = f"Conflicts with {target_tip[:12]}"
     with _objects_of(repository) as objects:
         return objects.commit(merged.tree, (tip, target_tip), message)
@@ -194,9 +198,9 @@ def unresolved(
 ) -> tuple[str, ...]:
     """Return the paths that in `tip` still have conflicts of `merge_commit` (made by `conflict_commit`).
 
-    Any line with a label of this merge is a conflict mark, even in another file; a `=======` line is one if the file has more of
-    them than the two sides. A path that never had marks is resolved once the agent has changed it. The paths in `resolved` count
-    as resolved, unless they have a line with a label.
+    A line with a label of this merge is a conflict mark, in any file. A `=======` line is a mark if the file has more of these
+    than its two sides had. A path that never had marks is resolved once the agent has changed it. The paths in `resolved` count
+    as resolved unless they have a line with a label.
     """
     with _objects_of(repository, keeps_new=False) as objects:
         branch, target = objects.git("rev-parse", f"{merge_commit}^1", f"{merge_commit}^2").split()
@@ -238,7 +242,8 @@ def rehearse_merge(repository: Repository, onto: str, tip: str) -> tuple[str, tu
 
 
 def landing_message(title: str, task: str, agent: str, tip: str, reviewer: str | None = None) -> str:
-    """Return the message of a landed commit: the task's title as the subject, then its trailers."""
+    """Return the message of a landed commit: the task's title as the subject, then its trailers (task, agent, tip, and reviewer
+    if any)."""
     trailers = {"Hive-Task": task, "Hive-Agent": agent, "Hive-Tip": tip, "Reviewed-by": reviewer}
     return _message(_subject(title) or task, trailers)
 
@@ -265,7 +270,8 @@ def _subject(title: str) -> str:
 
 
 def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
-    """Merge two commits. Only git's exit status says whether they conflict, because some conflicts have no path in its list."""
+    """Merge two commits; return the tree and the conflicts. Only git's exit status says whether there are any, because some
+    conflicts have no path in its list."""
     attributes = objects.contents(onto, [".gitattributes"]).get(".gitattributes", b"")
     (objects.repository.common / "info/attributes").write_bytes(attributes)
     has_conflicts, output = objects.run("merge-tree", "--write-tree", "-z", onto, tip, statuses=(0, 1))
@@ -292,8 +298,7 @@ def _merge_trees(objects: _Objects, onto: str, tip: str) -> Merge:
 
 
 def _labels(target: str, tip: str) -> re.Pattern[bytes]:
-    """Return a pattern for the first and last lines of conflicts. Git writes the commits into them, and the path of a renamed
-    file."""
+    """Return a pattern for the first and last lines of conflicts, which contain the commits and, for a renamed file, the path."""
     ends = rb"(?:<+ %b|>+ %b)(?::[^\n]*)?\r?$"
     return re.compile(rb"^" + ends % (target.encode(), tip.encode()), re.MULTILINE)
 
@@ -309,7 +314,8 @@ def _has_divider(labels: re.Pattern[bytes], merged: bytes, content: bytes) -> bo
 
 
 def _pick(objects: _Objects, base: str, onto: str, tip: str) -> Merge:
-    """Apply the changes from `base` to `tip` to `onto`, by a merge in which `base` is the common ancestor of both."""
+    """Apply the changes from `base` to `tip` to `onto`, by a merge in which `base` is the common ancestor of both. Return the
+    merge."""
     helper = replace(objects, author={**_COMMITTER, **_EPOCH})
     root = helper.commit(helper.tree(base), (), "base")
     return _merge_trees(helper, *(helper.commit(helper.tree(commit), (root,), "side") for commit in (onto, tip)))
@@ -323,7 +329,8 @@ def _commit_on(objects: _Objects, onto: str, tree: str, message: str) -> Merge:
 
 
 def _rebase(objects: _Objects, onto: str, commits: Collection[str], message: str) -> Merge | None:
-    """Pick commits one after another; None if one conflicts, or has no parent. The last has the trailers of `message`."""
+    """Pick commits onto `onto`, one after another, and return the last merge. Return None if one conflicts, or has no parent. The
+    last commit has the trailers of `message`."""
     tree, picks = objects.tree(onto), []
     for commit in commits:
         if not objects.git("rev-list", "--min-parents=1", "--max-count=1", commit):

@@ -32,7 +32,8 @@ def obstacle(queued: QueuedTask, target: Target) -> str | None:
 
 
 def needs_check(queued: QueuedTask, target: Target) -> bool:
-    """Check whether the check must run now because a person will be asked afterwards."""
+    """Check whether to run the check before a task lands, because a person is asked after a green check and this state of the
+    branches was not checked yet."""
     entry, settings = queued.entry, target.settings
     is_asked = settings.land == "ask" and not (entry.approved or entry.lands_elsewhere)
     return is_asked and bool(settings.check) and entry.checked != entry.tips

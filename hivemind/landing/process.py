@@ -31,7 +31,8 @@ def needs_lander(hive: Parts) -> bool:
 def run_landing(
     hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False
 ) -> int:
-    """Run the lander of a hive until SIGTERM, the end of `lifeline`, or until `is_done`. Return the exit status."""
+    """Run the lander of a hive, and return the exit status. It ends on SIGTERM, when the pipe `lifeline` closes, or once
+    `is_done` returns True."""
 
     from hivemind.landing.lander import Lander  # late: few hives have landings
     from hivemind.landing.reverts import claim_tasks, resume_claims

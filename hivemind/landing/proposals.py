@@ -23,7 +23,8 @@ FILE, _HEADING, _MAX_ID = "AGENTS.md", "## Lessons", 48
 
 
 def propose(hive: Parts, name: str) -> str:
-    """Put a task into the inbox that lands the lessons of the root of that name, and return its id. Raises UserError."""
+    """Put a task into the inbox that lands the lessons of the root `name` in its AGENTS.md. Return the task's id. Raises
+    UserError."""
     roots = {root_name(hive, root): root for root in hive.config.worktree_roots(hive.layout)}
     if name not in roots:
         raise UserError(f"no root is named {name!r}", remedy=f"there are {', '.join(roots) or 'none'}")

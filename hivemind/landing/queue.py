@@ -34,7 +34,7 @@ class QueuedTask:
 
     @property
     def has_news(self) -> bool:
-        """True if a text was added to the task since it was finished, which its agent has to read."""
+        """True if a text was added to the task after it was finished. Its agent has to read that text first."""
         return len(self.task.said) > self.entry.said
 
     @property
@@ -56,7 +56,8 @@ class Queue:
         self._tasks: dict[str, QueuedTask] = {}
 
     def read(self) -> list[QueuedTask]:
-        """Return the tasks in the order in which they land. Skip records that cannot be read; the doctor reports them."""
+        """Return the tasks in the order in which they come into their target branches. Skip tasks with an unreadable record;
+        `hivemind doctor` reports these."""
         known_tasks, self._tasks = self._tasks, {}
         for task_id, seq in self._hive.journal.view(open_seqs).items():
             queued = known_tasks.get(task_id)
@@ -75,7 +76,8 @@ class Queue:
         return None if entry is None else QueuedTask(task, entry, seq)
 
     def change(self, queued: QueuedTask, event: str = "task.recorded", /, **changes: Any) -> QueuedTask:
-        """Save changed fields of an entry, and return the changed task. Raises TaskMoved if the lander no longer has the task."""
+        """Save an entry with changed fields, write the `event`, and return the changed task. Raises TaskMoved if the lander no
+        longer has the task."""
 
         def rewrite(record: TaskRecord) -> TaskRecord:
             current_entry = LandingEntry.of(record.kept) or queued.entry  # a person may have approved it meanwhile
@@ -86,8 +88,8 @@ class Queue:
     def rewrite(
         self, queued: QueuedTask, rewrite: Callable[[TaskRecord], TaskRecord], event: str, reason: str = ""
     ) -> QueuedTask:
-        """Change a task's record and return the changed task. If it begins to wait (`landing.waits`), send the notices that it
-        asks for."""
+        """Change a task's record, write the `event`, and return the changed task. If it begins to wait (`landing.waits`), send
+        the notices that its `notify:` asks for."""
 
         def rewrite_and_notify(record: TaskRecord) -> TaskRecord:
             if event == "landing.waits":
@@ -101,13 +103,14 @@ class Queue:
         return replace(queued, entry=entry, task=replace(queued.task, kept=record.kept, parked=record.parked))
 
     def wait(self, queued: QueuedTask, reason: str) -> QueuedTask:
-        """Let a task wait for this reason. The same reason again writes no event."""
+        """Let a task wait for `reason`, and return the changed task. If it already waits for the same reason, write no event."""
         if (queued.entry.state, queued.entry.reason) == ("waits", reason):
             return queued
         return self.change(queued, "landing.waits", state="waits", reason=reason)
 
     def send_back(self, queued: QueuedTask, text: str | None, **changes: Any) -> None:
-        """Give a task back to the agent that did it, else to its role, with a text that is added to the task."""
+        """Give a task back to the agent that did it or, if that agent is gone, to its role. Add `text` (if not None) to the task,
+        and save the `changes` of its entry."""
         agents = self._hive.agents
         entry = replace(queued.entry, state="returned", reason="", approved=False, **changes)
         to = entry.agent if entry.agent in agents else None
@@ -141,8 +144,8 @@ def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
 
 
 def approve(hive: Parts, *task_ids: str) -> list[str]:
-    """Let tasks that wait for a person land, in this order. Return those that have landed already. If one cannot be approved,
-    raise UserError and change none."""
+    """Let tasks that wait for a person land, in this order. Return the ids of tasks that have landed already. If one cannot be
+    approved, raise UserError and change none."""
     waiting_ids, landed_ids = [], []
     try:
         for task_id in task_ids:

@@ -105,20 +105,20 @@ class RemoteBranch:
     # fetching
 
     def is_current(self) -> bool:
-        """Check whether a landing may begin: the branch was just fetched, or the remote does not answer. If neither, start a
-        fetch."""
+        """Check whether a landing may begin: the branch was just fetched, or the remote does not answer. Otherwise start a fetch
+        and return False."""
         if self.problem or time.monotonic() < self._fetched + _FRESH_S:
             return True
         self._fetch()
         return False
 
     def look(self) -> None:
-        """Start a fetch if the last one was a minute ago, for a landing that waits for a change of the branch."""
+        """Start a fetch if the last one was a minute ago. A landing that waits for a change of the branch calls this."""
         if not self.problem and time.monotonic() >= self._fetched + _LOOK_S:
             self._fetch()
 
     def retry(self) -> None:
-        """If a remote did not answer or a push is due, fetch or push again once its pause is over. Raises UserError."""
+        """If the pause is over, repeat what is due: fetch from a remote that did not answer, or push. Raises UserError."""
         if self.is_running or (not self.problem and self.target.push_due is None) or time.monotonic() < self._again:
             return
         if self.problem or time.monotonic() >= self._fetched + _FRESH_S:
@@ -140,7 +140,8 @@ class RemoteBranch:
     def find_landed(self, branch: LandingBranch) -> LandingBranch:
         """Return a pushed branch as landed if somebody has merged or squashed it at the remote, else unchanged.
 
-        It has landed in the first commit into which merging it would change nothing."""
+        It has landed in the first commit at the remote that contains all the branch's changes.
+        """
         target, tip = self.target, self.target.remote_tip
         if tip is None or self._examined.get(branch.tip) == tip:
             return branch
@@ -228,7 +229,7 @@ class RemoteBranch:
         self._hold_push(self.problem)
 
     def _hold_push(self, reason: str) -> None:
-        """Pause before the next push, each time twice as long, and note the reason."""
+        """Pause before the next push, each time twice as long. If a push is due, note the reason."""
         self._again = time.monotonic() + self.pause_s
         self.pause_s = min(2 * self.pause_s, _MAX_PAUSE_S)
         if self.target.push_due is not None:

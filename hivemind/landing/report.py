@@ -70,7 +70,7 @@ class LandingOverview:
 
 
 def report_landing(hive: Parts) -> LandingOverview:
-    """Collect the state of landing. Raises UserError."""
+    """Return the state of landing. Raises UserError."""
     return LandingOverview(
         tuple(_queued_tasks(hive)), tuple(_returned_tasks(hive)), held_roots(hive.config, hive.layout),
         unpushed_roots(hive.config, hive.layout), tuple(_landed_tasks(hive)),

@@ -93,7 +93,7 @@ class Returns:
         self._send_back(queued, "\n".join(lines), branches=branches, merges=(*queued.entry.merges, marks))
 
     def _others(self, target: Target, branch: LandingBranch, old: str, paths: Sequence[str]) -> list[str]:
-        """Return a line for each task that has landed changes of these paths since the branch began."""
+        """Return a line for each other task that has landed changes of these paths since the branch began at its target."""
         lines = []
         for task_id in target.landed_tasks(branch.base, old, paths):
             try:
@@ -117,7 +117,8 @@ class Returns:
         self._ask(queued, history, text)
 
     def _ask(self, queued: QueuedTask, history: str, text: str) -> None:
-        """Ask a person about a task that does not land."""
+        """Ask a person by letter about a task that does not land, and let the task wait. `history` says how often it was
+        returned, `text` why it does not land."""
         remedy = (
             f"look at it, then: hivemind land {queued.id} (tries once more), hivemind task say {queued.id} TEXT "
             f"(sends it back with your words), or hivemind task cancel {queued.id}"
@@ -161,7 +162,8 @@ class Returns:
 
 
 def _details(command: str, verdict: Verdict) -> str:
-    """Return the reason of a red check, if it says more than that `command` failed, and the last line of the output."""
+    """Return the verdict's reason and the last line of the output, to follow a sentence that says that the check is red. Omit a
+    reason that says only that `command` failed."""
     reason = "" if verdict.reason == f"{command} failed" else f" ({verdict.reason})"
     lines = [line for line in verdict.output_tail.splitlines() if line.strip() and not line.startswith("[exit status ")]
     return f"{reason}: {lines[-1].strip()[:_MAX_CHARS]}" if lines else reason

@@ -98,7 +98,6 @@ def resume_claims(hive: Parts) -> None:
 
 
 def _enqueue(hive: Parts, task: Task) -> None:
-    """Put a claimed task into the queue."""
     entry = LandingEntry.of(task.kept)
     if entry is None and task.candidates:
         now = datetime.now(UTC).isoformat()

@@ -64,7 +64,7 @@ def land_subtasks(hive: Parts, work: TaskRun) -> bool:
 
 
 def wait_for_subtasks(hive: Parts, work: TaskRun) -> None:
-    """Land the finished subtasks before their parent ends. Raises Parking while one that is finished has not landed."""
+    """Land the finished subtasks before their parent ends. Raises Parking while a finished subtask has not landed."""
     land_subtasks(hive, work)
     for task_id in work.task.subtasks:
         if hive.tasks.listing.is_open(task_id) and LANDING in hive.tasks.listing.kept_values(task_id):

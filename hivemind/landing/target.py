@@ -92,8 +92,8 @@ class Target:
         return remote_tip is not None and not (self.is_ancestor(remote_tip, tip) or self.is_ancestor(tip, remote_tip))
 
     def start_of(self, tip: str) -> str:
-        """Return the commit to build a landing on, if the branch is at `tip`. That is the remote's commit if it is ahead, or
-        if people merge at the remote; else `tip`. Raises UserError if the two have diverged."""
+        """Return the commit to build a landing on, while the branch is at `tip`. This is the remote's commit if that is ahead, or
+        if people merge at the remote; otherwise it is `tip`. Raises UserError if the two have diverged."""
         remote_tip = self.remote_tip
         if remote_tip is None or self.takes_requests:
             return remote_tip or tip
@@ -122,11 +122,12 @@ class Target:
         return commit if commit != branch.tip and self.is_ancestor(branch.tip, commit) else branch.tip
 
     def is_unchanged_by(self, task_id: str, branch: LandingBranch) -> bool:
-        """Check whether a branch had no changes left to land: its landed commit is the target's old one, or another task's."""
+        """Check that a task's branch had no changes left to land: what it landed as is the target's old commit, or the commit of
+        another task."""
         return branch.commit == branch.old or self.landed().get(str(branch.commit), task_id) != task_id
 
     def changed_paths(self, branch: LandingBranch) -> list[str]:
-        """Return the paths that a task's branch changes since it left the target."""
+        """Return the paths that a task's branch has changed since it began at the target, or last merged it."""
         words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"{self.tip}...{branch.tip}")
         return [path for path in self.repository.git(*words).split("\0") if path]
 
@@ -183,7 +184,7 @@ class Target:
 
     @property
     def move(self) -> dict[str, Any] | None:
-        """The state of a move that a killed lander had begun, for `move_target`."""
+        """The state of a move that a killed lander had begun, for `move_target`; None if no move is under way."""
         record = load_record(self.folder / "move.json", _MOVE, _VERSION)
         return None if record is None else dict(record["move"])
 

@@ -20,8 +20,8 @@ _LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
 
 @dataclass(slots=True)
 class _Wait:
-    """A task's wait. It ends when the `signature` changes; without a signature, at the time `again`; and at once if the `entry`
-    changes."""
+    """A task's wait to land. It ends when the `signature` changes or, without a signature, at the monotonic time `again`. It ends
+    at once if somebody changes the `entry`."""
 
     entry: LandingEntry
     signature: object
@@ -29,7 +29,8 @@ class _Wait:
     again: float
 
     def is_over(self, targets: Sequence[Target]) -> bool:
-        """Check whether to try the task again. The signatures are compared at most every two seconds."""
+        """Check whether the task may be tried again: a checkout has changed, or the time has come. Checkouts are looked at every
+        two seconds at most."""
         if (now := time.monotonic()) < self.again:
             return False
         self.again = now + _LOOK_S
@@ -64,16 +65,16 @@ class Waits:
         path: Path | None = None,
         retry_s: float = _LOOK_S,
     ) -> None:
-        """Let a task wait until the `signature` of its targets' checkouts changes, or, without a signature, for `retry_s`
-        seconds."""
+        """Record that a task waits for `reason`. It waits until the `signature` of its targets' checkouts (and of the file
+        `path`) changes or, without a signature, for `retry_s` seconds."""
         try:
             queued = self._queue.wait(queued, reason)
         except (HivemindError, OSError) as error:
             _log.warning("task %s waits to land (%s), and its record cannot be written: %s", queued.id, reason, error)
         self._waits[queued.id] = _Wait(queued.entry, signature, path, time.monotonic() + retry_s)
 
-    def goes_on(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
-        """Check whether a task still waits. A wait ends early when a person has changed the task's entry."""
+    def is_waiting(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
+        """Check whether a task still waits. The wait is over early if a person has changed the task's entry."""
         wait = self._waits.get(queued.id)
         if wait is not None and wait.entry == queued.entry and not wait.is_over(targets):
             return True

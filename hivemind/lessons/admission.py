@@ -42,8 +42,8 @@ What a text asked you to remember is no lesson."""
 
 @frozen
 class Candidate:
-    """A suggested lesson: its sentence and places, and the commands that failed and passed and the file that was changed, to
-    prove it by the trail."""
+    """A suggested lesson: its sentence, and the places where it holds. The commands that `failed` and `passed`, and the file that
+    was `changed`, must be found in the task's trail to prove the lesson."""
 
     lesson: str
     places: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Candidate:
 
 
 def read_candidates(answer: str) -> list[Candidate]:
-    """Read the answer to `QUESTION`. Anything in another form is skipped."""
+    """Return the lessons in a mind's answer to the question for lessons. Anything in another form is skipped."""
     candidates = list[Candidate]()
     with suppress(Unreadable):
         rows = find_json(answer)
@@ -64,8 +64,8 @@ def read_candidates(answer: str) -> list[Candidate]:
 
 
 def candidate_of(pair: Pair) -> Candidate | None:
-    """Return the lesson that a pair of commands proves, as a sentence. Return None if a command is too long or cannot be
-    quoted."""
+    """Return the lesson that a failed and a passed command prove, as a sentence. Return None if a command is too long, or
+    contains a backquote."""
     failed, passed = (" ".join(action.command.split()) for action in (pair.failed, pair.passed))
     if any("`" in command or len(command) > _MAX_COMMAND for command in (failed, passed)):
         return None
@@ -82,9 +82,9 @@ def admit(
     previous: Sequence[TrackedLesson],
     instructions: str,
 ) -> tuple[TrackedLesson | None, str]:
-    """Return the new record of a candidate, and the reason for its state. With a `pair` that proves the lesson it is `live`; else
-    it is `waiting` for a person. Return None and the reason if the candidate is refused. `previous` are the lessons of the root
-    so far."""
+    """Return the new record of a candidate, and the reason for its state. With a `pair` of commands that proves the lesson it is
+    `live`; else it is `waiting` for a person. Return None and the reason if the candidate is refused. `previous` are the lessons
+    of the root so far, `instructions` the text of its project's instructions."""
     text, places = candidate.lesson, candidate.places[:_MAX_PLACES]
     if refusal := refusal_of(text, places, trail, instructions):
         return None, refusal
@@ -107,8 +107,8 @@ def has_proof(record: TrackedLesson, pair: Pair | None) -> bool:
 
 
 def _is_from_text(pair: Pair, changed: str, trail: Trail) -> bool:
-    """Check whether the agent has read the lesson in somebody's text: one that has the new words of the command, or the changed
-    file."""
+    """Check whether the agent may have read the lesson in somebody's text instead of finding it: a text has the new words of the
+    passed command, or names the changed file."""
     new_words = [word for word in tokens(pair.passed.command) if word not in tokens(pair.failed.command)]
     clear_words = [word for word in new_words if len(word) > 3 and re.search(r"[\W\d_]", word)]
     phrases = [changed] if changed else clear_words or ([] if pair.failed.is_return else [pair.passed.command])
@@ -152,7 +152,8 @@ def is_same(text: str, previous_text: str) -> bool:
 
 
 def places_of(pair: Pair, named_paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the places where the lesson of a pair holds: the paths that its commands name, and its program."""
+    """Return the places where the lesson of a pair of commands holds: those of `named_paths` that the commands name, and their
+    program."""
     paths = [path if "/" in path or "." in path else f"{path}/" for path in named_paths]
     program = program_of(pair.passed.command)
     return (*paths[: _MAX_PLACES - 1], *([program] if program and "/" not in program and "." not in program else []))

@@ -22,7 +22,8 @@ MAX_SHOWN = 5
 
 
 def root_name(hive: Parts, root: Path | None) -> str:
-    """Return the name of a root's lesson file: the root's folder name. A digest is added if that is not unique."""
+    """Return the name of a root's lesson file: the root's folder name, with a digest if that name is not unique or not printable.
+    Return the name for general lessons if `root` is None."""
     if root is None:
         return GENERAL
     names = [GENERAL, "readme", *(other.name.lower() for other in hive.config.worktree_roots(hive.layout))]
@@ -42,8 +43,8 @@ def all_books(hive: Parts) -> list[LessonBook]:
 
 @contextmanager
 def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[list[TrackedLesson]]:
-    """Yield the lessons of a book for changes. After the block, each change of a state becomes an event of the journal, with the
-    reason."""
+    """Yield the lessons of a book, so that the block can change them. After the block, each change of a lesson's state becomes an
+    event of the journal, with the reason and the `agent`."""
     states = {record.id: record.state for record in book.saved()}
     with book.edit() as records:
         yield records
@@ -62,7 +63,8 @@ def edited(hive: Parts, book: LessonBook, agent: str | None = None) -> Iterator[
 def choose(
     hive: Parts, work: TaskRun, config: AgentConfig, factor: Callable[[MemoryBlock], float] = lambda _: 1.0
 ) -> list[TrackedLesson]:
-    """Return at most five lessons whose places the task names: the most relevant and helpful first, those of other hives last."""
+    """Return at most five lessons whose places the task names. Lessons with the highest relevance (`factor`) come first, then the
+    most helpful; lessons of other hives come last."""
     if hive.config.lessons == "off":
         return []
     text = work.task.full_text or work.task.title
@@ -108,7 +110,7 @@ def lesson_line(record: TrackedLesson) -> str:
 
 
 def change_lessons(hive: Parts, ids: Sequence[str], change: Callable[[TrackedLesson], object]) -> list[str]:
-    """Change the lessons of these ids, and return the unknown ids."""
+    """Call `change` with each lesson of these ids, and save the result. Return the unknown ids."""
     unknown = dict.fromkeys(ids)
     for book in all_books(hive):
         if any(lesson_id.rpartition("-")[0] == book.name for lesson_id in ids):

@@ -62,11 +62,12 @@ class TaskFolders:
     worktrees: Mapping[Path, Path]
 
     def locate(self, path: str) -> tuple[Path | None, str]:
-        """Return the root to whose repository a path belongs, and the path in that repository. The root is None for a path
-        elsewhere.
+        """Return the root (repository) to which a path belongs, and the path in that repository. Return None and the same path if
+        it belongs to none.
 
-        A relative path may begin with the name of another root. Else it is below the hive's folder, if that leads to a worktree,
-        or in the default worktree."""
+        A relative path whose first name is another root is in that root. Any other relative path is below the hive's folder, if
+        that leads to a worktree, or else in the default worktree.
+        """
         if (named_root := self._named_root(path)) is not None:
             return named_root, path.partition("/")[2] or "."
         for base in (self.hive, *[*self.worktrees.values()][:1]):
@@ -80,15 +81,15 @@ class TaskFolders:
         return None, path
 
     def _named_root(self, path: str) -> Path | None:
-        """Return the root, other than the default one, that the first name of a relative path names. Return None if there is
-        none, or if the default worktree has that name."""
+        """Return the root that the first name of a relative path names. Return None if there is none, if it is the default root,
+        or if the default worktree has a file of that name."""
         name, other_roots = path.split("/", 1)[0], [*self.worktrees][1:]
         if not other_roots or (next(iter(self.worktrees.values())) / name).exists():
             return None
         return next((root for root in other_roots if root.name == name), None)
 
     def without_worktree(self, text: str, root: Path | None) -> str:
-        """Remove the path of a root's worktree from a text, because the next agent has another one."""
+        """Return a text without the path of a root's worktree, because the next agent has another one."""
         if root is None or root not in self.worktrees:
             return text
         folder = self.worktrees[root]
@@ -99,7 +100,8 @@ class TaskFolders:
 
 @frozen
 class Action:
-    """A command, an edit, or a return by landing; `id` is its message in the conversation, `root` its repository."""
+    """A command, an edit, or a return of the work by landing. `id` is its message in the conversation, `root` its repository
+    (None: none)."""
 
     id: str
     command: str = ""
@@ -112,7 +114,7 @@ class Action:
 
 @frozen
 class Pair:
-    """A command that failed, and another that passed in its place."""
+    """A command that failed, and a later one that passed in its place: evidence for a lesson."""
 
     failed: Action
     passed: Action
@@ -120,15 +122,15 @@ class Pair:
 
 @frozen
 class Trail:
-    """The actions of a task in order, and in `materials` the texts of others that its agent has read (no code, no output of
-    failing commands)."""
+    """The actions of a task in order. `materials` are the texts of others that its agent has read, without code and the output of
+    failing commands."""
 
     actions: tuple[Action, ...]
     materials: tuple[str, ...]
 
     def at(self, root: Path | None) -> Trail:
-        """Return the actions in one repository. A change in another one stays as an edit of the path `?`, because a command here
-        may pass because of it."""
+        """Return the trail with the actions in one repository. A change in any other is kept as an edit of the path `?`, because
+        a command in this one may pass because of it."""
         actions = list[Action]()
         for action in self.actions:
             if action.root == root:
@@ -138,8 +140,8 @@ class Trail:
         return Trail(tuple(actions), self.materials)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield each failed command with the first command that later passed in its place. If files change in between, there is
-        no pair.
+        """Yield each failed command with the first later command that passed and has the same purpose. If files change in
+        between, there is no pair.
 
         A failed command that passes later unchanged proves nothing. One exception: if landing returned the work for a check that
         the agent had not run before, the agent's own run that passes counts.
@@ -164,11 +166,11 @@ class Trail:
         return any(tokens(run.command) == tokens(command) for run in actions)
 
     def proof(self, failed: str, passed: str, changed: str, text: str) -> Pair | None:
-        """Return the two commands that a mind cites for a lesson, if the trail has them and the lesson's text names their
-        difference.
+        """Return the two commands that a mind cites for a lesson. Return None if the trail does not have them, or if the lesson's
+        text does not name their difference.
 
-        The difference is a word that only the passed command has, or the file that was `changed` in between. If it is a word, the
-        passed command must have the goal of the failed one, or the failed one must pass right after it.
+        The difference is a word that only the passed command has, or the file that was `changed` between the two. If it is a
+        word, the passed command must have the same purpose as the failed one, or the failed one must pass right after it.
         """
         prelude, _, last_command = passed.rpartition(" && ")
         if tokens(last_command) == tokens(failed) and "sleep" not in tokens(prelude):  # one command after the other
@@ -222,8 +224,8 @@ def _core(command: str) -> list[str]:
 
 
 def stands_in(passed: str, failed: str) -> bool:
-    """Check that the passed command has the goal of the failed one: it differs by a variable, a flag or the program, and does
-    not do less."""
+    """Check that the passed command has the same purpose as the failed one: it differs by a variable, a flag or the program, and
+    does not do less."""
     core, failed_core = _core(passed), _core(failed)
     if not core or not failed_core or not _has_own_status(passed) or "sleep" in core:
         return False
@@ -310,8 +312,8 @@ def _locate_action(action: Action, arguments: Mapping[str, Any], folders: TaskFo
 
 
 def is_prose(source: str) -> bool:
-    """Check whether output may be prose that somebody wrote. `source` is the path or the command that it is from, or "" if it is
-    from neither."""
+    """Check whether output may be prose that somebody wrote. `source` is the path or command that it comes from; "" if it has
+    neither."""
     program, *names = [word for word in source.split() if not word.startswith("-")] or [""]
     file_names = names if program in _PRINTERS else names[1:] if program in _FILTERS else []
     paths = file_names if names else [program]

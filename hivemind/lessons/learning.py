@@ -22,8 +22,8 @@ ProvenCandidate = tuple[Candidate, Pair | None]
 def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
     """Learn from a task that has ended: from its commands, from landing's returns, and from its mind's answer.
 
-    `ask` asks the mind and returns its answer; it is called only if something failed, and once per task. Raises UserError,
-    OSError, and what `ask` raises (after all else is learned).
+    `ask` asks the mind and returns its answer; None if the mind cannot be asked. It is called at most once per task, and only if
+    something failed. Raises UserError, OSError, and (after all else is learned) what `ask` raises.
     """
     returns = [addition.text.strip() for addition in work.task.said if addition.by == LANDING]
     if not (returns or work.has_failed_call):
@@ -52,8 +52,8 @@ def learn(hive: Parts, work: TaskRun, ask: Callable[[], str] | None) -> None:
 def _locate_lesson(
     answer: Candidate, trails: Mapping[Path | None, Trail], folders: TaskFolders
 ) -> tuple[Path | None, ProvenCandidate]:
-    """Return a mind's lesson with its root, and the pair that proves it, if any. The root is that of the pair, else that of the
-    lesson's places."""
+    """Return a mind's lesson with its root and the pair of commands that proves it (None: nothing does). The root is that of the
+    pair, or else the one in which the lesson's places are."""
     candidates = dict[Path | None, Candidate]()
     for root, trail in trails.items():
         plain = partial(folders.without_worktree, root=root)
@@ -94,8 +94,8 @@ def _add(hive: Parts, work: TaskRun, root: Path | None, trail: Trail, candidates
 
 
 def _contradiction(record: TrackedLesson, trail: Trail) -> str | None:
-    """Return how a trail contradicts a lesson of the runtime: the command that failed passes, or the command that passed
-    fails and another one passed in its place."""
+    """Return how a trail contradicts a lesson of the runtime: the failed command passes now, or the passed command fails and
+    another one passes in its place. Return None if it does not."""
     if record.state != "live" or record.author != "work" or not record.failed or record.failed == record.passed:
         return None
     runs = [action for action in trail.actions if action.command]

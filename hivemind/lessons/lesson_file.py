@@ -27,7 +27,7 @@ class Lesson:
 
     @classmethod
     def parse(cls, item: str) -> Lesson:
-        """Read an item without its bullet. White space counts as a blank; an invalid character becomes `?`."""
+        """Return the lesson in an item without its bullet. White space counts as a blank; an invalid character becomes `?`."""
         item = " ".join(item.encode("utf-8", "replace").decode().split())
         source = _SOURCE.search(item)
         if source is None or not item[: source.start()].strip():
@@ -54,7 +54,7 @@ def lessons_in(text: str) -> list[Lesson]:
 
 
 def with_changes(text: str, added: Iterable[Lesson], removed: Collection[str], title: str) -> str:
-    """Return the text with items at its end for the `added` lessons, and without the items of the `removed` digests.
+    """Return the text with items at its end for the `added` lessons, and without the items whose digests are in `removed`.
 
     All else stays, except for blank lines before added items. An empty file gets a `title`.
     """
@@ -77,7 +77,8 @@ def with_changes(text: str, added: Iterable[Lesson], removed: Collection[str], t
 
 
 def _spans(lines: list[str]) -> list[tuple[int, int]]:
-    """Return the first line and the end of each list item. An item is its first line and the indented lines after it."""
+    """Return the index of the first line, and of the line after the last, for each list item. An item is its first line and the
+    indented lines after it."""
     spans, is_code, is_open = list[tuple[int, int]](), False, False
     for number, line in enumerate(lines):
         if _FENCE.match(line):

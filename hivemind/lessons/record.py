@@ -37,8 +37,8 @@ class LessonBook:
     """The lessons of one root: its file and its record."""
 
     def __init__(self, layout: Layout, name: str, *, trusts_file: bool) -> None:
-        """With `trusts_file`, an unknown item of the file counts as the operator's. Without, an agent could have written it, so
-        the lesson waits for a person."""
+        """Open the lessons of the root `name`. With `trusts_file`, an unknown item of the file counts as the operator's. Without
+        it, an agent could have written the item, so the lesson waits for a person."""
         self.name, self.path = name, layout.lessons / f"{name}.md"
         self._layout, self._trusts_file = layout, trusts_file
         self._record_path = layout.lesson_records / f"{name}.json"
@@ -99,7 +99,8 @@ class LessonBook:
         save_record(self._record_path, _KIND, _VERSION, {"lessons": rows})
 
     def _compared(self, text: str) -> list[TrackedLesson]:
-        """Return the saved records, updated with what a person has since written, changed or deleted in the file."""
+        """Return the saved records, updated with what a person has written, changed or deleted in the file since they were
+        saved."""
         records = self.saved()
         by_digest = {record.lesson.digest: record for record in records}
         in_file = {lesson.digest: lesson for lesson in lessons_in(text)}

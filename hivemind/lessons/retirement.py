@@ -1,4 +1,4 @@
-"""The retirement of lessons: those that tasks do not use or find wrong, and the least useful of too many.
+"""The retirement of lessons: of those that tasks do not use or find wrong and, if there are too many, of the least useful ones.
 
 A lesson that a person has written, changed or adopted is never retired.
 """

@@ -29,8 +29,8 @@ _EVIDENCE = re.compile(r"task `[\w.-]{1,64}`, (?:\w{1,9} and \w{1,9}, )?\d{4}-\d
 
 
 def remote_of(root: Path, name: str) -> str | None:
-    """Return the address of a root's remote, the same for HTTPS, SSH and with or without `.git`, and without user, password and
-    port. Return None if the root has no remote of that name."""
+    """Return the address of a root's remote, without user, password and port, so that it is equal for HTTPS and SSH, and with or
+    without `.git`. Return None if the root has no remote of that name."""
     with suppress(UserError):
         match = _REMOTE.fullmatch(run_git(["-C", root, "remote", "get-url", name], {}, None))
         address = match and f"{(match['host'] or match['scp_host'] or '').lower()}/{match['path']}"
@@ -39,7 +39,7 @@ def remote_of(root: Path, name: str) -> str | None:
 
 
 def exchange_lessons(hive: Parts, book: LessonBook, offers: Mapping[str, Sequence[Any]]) -> list[Lesson]:
-    """Update a book's foreign lessons from the offers of linked hives, and return the lessons to offer them.
+    """Update a book's foreign lessons from the offers of linked hives (by hive), and return the lessons to offer to them.
 
     Neither hive trusts the other: the rules of admission check a lesson when it is offered and again when it arrives. Raises
     UserError, OSError.

@@ -17,8 +17,9 @@ class TrackedLesson:
 
     `state`: a `live` lesson is shown to agents, a `waiting` one needs a person, a `retired` one is kept for its reason (the last
     line of `history`), a `foreign` one is offered by the linked hive `hive`. `failed` and `passed` are the commands that prove
-    it. `shown` counts the tasks that were shown it; `tasks` are the last of them. `unused` counts those since its last use,
-    `used_in` and `wrong_in` are the tasks that named it. `proposed` is the line that was proposed to AGENTS.md.
+    it. `shown` counts the tasks to which it was shown; `tasks` are the last of these. `unused` counts such tasks since the last
+    use. `used_in` and `wrong_in` are the tasks that named it as used or as wrong. `proposed` is the line that was proposed to
+    AGENTS.md.
     """
 
     id: str
@@ -56,7 +57,8 @@ class TrackedLesson:
 
     @property
     def source(self) -> str:
-        """`work` or `person`; the name of the hive for a lesson of a linked hive that no person here has adopted."""
+        """`person`, or `work` for a lesson of agents. For a lesson of a linked hive that no person here has adopted, it is `hive`
+        and that hive's name."""
         return f"hive {self.hive}" if self.hive and self.author == "work" else self.author
 
     @property

@@ -41,7 +41,8 @@ class Configuration:
 def configuration(
     form: str, command: Sequence[str], environment: Mapping[str, str], address: str | None = None
 ) -> Configuration:
-    """Return a configuration that starts `command` or, with an `address`, connects to a running server over HTTP."""
+    """Return the configuration in the format `form` (`claude`, `codex` …). It starts `command` or, with an `address`, connects to
+    a running server over HTTP."""
     if address is None:
         program: dict[str, Any] = {"command": command[0], "args": list(command[1:]), "env": dict(environment)}
         kind = {"type": "stdio"} if form in ("claude", "vscode") else {}
@@ -81,5 +82,5 @@ def _toml(server: dict[str, Any]) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """Format a TOML basic string. TOML escapes as JSON does, and also requires an escape for the delete character."""
+    """Return a text as a TOML basic string. TOML escapes as JSON does, and also requires an escape for the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

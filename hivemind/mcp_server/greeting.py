@@ -80,7 +80,7 @@ def greet(
 
 
 def _receive(greeting: Greeting, input_fd: int, seconds: float) -> None:
-    """Read bytes up to the end of a line, or until no bytes arrive for `seconds`."""
+    """Read bytes from the client up to the end of a line, or until none arrive for `seconds`, or the input ends."""
     while len(greeting.received) < _CHUNK and select.select([input_fd], [], [], seconds)[0]:
         data = os.read(input_fd, _CHUNK)
         greeting.received += data

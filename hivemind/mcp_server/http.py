@@ -46,7 +46,8 @@ _MAX_SESSIONS = 100
 async def listen(
     server: Server[Any], member: Member, port: int, on_ready: Callable[[str, str], None] | None = None
 ) -> None:
-    """Serve on 127.0.0.1 at `port` (0: any free port) until cancelled. Raises UserError if the port is in use."""
+    """Serve on 127.0.0.1 at `port` (0: any free port) until cancelled. `on_ready` gets the address and the token's file once
+    clients can connect. Raises UserError if the port is in use."""
     path, token = load_token(member.folder)
     member.requests = 0
     with listen_on(port) as listener_socket:
@@ -136,7 +137,7 @@ async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterabl
 
 
 class _HttpServer(uvicorn.Server):
-    """A uvicorn server that leaves signals to its caller, which cancels `serve`."""
+    """A uvicorn server that handles no signals. Its caller handles them, and cancels the task that serves."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -86,7 +86,8 @@ class Member:
     """
 
     def __init__(self, hive: Parts, name: str, profile: str = "core") -> None:
-        """Join the hive. Raises UserError if the agent does not exist, LockBusy if another process runs the agent."""
+        """Join the hive as the agent `name` with the tools of a `profile`. Raises UserError if the agent does not exist, LockBusy
+        if another process runs it."""
         self.hive, self.name = hive, name
         self.config = hive.agent_files.get(name, " --mind mcp")
         self.tools: dict[str, Tool] = allowed_tools(self.config, profile)
@@ -255,7 +256,8 @@ class Member:
     # life
 
     def beat(self) -> None:
-        """Record a heartbeat, renew leases, and return overdue tasks. Called every second, from any thread. Raises HiveGone."""
+        """Record a heartbeat and renew leases. Put tasks back into the inbox that a member has kept too long without a request.
+        Called every second, from any thread. Raises HiveGone."""
         check_hive_exists(self._lock, self.hive.layout)
         self._status.beat()
         leases = self.hive.leases.list(self.name)

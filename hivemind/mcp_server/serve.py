@@ -119,7 +119,8 @@ async def _http(
 
 @asynccontextmanager
 async def open_member(layout: Layout, name: str, profile: str = "core") -> AsyncIterator[tuple[Member, Server[Any]]]:
-    """Open a member and its server for the duration of the block. Only one thread accesses the hive."""
+    """Open a member (an agent with an MCP client as its mind) and its server for the duration of the block. `profile` names its
+    set of tools. Only one thread accesses the hive."""
     from hivemind.hive import Hive
     from hivemind.mcp_server.member import Member
     from hivemind.mcp_server.server import build_server

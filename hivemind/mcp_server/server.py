@@ -125,7 +125,8 @@ _Context = ServerRequestContext[Any]
 
 
 def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) -> Server[Any]:
-    """Build the server. If a tool refuses a call, the answer has `is_error` and {code, message, suggestions}."""
+    """Return the server of one member. `run` runs a function in the member's thread. If a tool refuses a call, the answer has
+    `is_error` and {code, message, suggestions}."""
 
     async def on_list_tools(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool(**tool.mcp_entry()) for tool in member.tools.values()])
@@ -202,7 +203,7 @@ def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) ->
 
 
 def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """Describe a tool's refusal for the client: a code, a message, and suggested calls of the client's `tools`.
+    """Return a tool's refusal for the client: a code, a message, and suggested calls of the client's `tools`.
 
     An error without suggested calls suggests the tools that its remedy names, unless they need arguments.
     """

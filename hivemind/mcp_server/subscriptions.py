@@ -52,7 +52,7 @@ class Subscriptions:
             await session.send_resource_updated(uri)
 
     async def watch_mail(self, member: Member) -> None:
-        """Notify subscribers of new mail until cancelled: when the member's doorbell rings, else within a second."""
+        """Notify subscribers of new mail until cancelled: at once when the member's doorbell rings, otherwise within a second."""
         arrivals = NewMailCounter(member.hive.mail, member.name)
         arrivals.count()
         try:

@@ -24,10 +24,10 @@ class InvalidMessage(Exception):
 
 
 def read_message(raw: bytes) -> types.JSONRPCMessage:
-    """Parse a message.
+    """Return the message in a client's bytes.
 
-    Raises InvalidMessage with code -32700 for invalid JSON (invalid UTF-8, NaN, deeper than 200 levels), and with -32600 for
-    JSON that is too long or is not a single message (JSON-RPC 2.0, sections 4, 4.1 and 5.1).
+    Raises InvalidMessage with code -32700 for invalid JSON (invalid UTF-8, NaN, deeper than 200 levels), and with -32600 for JSON
+    that is too long or is not a single message (JSON-RPC 2.0, sections 4, 4.1 and 5.1).
     """
     if len(raw) > LIMIT_BYTES:
         raise InvalidMessage(types.INVALID_REQUEST, f"Invalid request: longer than {LIMIT_BYTES} bytes")

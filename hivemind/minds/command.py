@@ -25,13 +25,14 @@ _log = logging.getLogger(__name__)
 
 
 class CommandMind:
-    """A mind that runs `program` once per thought, in `folder`. The program and its children end with the calling process.
+    """A mind that runs `program` once for each thought, in `folder` (None: the current folder). The program and its children end
+    with the calling process.
 
     For a thought, the program's input is `{"version": 2, "turn": {…}, "messages": […], "tools": […]}` with the messages as in
-    messages.jsonl, and its output `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}`. For a completion,
-    its input is `{"version": 2, "prompt": …, "schema": …}`, and its output the completion itself.
+    messages.jsonl, and its output `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}`. For a completion, its
+    input is `{"version": 2, "prompt": …, "schema": …}`, and its output the completion itself.
 
-    A program that fails, takes longer than `timeout_s` or prints more than 8 MiB raises MindError with the end of its
+    A program that fails, takes longer than `timeout_s` seconds or prints more than 8 MiB raises MindError with the end of its
     standard error. With status 75 (EX_TEMPFAIL) it asks to be tried again later: MindUnavailable.
     """
 
@@ -43,7 +44,8 @@ class CommandMind:
         timeout_s: float = 600,
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        """Call `on_wait` ten times a second while the program runs; an exception in `on_wait` ends the program."""
+        """Prepare the mind. It calls `on_wait` ten times a second while the program runs; an exception in `on_wait` ends the
+        program."""
         self.program = list(program)
         self._on_wait = on_wait
         self._folder = folder

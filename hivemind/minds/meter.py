@@ -1,4 +1,5 @@
-"""Meter requests to language models: a meter is entered before each request and left after it."""
+"""Meter requests to language models. A meter is a context manager around each request: it sees the request first, and the outcome
+at the end."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class ChatMessage:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> ChatMessage:
-        """Create the message from its JSON form. A malformed record may raise any exception."""
+        """Return the message in a JSON form. A malformed record may raise any exception."""
         calls = tuple(
             ToolCall(
                 str(call["tool"]), dict(call["arguments"]), str(call["id"]), call.get("raw"), call.get("traceparent")
@@ -220,8 +220,9 @@ class Turn:
 
     A mind that works by rule reads `recalled_entries` (id, content, metadata) and `search_gap`, a sentence on what the search
     left out or found by words alone. Other minds read the conversation in `messages`. `previous_results` are the results of the
-    last turn about the same subject. `epoch` is the reason why the conversation starts again. If `taken_up`, the calls are from
-    an earlier answer. `parking` is the reason why the task is parked after the turn, `problem` the reason why the turn failed.
+    last turn about the same subject. `epoch` is the reason why the conversation starts again. If `taken_up` is True, the calls
+    are from an earlier answer. `parking` is the reason why the task is parked after the turn, `problem` the reason why the turn
+    failed.
     """
 
     agent: str
@@ -240,7 +241,7 @@ class Turn:
 
     @property
     def seconds(self) -> float:
-        """Return the time since the turn began."""
+        """Return how many seconds ago the turn began."""
         return time.monotonic() - self.began_at
 
     @property
@@ -267,9 +268,10 @@ class Mind(Protocol):
     """
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
-        """Decide on the next calls. Raises MindError, ContextTooLong and MindUnavailable."""
+        """Return the thought with the next calls. Raises MindError, ContextTooLong and MindUnavailable."""
         ...
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """Answer a plain prompt, in JSON if a schema is given (patches, folds, summaries). Raises MindError."""
+        """Return the answer to a plain prompt, as JSON by the schema if one is given. Used for summaries, and for placing turns
+        in a task's graph. Raises MindError."""
         ...

@@ -123,7 +123,7 @@ def _program_arguments(argument: object) -> list[str]:
 
 
 def _split_name(name: object) -> tuple[str, Any]:
-    """Split the value of `mind:` into kind and argument. The kind is "" if the value is malformed. For a coding agent, the
+    """Return the kind and the argument in the value of `mind:`. The kind is "" if the value is malformed. For a coding agent, the
     argument is the whole mapping, which may have other keys."""
     if isinstance(name, str):
         kind, colon, argument = (part.strip() for part in name.partition(":"))

@@ -1,4 +1,5 @@
-"""Repeat failed requests. The pauses are those that the provider asks for, else random ones whose maximum doubles."""
+"""Repeat failed requests. The provider may ask for a pause before the next try; otherwise pauses are random, and their maximum
+doubles."""
 
 from __future__ import annotations
 

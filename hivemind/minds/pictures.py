@@ -34,7 +34,8 @@ def describe_picture(root: Path, path: Path) -> dict[str, str] | None:
 
 
 def save_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
-    """Save a picture's bytes in `folder`, named by their digest. Return its message part as `describe_picture` does.
+    """Save a picture's bytes in `folder`, named by their digest. Return its message part as `describe_picture` does, None for
+    bytes that are no picture or over 5 MiB.
 
     Use this for pictures that are not in a file, or in a file that may change.
     """

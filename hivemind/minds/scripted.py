@@ -37,7 +37,7 @@ class ScriptedMind:
 
     @classmethod
     def load(cls, path: Path) -> ScriptedMind:
-        """Load a script from a file. Its first line may be `{"then": "idle"}`.
+        """Return a mind with the script in a file. The first line may be `{"then": "idle"}`.
 
         Raises UserError naming the line that is invalid.
         """
@@ -71,7 +71,7 @@ class ScriptedMind:
 
 
 def _parse_line(line: str, location: str) -> Mapping[str, Any]:
-    """Parse one line of a script. Raises UserError."""
+    """Return the answer on one line of a script. Raises UserError, which names `location`."""
     with boundary("line of a script", location):
         answer = json.loads(line)
     if not isinstance(answer, dict):
@@ -96,7 +96,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def parse_thought(answer: Mapping[str, Any]) -> Thought:
-    """Create a Thought from its JSON form. Raises MindError if it is invalid."""
+    """Return the Thought in a JSON form. Raises MindError if it is invalid."""
     if fault := fault_of(answer):
         raise MindError(f"the answer cannot be used: {fault}")
     _check_keys("the answer", answer, *sorted(_THOUGHT_KEYS))

@@ -76,7 +76,7 @@ def _error_of(call: Record) -> str | None:
 
 
 def _stable_part(recorded_part: Any, volatile_keys: Collection[str]) -> Any:
-    """Return a result, or a part of a result, without the volatile keys."""
+    """Return a result, or a part of one, without the values of `volatile_keys`, which differ in each run."""
     if isinstance(recorded_part, Mapping):
         return {
             key: _stable_part(item, volatile_keys) for key, item in recorded_part.items() if key not in volatile_keys
@@ -106,7 +106,7 @@ def written_files(turns: Iterable[TranscriptEntry]) -> set[str]:
 
 
 def script_lines(records: Iterable[Record]) -> Iterator[str]:
-    """Yield the lines of a script for a scripted mind: the thoughts, then the completions that folds have used."""
+    """Yield the lines of a script for a scripted mind: the thoughts, then the completions that were used for summaries."""
     record_list = list(records)
     for turn in Transcript(record_list).turns:
         yield json.dumps({"text": turn.record["text"], "calls": requested_calls(turn)}, ensure_ascii=False)
@@ -133,7 +133,7 @@ class ReplayCursor:
 class RecordedMind:
     """A mind that returns the recorded thoughts. Several agents may share the cursor.
 
-    If there is a `rule` mind, it thinks instead, so a replay shows the effect of changes in the rules.
+    If there is a `rule` mind (one that works by rule), it thinks instead, so a replay shows the effect of changes in the rules.
     """
 
     def __init__(self, cursor: ReplayCursor, rule: Mind | None) -> None:
@@ -165,10 +165,10 @@ class RecordedFailure(ToolProblem):
 
 
 def replayed_tools(tools: Mapping[str, Tool], cursor: ReplayCursor, *, worktrees: bool) -> dict[str, Tool]:
-    """Return an agent's tools for a replay. Tools with effects outside the copy of the hive return the results that the log has
-    for the cursor's turn.
+    """Return an agent's tools for a replay. A tool with effects outside the copy of the hive instead returns the result that the
+    log has for the cursor's turn.
 
-    With `worktrees`, which the copy does not have, the tools for files return recorded results, too.
+    `worktrees` says that the task had worktrees. The copy has none, so the tools for files then return recorded results, too.
     """
     log = _RecordedTools(cursor)
     replacements: dict[str, Callable[[Tool, ToolContext, Any], dict[str, Any]]] = {
@@ -218,7 +218,8 @@ class _RecordedTools:
         return self._result(self._next(tool.name, context))
 
     def run_command(self, tool: Tool, context: ToolContext, arguments: Any) -> dict[str, Any]:
-        """Write the recorded output to its file and add the receipt to the step, without running the command."""
+        """Write the recorded output to its file and add the receipt to the step, without running the command. Return the recorded
+        result."""
         call_record = self._next(tool.name, context)
         command_result = call_record.get("result", {})
         if "exit_status" in command_result:

@@ -62,10 +62,11 @@ class Replay:
 
 
 def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], Parts]) -> Replay:
-    """Replay the turns of a finished task in a copy of the hive, with the hive's present files, rules and knowledge.
+    """Replay the turns of a finished task in a copy of the hive, with the hive's present files, rules and knowledge. Return the
+    turns with their differences. `open_hive` opens the copy.
 
-    No model is asked, no command runs, no letter leaves the copy, and the hive does not change. Raises UserError for a task
-    that is not finished, or has no turns in its log.
+    No model is asked, no command runs, no letter leaves the copy, and the hive does not change. Raises UserError for a task that
+    is not finished, or has no turns in its log.
     """
     task = hive.tasks.get(task_id)
     if task.state not in (TaskState.DONE, TaskState.FAILED):
@@ -129,14 +130,15 @@ def _copy_index(index: Path, copy: Path) -> None:
 
 
 def _steps_before(hive: Parts, task: Task) -> int:
-    """Return the number of steps in earlier attempts. The replay skips these numbers, as the task did."""
+    """Return the number of steps in earlier attempts at the task. The replay numbers its steps after these, as the task did."""
     if not (task.path / "attempts").is_dir():
         return 0
     return min((int(step.id.rpartition(".s")[2]) for step in hive.steps.list(task.id)), default=1) - 1
 
 
 def _is_settling(hive: Parts) -> bool:
-    """Return True, after a short sleep, if the task was just put into the inbox and may not be claimed yet."""
+    """Return True, after a short sleep, while a new task in the inbox may not be claimed yet because its files may still
+    change."""
     if hive.tasks.claims.recheck_count:
         time.sleep(_SETTLE_POLL_S)
     return bool(hive.tasks.claims.recheck_count)
@@ -163,7 +165,7 @@ def _replay_turns(
 
 
 def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, stack: ExitStack) -> Agent:
-    """Open an agent of the hive's copy with a recorded mind.
+    """Return an agent of the hive's copy with a recorded mind, which the `stack` closes.
 
     The agent reads no mail: letters about the task are in the task's log, and turns about other mail are in another log.
     """

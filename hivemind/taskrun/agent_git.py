@@ -113,14 +113,14 @@ class Worktree:
 
     @property
     def tip(self) -> str | None:
-        """The last commit of its branch; None if the branch has no new commits."""
+        """The last commit of the worktree's branch; None if the branch has no new commits."""
         commit = self.repository.commit_of(f"refs/heads/{self.branch}") if self.branch and self.git else None
         return None if commit == self.base else commit
 
     def make_git(self, repository: Repository, tip: str, identity: Mapping[str, str], *, switch: bool = False) -> bool:
-        """Create a repository in the worktree at the commit `tip`, in place of any that is there, and fill an empty worktree.
-        With `switch`, bring existing files from the commit of the old index to `tip`. Return True if the worktree was filled from
-        nothing.
+        """Create a repository in the worktree at the commit `tip`, in place of any that is there. Fill an empty worktree with the
+        files of `tip`. With `switch`, bring existing files from the commit of the old index to `tip`. Return True if the worktree
+        was empty.
 
         The repository is created next to the worktree, where no agent writes. It has the person's branches under `refs/remotes/`.
         Raises GitProblem, OSError.
@@ -138,10 +138,10 @@ class Worktree:
         return is_new
 
     def switch(self, repository: Repository, commit: str, index: Path) -> bool:
-        """Bring a worktree without a branch to a commit, and give it a new repository. Remove what other programs have left
-        there, except files that the commit's ignore files name. Return False if the worktree had to be filled from nothing.
+        """Bring a worktree without a branch to a commit, and give it a new repository. Remove what checks have left in it, except
+        files that the commit's ignore files name. Return False if the worktree had to be filled from nothing.
 
-        `index` is the path of a copy of the index where those programs cannot write. Without it git would read every file. Raises
+        `index` is the path of a copy of git's index where no check can write. Without that copy git would read every file. Raises
         GitProblem, OSError.
         """
         is_kept = True
@@ -225,8 +225,8 @@ class Worktree:
         self, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False,
         follow: bool = False,
     ) -> None:  # fmt: skip
-        """Commit all changes with the agent's git, and move the task's branch to the result. If others have moved the branch
-        ahead, `follow` first brings the files to its new commit. `is_over` commits an unfinished merge, too.
+        """Commit all changes with the agent's git, and move the task's branch to the result. With `follow`, first bring the files
+        to the branch's newest commit if others have moved it ahead. With `is_over`, also commit an unfinished merge.
 
         Raises BrokenGit, MergeUnderWay, OSError, and GitProblem for a commit that the person's repository must not get.
         """
@@ -258,8 +258,8 @@ class Worktree:
             pass
 
     def untracked_files(self) -> list[str]:
-        """Return the files and folders that commits leave out although the person's ignore files do not name them, and new
-        files in submodules."""
+        """Return the files and folders that commits leave out, although the person's ignore files do not name them. These include
+        new files in submodules."""
         with self._run_inside(_LIST_UNTRACKED) as output:
             names = output.read(_MAX_PRINTED).decode("utf-8", "replace").splitlines()
             return [name for name in names if name.isprintable()]
@@ -268,8 +268,9 @@ class Worktree:
     def _run_inside(
         self, script: str, *words: str, identity: Mapping[str, str] = MappingProxyType({}), limit_s: float | None = None
     ) -> Iterator[IO[bytes]]:
-        """Run a shell script of git commands in the worktree, and yield its output. If there is a sandbox, the script sees
-        only the worktree and, read-only, the person's objects; else it has the person's rights. Raises GitProblem, OSError."""
+        """Run a shell script of git commands in the worktree with the arguments `words`, and yield its output. If there is a
+        sandbox, the script sees only the worktree and, read-only, the person's objects; else it has the person's rights. Raises
+        GitProblem, OSError."""
         path = os.pathsep.join(filter(os.path.isabs, os.get_exec_path()))
         git_variables = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_CONFIG_GLOBAL": os.devnull}
         environment = {"PATH": path, "LC_ALL": "C", **git_variables, **settings(), **identity}
@@ -321,7 +322,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _line(file: int) -> bytes:
-    """Read one short line, and no byte after it."""
+    """Read one short line from a descriptor, and no byte after it: a pack follows."""
     line = b""
     while len(line) < _MAX_LINE and not line.endswith(b"\n") and (byte := os.read(file, 1)):
         line += byte

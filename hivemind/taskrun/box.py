@@ -66,7 +66,7 @@ class LinesResult:
 
 
 def is_boxed(box: Literal["auto", "none"] = "auto") -> bool:
-    """Return True if lines run in a box here, with this setting of `check_box`."""
+    """Return True if shell lines of a root run in a box: there is a sandbox, and `box` (the setting `check_box`) is `auto`."""
     return box == "auto" and has_sandbox()
 
 
@@ -120,7 +120,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 class RunningLines:
-    """Lines that run. Leaving the block ends them with everything that they started.
+    """Running shell lines, as a context manager. Leaving its block ends the lines with everything that they started.
 
     `poll` copies the output and must be called when `fileno` is readable, and at least once a second for the timeout.
     """
@@ -146,7 +146,8 @@ class RunningLines:
         return self._epoll.fileno()
 
     def poll(self) -> LinesResult | None:
-        """Copy some of the output, without waiting; return the result if the lines have ended. Raises OSError for a full disk."""
+        """Copy some of the output, without waiting. Return the result if the lines have ended, else None. Raises OSError for a
+        full disk."""
         if self._result is None:
             self._copy_output(_MAX_CHUNKS)
             if not self._timed_out and time.monotonic() >= self._deadline:
@@ -161,7 +162,7 @@ class RunningLines:
         return self._result
 
     def wait(self) -> LinesResult:
-        """Wait for the end. Raises OSError for a full disk."""
+        """Wait for the end of the lines, and return the result. Raises OSError for a full disk."""
         while (result := self.poll()) is None:
             sockets.wait_for_input([self], 0.5)
         return result

@@ -44,7 +44,7 @@ class Contest:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Contest | None:
-        """Return the contest among the values in a task's record, or None. Raises Unreadable."""
+        """Return the contest that a task's record keeps, or None if it has none. Raises Unreadable."""
         fields = kept.get(CONTEST)
         return None if fields is None else as_dataclass(cls, fields, "task's contest")
 
@@ -60,8 +60,8 @@ class Contest:
 
 
 def contest_of(hive: Parts, task: Task) -> Contest | None:
-    """Return the contest of the task's parent if the task is one of its candidates or makes its choice, else None. Raises
-    UserError."""
+    """Return the contest to which a task belongs, as a candidate or as the review that makes the choice. Return None if there is
+    none. Raises UserError."""
     if task.parent is None or not hive.tasks.listing.is_known(task.parent):
         return None
     contest = Contest.of(hive.tasks.get(task.parent).kept)

@@ -135,7 +135,8 @@ class Conversation:
         self._write({**record, "opening": [message.as_record() for message in stamped]}, sync_now=True)
 
     def add(self, message: ChatMessage, *, sync_now: bool = True, **fields: Any) -> ChatMessage:
-        """Append a masked message, with `fields` (usage, request, seconds) on its line."""
+        """Append a message, with secrets masked, and return it as it was stored. Write `fields` (usage, request, seconds) on its
+        line."""
         stamped = self._stamp(message, 0)
         self._write(
             {**stamped.as_record(), **{key: field for key, field in fields.items() if field}}, sync_now=sync_now
@@ -145,7 +146,8 @@ class Conversation:
     def answer(
         self, thought: Thought, *, step: str | None = None, request: str | None = None, sync_now: bool = True
     ) -> ChatMessage:
-        """Append the mind's answer. Calls without a unique id get one."""
+        """Append the mind's answer and return it as a message. Calls without a unique id get one. `step` is the id of the step in
+        focus, `request` that of the request that led to the answer."""
         calls: list[ToolCall] = []
         for at, call in enumerate(thought.actions):
             is_duplicate = not call.id or call.id in self._calls or call.id in {earlier.id for earlier in calls}
@@ -172,7 +174,7 @@ class Conversation:
                 self.result(replace(result, call=call), sync_now=False)
 
     def add_news(self, text: str, parts: Sequence[Mapping[str, Any]] = (), **news: Any) -> None:
-        """Append news for the mind, with pictures."""
+        """Append news for the mind; `parts` are pictures. `news` has further fields, such as the `cause`."""
         self.add(ChatMessage("user", text, parts=tuple(parts), news=news))
 
     def note_files(self, files: Mapping[str, str | None]) -> None:
@@ -277,14 +279,15 @@ class Conversation:
 
 
 def open_thread(layout: Layout, agent: str, thread: str) -> Log:
-    """Open the log of an agent's conversation about a mail thread, named by the Message-ID of the thread's first message."""
+    """Return the log of an agent's conversation about a mail thread. `thread` is the Message-ID of the thread's first message."""
     name = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     path = layout.agent_state(agent) / "threads" / f"{name}.jsonl"
     return Log(path, "messages", 1, lazy=True)
 
 
 def usage_of(record: Mapping[str, Any]) -> Usage:
-    """Return the usage on a line, or the reserved usage for a request without an end. Lines without usage have zero."""
+    """Return the usage on a line of a conversation. A request without an end counts with its reserved usage, a line without usage
+    with zero."""
     if "reserved" in record and "answered" not in record:
         return Usage(record["reserved"]["tokens"], money=record["reserved"].get("money", 0.0))
     fields = record.get("usage") or {}

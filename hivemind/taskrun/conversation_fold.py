@@ -1,4 +1,5 @@
-"""The end of an epoch: add the turns of a conversation to the task's graph, and fold them there (`ReasoningMemory`)."""
+"""The end of an epoch: add the turns of a conversation to the task's graph, and replace older nodes there by summaries
+(`ReasoningMemory`)."""
 
 from __future__ import annotations
 
@@ -45,9 +46,10 @@ def fold_conversation(
     mind: Mind | None = None,
 ) -> str:
     """Return the conversation so far in at most `tokens` tokens: a folded outline and the last four turns, shortened if needed.
+    Return "" if `tokens` is too small.
 
-    Adds the turns to the task's graph, and flushes and folds nodes there. A `mind` makes the patches and folds; without one,
-    rules do. Returns an empty text if `tokens` is too small. Raises Parking if another agent has a lease on what must be folded.
+    Adds the turns to the task's graph, and folds older nodes there into summaries. The `mind` decides where a turn belongs and
+    writes the summaries; without one, rules do. Raises Parking if another agent has a lease on what must be folded.
     """
     memory = ReasoningMemory(
         mind, count, graph=trail.store, lane=trail.lane, agent_id=trail.agent, single_conversation=True, timeout=_TIMEOUT_S,
@@ -141,8 +143,8 @@ def _foldable(node: ReasoningNode | None) -> list[int]:
 
 
 def _text(context: RenderedContext) -> str:
-    """Format the messages, each after its role or node number. Their contents are indented, so they cannot look like such a
-    beginning."""
+    """Return the messages as text, each after its role or node number. Their contents are indented, so none of their lines looks
+    like the beginning of a message."""
     lines = []
     for (source, number), message in zip(context.sources, context.messages, strict=True):
         content = str(message["content"])

@@ -83,10 +83,10 @@ class Focus:
 
 
 def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
-    """Return the focus of the next turn on a task.
+    """Return the focus of the next turn on a task. `reads` says that the mind reads conversations.
 
-    A task without steps is planned first; for a mind by rule, this includes a task with only the implicit step. Then the first
-    step that is not done is next. If that step is blocked, the focus is the end of the task, with the step as `blocked`.
+    A task without steps is planned first; for a mind by rule, so is a task with only the implicit step. Otherwise the focus is on
+    the first step that is not done. If that step is blocked, the focus is the end of the task, and `blocked` has the step.
     """
     steps = work.steps()
     if not steps or (not reads and all(step.is_implicit for step in steps)):

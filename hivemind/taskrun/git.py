@@ -53,8 +53,8 @@ class GitProblem(UserError):
 
 @frozen
 class Repository:
-    """The repository of a root: a person's checkout and its git folder. `hold` is a descriptor of the worktree lock, which
-    each git process keeps open. `incoming` is a separate folder for new objects."""
+    """The repository of a root: a person's checkout, and its git folder `common`. `hold` is a descriptor of the worktree lock;
+    each git process inherits it, and so keeps the lock. `incoming` is a separate folder for new objects."""
 
     root: Path
     common: Path
@@ -63,7 +63,8 @@ class Repository:
 
     @classmethod
     def at(cls, root: Path, hold: int | None = None) -> Repository:
-        """Open the repository at `root`. Raises UserError if it is not a git repository with a working tree."""
+        """Open the repository at `root`; `hold` is a descriptor that its git processes inherit. Raises UserError if it is not a
+        git repository with a working tree."""
         options = ("--path-format=absolute", "--show-toplevel", "--git-common-dir")
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *options], {}, hold).splitlines())
@@ -85,8 +86,8 @@ class Repository:
         self, *words: str | Path, environment: Mapping[str, str] = MappingProxyType({}), stdin: bytes = b"",
         statuses: tuple[int, ...] = (0,), limit_s: float = _LIMIT_S, checkout: Path | None = None,
     ) -> tuple[int, bytes]:  # fmt: skip
-        """Run git and return its status and its output as bytes. In a person's checkout git has all of that person's settings,
-        except hooks. Raises UserError, OSError for a full disk."""
+        """Run git and return its exit status and its output as bytes. `statuses` are no error; `limit_s` is the time limit. In a
+        person's `checkout` git has all of that person's settings, except hooks. Raises UserError, OSError for a full disk."""
         argv = ["git", "-C", os.fspath(checkout or self.common), *(os.fspath(word) for word in words)]
         own_environment = {"GIT_CONFIG_NOSYSTEM": "0"} if checkout else self._environment
         fs.flush_postponed()
@@ -128,7 +129,7 @@ class Repository:
 
     @property
     def object_folders(self) -> list[Path]:
-        """The folder of its objects, and the folders that it borrows from (`objects/info/alternates`)."""
+        """The folder of the repository's objects, and the folders from which it borrows objects (`objects/info/alternates`)."""
         folders = [self.common / "objects"]
         for folder in folders:
             with contextlib.suppress(FileNotFoundError):
@@ -138,8 +139,8 @@ class Repository:
         return folders
 
     def excludes(self) -> str:
-        """Return the person's ignore patterns outside `.gitignore` files: those for this repository, and those for all
-        repositories."""
+        """Return the person's ignore patterns from outside `.gitignore` files: the patterns for this repository, and the ones for
+        all repositories."""
         name = os.path.expanduser(os.path.join(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "git/ignore"))
         with contextlib.suppress(GitProblem):
             name = self.git("config", "--type=path", "core.excludesFile")
@@ -147,8 +148,8 @@ class Repository:
         return "\n".join(os.fsdecode(path.read_bytes()) for path in paths if path.is_file())
 
     def start_of(self, tip: str, base: str, into: str | None) -> str:
-        """Return the commit after which the changes up to `tip` are a branch's own: its `base`, or a later commit that it has
-        merged from `into`."""
+        """Return the commit after which a branch has its own changes up to `tip`: its `base`, or the last commit of `into` that
+        was merged into it."""
         with contextlib.suppress(GitProblem):  # a branch that is gone, or of another history
             merged = self.git("merge-base", f"refs/heads/{into}", tip)
             if not self.git("rev-list", "--max-count=1", base, f"^{merged}"):
@@ -169,17 +170,17 @@ class Repository:
         self._update(f"begun for {task}", f"update {_keep_ref(branch, 'base')} {base}")
 
     def kept_tip(self, branch: str) -> str | None:
-        """Return the last commit of a task's branch, even if the branch is gone."""
+        """Return the last commit of a task's branch, even if the branch is gone. Return None if no commit was recorded."""
         return self.commit_of(_keep_ref(branch, "tip"))
 
     def announce(self, branch: str, commit: str) -> None:
-        """Protect a commit that a task's branch is about to get: if the process is killed, only the task's worktree may refer to
-        it."""
+        """Protect the commit that a task's branch will get against the person's `git gc`. Until the branch is moved, only the
+        task's worktree refers to that commit."""
         self._update("announced", f"update {_keep_ref(branch, 'next')} {commit}")
 
     def let_go(self, branch: str, base: str, *, keeps_tip: bool = False) -> None:
-        """Delete the refs that protect a task's commits, and its branch if that is still at `base`. With `keeps_tip` keep the
-        ref of its last commit, which no branch may contain."""
+        """Delete the refs that protect a task's commits; also delete its branch if that is still at `base`. With `keeps_tip`,
+        keep the ref of the task's last commit, because no branch may contain it."""
         names = [_keep_ref(branch, name) for name in ("base", "next", *(() if keeps_tip else ("tip",)))]
         if self.commit_of(f"refs/heads/{branch}") == base:
             names.append(f"refs/heads/{branch} {base}")
@@ -241,8 +242,8 @@ class Repository:
             raise GitProblem(message, location=commit, remedy=remedy)
 
     def has_hive_trailer(self, commit: str) -> bool:
-        """Check whether the message of a new commit has a line like `Hive-Task: …` below its subject. Only the runtime may
-        write those."""
+        """Check whether the message of a new commit has a line like `Hive-Task: …` below its subject. Only the runtime may write
+        this."""
         argv, hold = ["sh", "-c", _FIND_TRAILER, "sh", commit], () if self.hold is None else (self.hold,)
         process = subprocess.run(
             argv, env=git_environment(self._environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -251,8 +252,9 @@ class Repository:
         return process.returncode != 1
 
     def changes(self, commits: str) -> list[str]:
-        """List the changes of each commit, modes and path in turn. A merge is compared with all parents. Time and length of
-        the list are bounded, since nested trees in a small pack can expand to an endless list."""
+        """Return the changes of each commit in the range `commits`: the modes and the path of a file in turn. A merge is compared
+        with all parents. Time and length of the list are bounded, since nested trees in a small pack can expand to an endless
+        list."""
         git = "git diff-tree --stdin -r -c --root -z --no-commit-id --no-renames --ignore-submodules=none"
         argv = ["sh", "-c", f"ulimit -t {_MAX_CPU_S}; ulimit -f {_MAX_LISTING >> 9}; exec {git}"]
         with TemporaryFile() as stdin, TemporaryFile() as stdout:
@@ -269,7 +271,8 @@ class Repository:
 
 
 def _keep_ref(branch: str, name: str) -> str:
-    """Return the ref that protects a task's commit, independent of its branch."""
+    """Return the ref that protects a commit of a task's branch: its `base`, its `tip`, or the `next` one. It does not depend on
+    the branch."""
     return f"refs/hivemind/{branch.removeprefix('hive/')}/{name}"
 
 
@@ -293,7 +296,8 @@ def git_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def run_git(
     words: list[str | Path], environment: Mapping[str, str], hold: int | None, stdin: IO[bytes] | int | str = ""
 ) -> str:
-    """Run git and return its output. If a lock on refs does not go away, a killed git process has left it: remove it."""
+    """Run git and return its output. The process inherits the descriptor `hold`, if given. A lock on refs that does not go away
+    was left by a killed git process; remove it."""
     argv = ["git", *(os.fspath(word) for word in words)]
     source: dict[str, object] = {"input": stdin} if isinstance(stdin, str) else {"stdin": stdin}
     fs.flush_postponed()
@@ -320,7 +324,8 @@ def run_git(
 
 
 def problem_of(command: str, errors: str, status: int, path: str | Path) -> GitProblem:
-    """Return the error for git's messages. Raises OSError if the disk was full."""
+    """Return a GitProblem with the reasons in the error output of `git COMMAND`, or with its exit status. Raises OSError if the
+    disk was full."""
     if _NO_SPACE.search(errors):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     reasons = "; ".join(_REASON.findall(errors)[:3]) or f"status {status}"

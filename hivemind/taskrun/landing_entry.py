@@ -101,13 +101,13 @@ class LandingEntry:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> LandingEntry | None:
-        """Return the entry among the values in a task's record, or None. Raises Unreadable."""
+        """Return the entry that a task's record keeps, or None if it has none. Raises Unreadable."""
         fields = kept.get(LANDING)
         return None if fields is None else as_dataclass(cls, fields, "task's landing entry")
 
     def save_in(self, record: TaskRecord) -> TaskRecord:
-        """Return the record with this entry. The task is parked: without end if it waits for a person or for a choice, else
-        only until now."""
+        """Return the record with this entry, and with the task parked. While the task waits for a person or for a choice, the
+        parking has no end; otherwise it ends now. A returned task is not parked."""
         parked = None
         if self.state != "returned":
             now = datetime.now(UTC)
@@ -121,7 +121,7 @@ class LandingEntry:
 
 
 def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConfig]) -> list[LandingBranch]:
-    """Return the branches with new commits that have a target. With `land: off`, only those of subtasks land."""
+    """Return the branches with new commits that have a target. In a root with `land: off`, only the branches of subtasks land."""
     branches = []
     for worktree in worktrees:
         settings = roots.get(worktree.root)
@@ -135,7 +135,7 @@ def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConf
 
 
 def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[LandingBranch], result: str) -> None:
-    """Pass a finished task to the lander: write its draft, then record the entry and `landing` as the task's owner, both at once.
+    """Pass a finished task to the lander: write its draft; then record, in one write, its entry and `landing` as its owner.
 
     A subtask of a task with a branch in the same root is landed by its parent's agent. Raises TaskMoved, OSError.
     """

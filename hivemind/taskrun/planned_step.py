@@ -41,7 +41,7 @@ class PlannedStep:
 
     @property
     def last_run(self) -> Receipt | None:
-        """The receipt of the last run of the step's own command."""
+        """The receipt of the last run of the step's own command, or None before the first run."""
         return next((receipt for receipt in reversed(self.step.command_receipts) if receipt.text == self.command), None)
 
     @property
@@ -59,7 +59,7 @@ class PlannedStep:
         return bool(self.step.meta.get("implicit"))
 
     def mind_fields(self) -> dict[str, Any]:
-        """Return the fields of the step that a mind sees in the task's block."""
+        """Return the fields of the step that a mind gets to see."""
         todo = self.todo
         return {
             "id": self.step.id,

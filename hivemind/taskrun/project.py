@@ -106,8 +106,8 @@ class Project:
         return list(dict.fromkeys(path for path in paths if path))
 
     def instructions(self, task_text: str, own_files: Collection[str] = ()) -> dict[str, str | None]:
-        """Return the project's instructions by path: those of its root, and the nearest ones of each folder that the task
-        names. The text is None for a binary or too long file.
+        """Return the text of the project's instructions by path: of those in its root, and of the nearest ones to each folder
+        that the task names. The text is None for a binary or too long file.
 
         `own_files` are the names of files that the mind reads itself; these are left out.
         """
@@ -200,7 +200,7 @@ def projects_of(hive: Parts, task: Task, ancestors: Sequence[Task]) -> list[Proj
     """Return the project of each root with `worktree: true`, at the commit from which the task began. A subtask has the project
     of its outermost ancestor, because its own base is an agent's branch.
 
-    A root without a commit is left out; making its worktree reports that.
+    A root without a commit is left out; an error says so when its worktree is made.
     """
     projects = []
     for root in hive.config.worktree_roots(hive.layout):
@@ -247,7 +247,8 @@ def earlier_results(hive: Parts, projects: Iterable[Project], task_text: str) ->
 
 
 def _skill(path: str, text: str | None) -> Skill:
-    """Read a skill's file: front matter with name and description, then the text."""
+    """Return the skill in a file: its front matter has name and description. If `text` is None or invalid, the skill has a
+    `problem`."""
     fields, body, problem = dict[str, object](), "", f"is no text of at most {_MAX_BYTES >> 10} KiB"
     if text is not None:
         front_matter, body, _ = split(text)
@@ -276,7 +277,8 @@ def _parents(path: str) -> list[str]:
 
 
 def build_outline(paths: Sequence[str], line_counts: Counter[str], tokens: int, count: Callable[[str], int]) -> str:
-    """List two levels of a tree. While the list is too long, replace the longest listing of a folder by its number of files."""
+    """Return two levels of a tree of files as text. While it has more than `tokens` tokens, replace the longest listing of a
+    folder by its number of files."""
     listings = defaultdict[str, Counter[str]](Counter)
     for path in paths:
         *folders, name = path.split("/")

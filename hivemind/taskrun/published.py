@@ -36,7 +36,7 @@ def quotes_in(result: str) -> list[Citation]:
 
 
 def mark_quotes(answer: str, verify: Callable[[Citation], Verdict]) -> str:
-    """Return a mind's answer in which each quote that is not word for word at its place says so behind the place."""
+    """Return a mind's answer with a note behind each quote that is not word for word at its cited place."""
 
     def mark(match: re.Match[str]) -> str:
         verdict = verify(_citation(match))
@@ -54,8 +54,8 @@ def _citation(match: re.Match[str]) -> Citation:
 
 
 def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
-    """Yield a sentence for each quoted file of a result that was changed or deleted since. Results of a linked hive are not
-    checked."""
+    """Yield a sentence for each quoted file of a result that was changed or deleted after the result was published. Results of a
+    linked hive are not checked."""
     if task.kept.get("hive"):
         return
     done_folder, folder = f"{hive.layout.relative(hive.layout.done / task.id)}/", f"{hive.layout.relative(task.path)}/"
@@ -73,9 +73,10 @@ def stale_sources(hive: Parts, task: Task) -> Iterator[str]:
 
 
 def _named_quotes(text: str, result: str) -> Sequence[Citation]:
-    """Return the quotes of a result whose files or lines a text names; all quotes if it names none.
+    """Return the quotes of a result that a text names by their file or lines; all quotes if it names none.
 
-    Raises UserError if the text names lines that are not quoted, or if it names none and the quotes answer several questions."""
+    Raises UserError if the text names lines that are not quoted, or if it names none and the quotes answer several questions.
+    """
     quotes, named_quotes = quotes_in(result), list[Citation]()
     places = ", ".join(quote.place for quote in quotes)
     for match in _PLACE.finditer(text) if quotes else ():
@@ -113,7 +114,9 @@ def _latest_result(layout: Layout, task_id: str, ended: Path | None) -> str:
 class SaidText:
     """A text that was added to a task: the task's folder, and the places of the quotes that the text calls wrong.
 
-    If `answering_hive` is None, those are not quoted again. Else that linked hive has answered, and only it can exclude them."""
+    If `answering_hive` is None, this hive does not use these quotes again. Else that linked hive has answered, and only it can
+    exclude them.
+    """
 
     path: Path
     wrong_places: tuple[str, ...] = ()
@@ -129,7 +132,7 @@ class SaidText:
 
 
 def say(hive: Parts, task_id: str, text: str, *, by: str = HUMAN) -> SaidText:
-    """Add a text to a task. A task that is over goes back to the inbox with it.
+    """Add a text to a task, and return what this changes. A task that is over goes back to the inbox with the text.
 
     If the text calls the latest result wrong, the quotes that it names (all, if it names none) are not used again. Raises
     UserError if it names a place that is not quoted, or names none and the quotes answer several questions.

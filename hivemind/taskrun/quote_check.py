@@ -53,8 +53,9 @@ class Review:
 
 
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
-    """Choose a running agent; None if there is none. Prefer idle to busy agents, then the role `reviewer`. After the agents
-    `tried` have not answered, choose only an idle one: a task waits for one busy agent at most.
+    """Choose a running agent to check the quotes of `agent`'s task; None if there is none. Prefer idle to busy agents, then the
+    role `reviewer`. The agents `tried` have not answered. If there are any, choose only an idle agent: a task waits for one busy
+    agent at most.
 
     Among equal candidates the task's id decides, so reviews spread over the swarm. A member (MCP) is asked only if its role is
     `reviewer`, since the runtime cannot wake members.

@@ -156,8 +156,8 @@ def _tail(file: BinaryIO) -> str:
 
 
 def output_excerpt(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str] = _tail) -> str:
-    """Return an excerpt of a command's output file. If the file does not have the receipt's digest, return a line that says so;
-    if the file is gone, an empty text."""
+    """Return what `excerpt` takes from a command's output file, by default the end. If the file does not have the receipt's
+    `digest` (None: not checked), return a line that says so; if the file is gone, ""."""
     try:
         with open(fs.file_below(output.parent, (output.name,)), "rb", buffering=0) as file:
             if digest is not None and hashlib.file_digest(file, "sha256").hexdigest() != digest:

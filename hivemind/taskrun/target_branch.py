@@ -1,4 +1,4 @@
-"""The branch of a root that finished work lands in, and from whose tip tasks begin."""
+"""The target branch of a root: finished work is merged into it, and tasks begin from its last commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _KIND, _VERSION = "target", 1
 
 
 def root_folder(layout: Layout, root: Path) -> Path:
-    """Return the hive's folder for a root, which has its target, the HOME of set-ups and checks, and the worktrees of checks."""
+    """Return the hive's folder for a root. It contains the target, the HOME of set-ups and checks, and the worktrees of
+    checks."""
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
     return layout.landing / f"{root.name}-{digest}"
 
@@ -29,8 +30,8 @@ def remote_ref(remote: str, branch: str) -> str:
 
 
 def target_branch(hive: Parts, root: Path) -> str | None:
-    """Return the root's `branch:` in hive.yaml, else the branch that was checked out when the root was first used, which is
-    recorded. Return None on a detached HEAD. Raises UserError."""
+    """Return the root's `branch:` in hive.yaml. Without one, return the branch that was checked out when the root was first used,
+    and record it at that time. Return None on a detached HEAD. Raises UserError."""
     config = hive.config.repository_roots(hive.layout).get(root)
     if config is not None and config.branch is not None:
         return config.branch
@@ -64,9 +65,9 @@ def read_target(folder: Path) -> str | None:
 
 
 def target_tip(hive: Parts, repository: Repository) -> tuple[str | None, str]:
-    """Return the target branch and its commit, from which a task begins. With `push:` that is the remote's commit if it is
-    ahead. On a detached HEAD, return None and the commit that is checked out. Raises UserError without the branch, or without
-    a commit."""
+    """Return the target branch and the commit from which a task begins: the branch's or, with `push:`, the remote's if it is
+    ahead. On a detached HEAD, return None and the commit that is checked out. Raises UserError if the branch or a commit is
+    missing."""
     branch = target_branch(hive, repository.root)
     commit = None if branch is None else repository.commit_of(f"refs/heads/{branch}")
     if commit is not None and branch is not None:

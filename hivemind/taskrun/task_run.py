@@ -115,12 +115,12 @@ class TaskRun:
             self._account.book(record)
 
     def keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Save a JSON value in the task's record; None removes it. With `unpark` the parked task continues."""
+        """Save a JSON value under `name` in the task's record; None removes it. With `unpark`, a parked task can continue."""
         self._hive.tasks.active.keep(self.task, name, value, unpark=unpark)
         self._record[name] = value
 
     def count_crash(self) -> None:
-        """Count a crash of the task's process. Raises UserError after the last allowed one."""
+        """Count that the agent's process died while it worked on the task. Raises UserError once that has happened too often."""
         crashes = self._record.get("crashes")
         crashes = 1 + (crashes if isinstance(crashes, int) else 0)
         self.keep("crashes", crashes)
@@ -172,7 +172,7 @@ class TaskRun:
     # Other tasks
 
     def has_come(self, reason: str) -> bool:
-        """Check whether a task that was parked for this reason can continue."""
+        """Check whether a task that was parked for `reason` can continue, because what it waited for has come."""
         return has_come(self._hive, self.task, reason)
 
     @cached_property
@@ -210,7 +210,7 @@ class TaskRun:
         return self.task.parent is not None and not self._hive.tasks.listing.is_open(self.task.parent)
 
     def record_subtasks(self, key: str, ids: Sequence[str], step: PlannedStep | None = None) -> None:
-        """Record the subtasks that a call will create, and the step that they belong to."""
+        """Record the ids of the subtasks that the call `key` will create, and the step that they belong to (None: the task)."""
         subtasks = self._record.get("subtasks", {})
         if subtasks.get(key) != [*ids]:
             if step is not None and not step.is_implicit:
@@ -218,7 +218,8 @@ class TaskRun:
             self.keep("subtasks", {**subtasks, key: [*ids]})
 
     def wait_for(self, tasks: Sequence[str], mode: Literal["any", "all"], timeout_s: float | None) -> TaskWait:
-        """Begin a wait for other tasks, or return the current one if it is for the same tasks."""
+        """Begin a wait for other tasks, at most `timeout_s` seconds (None: without end). Return it, or the current wait if it is
+        for the same tasks."""
         if self.wait is None or (self.wait.tasks, self.wait.mode) != (tuple(tasks), mode):
             until = None if timeout_s is None else (datetime.now(UTC) + timedelta(seconds=timeout_s)).isoformat()
             self._set_wait(TaskWait(tuple(tasks), mode, until, len(self.task.said)))
@@ -242,7 +243,8 @@ class TaskRun:
 
     @classmethod
     def of_ended(cls, hive: Parts, task_id: str, agent: str) -> TaskRun | None:
-        """Return the run of a task that an earlier process of the agent has ended, or None. Raises UserError."""
+        """Return the run of a task that an earlier process of the agent has ended. Return None if the task is not over, or if
+        another call than `finish_task` or `fail_task` ended it. Raises UserError."""
         run = cls(hive, hive.tasks.get(task_id), agent)
         run.is_landing = run.task.owner == LANDING
         run.task = replace(run.task, path=hive.layout.active / task_id)
@@ -251,7 +253,7 @@ class TaskRun:
         return run if run.is_ended and has_end else None
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the lines of the conversation again, from the folder where the task is now."""
+        """Return the lines of the conversation, read again from the folder where the task is now."""
         folder = self.task.path if self.task.path.is_dir() else ended_folder(self._hive.layout, self.task.id)
         return [] if folder is None else [*open_log(folder).records()]
 
@@ -266,7 +268,8 @@ class TaskRun:
         return not self.is_ended and not self.task.path.exists()
 
     def concerns(self, task_id: str) -> bool:
-        """Check whether news about that task concern this one: the task itself, its parent, or one of its subtasks."""
+        """Check whether news about the task `task_id` concern this one: it is the same task, its parent, or one of its
+        subtasks."""
         return task_id in (self.task.id, self.task.parent) or task_id in self.task.subtasks
 
     def note_actions(self, results: Iterable[ToolResult], step: PlannedStep | None) -> None:
@@ -283,7 +286,8 @@ class TaskRun:
     # The plan
 
     def plan(self, steps: Sequence[TaskStep]) -> list[PlannedStep]:
-        """Add the steps to the journal, all or none, and to the graph. Raises UserError if the task has a plan already."""
+        """Add the steps to the journal, all or none, and to the graph, and return them. Raises UserError if the task has a plan
+        already."""
         previous_steps = self.steps()
         if any(not step.is_implicit for step in previous_steps):
             raise UserError(f"task {self.task.id} has its steps already")
@@ -325,7 +329,8 @@ class TaskRun:
             self.plan(self.task.steps)
 
     def _is_of_deleted_task(self, step: Step) -> bool:
-        """Check whether a step was planned by an earlier task of this id: its trace differs, and this task's log is empty."""
+        """Check whether a step was planned by an earlier, deleted task of this id: its trace id differs, and the graph's log of
+        this task is empty."""
         trace = self.task.traceparent
         return step.meta.get("trace", trace) != trace and next(open_log(self._folder).records(), None) is None
 
@@ -353,14 +358,14 @@ class TaskRun:
         return [PlannedStep.of(step, self.task) for step in steps if self._is_current(step)]
 
     def step(self, step_id: str) -> PlannedStep | None:
-        """Return the step of that id, if it belongs to this attempt."""
+        """Return the step of that id; None if there is none in this attempt."""
         step = self._hive.journal.view(lambda state: state.step(step_id))
         if step is None or step.task != self.task.id or not self._is_current(step):
             return None
         return PlannedStep.of(step, self.task)
 
     def _is_current(self, step: Step) -> bool:
-        """Check whether a step belongs to this attempt, which includes steps that a person or another tool has added."""
+        """Check whether a step belongs to this attempt. This is also true of steps that a person or another tool has added."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
     def end_by(self, answer: str, sender: str) -> bool:
@@ -424,8 +429,8 @@ class TaskRun:
         return [self._finding(step) for step in self.steps()]
 
     def _findings_when_done(self, *, has_answer: bool) -> list[StepOutcome]:
-        """Return the findings for the result. Citations of the task's own files get their paths in tasks/done/. If a task
-        without a plan `has_answer`, its last command is omitted."""
+        """Return the findings for the result. Citations of the task's own files get their paths in tasks/done/. If a mind
+        `has_answer` for a task without a plan, its last command is omitted."""
         active_folder = self._hive.layout.relative(self.task.path)
         done_folder = self._hive.layout.relative(self._hive.layout.done / self.task.id)
 
@@ -478,7 +483,7 @@ class TaskRun:
     # Review and end
 
     def set_review(self, review: Review, *, unpark: bool = False) -> None:
-        """Save the state of the review. With `unpark` the parked task continues."""
+        """Save the state of the review. With `unpark`, a parked task can continue."""
         self.keep("review", asdict(review), unpark=unpark)
         self.review = review
 
@@ -533,7 +538,8 @@ class TaskRun:
         return ["## Files", "", *lines, *remainder, ""] if names else []
 
     def _provenance(self) -> list[str]:
-        """Return further lines for the section "How it came about" of result.md."""
+        """Return the line for the section "How it came about" of result.md that says who approved the result; none without a
+        review by criteria."""
         review_fields = self._record.get("criteria") or {}
         rounds = review_fields.get("made", 0)
         approver = review_fields.get("approved")

@@ -36,9 +36,9 @@ class StepCard:
 
 
 class TaskTrail:
-    """One task's graph for the agent that works on the task; the agent's drafts are in the lane `lane`.
+    """One task's graph for the agent that works on the task. Drafts of the agent are in the lane `lane`, which others do not see.
 
-    A step's folded nodes are unfolded when work on the step continues. New cards are synced (`sync`) only before the journal
+    A step's folded nodes are unfolded when work on the step continues. New cards reach the disk (`sync`) only before the journal
     refers to them, and at the end.
     """
 
@@ -51,7 +51,8 @@ class TaskTrail:
         self._has_new_cards = (task.path / LOG_NAME).exists()  # an earlier process may have written some
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
-        """Refuse a write if another agent has taken the lease of one of the steps. During the write no lease can change."""
+        """Return a context manager for a write to the steps: no lease can change in its block. Entering it fails if another agent
+        has taken the lease of one of them."""
         return self._steps.freeze_leases(self._generations(steps), self.agent)
 
     def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
@@ -78,7 +79,7 @@ class TaskTrail:
         )
 
     def subtask(self, step_id: str) -> ReasoningNode | None:
-        """Return the node of a step, or None."""
+        """Return the node of a step; None if the graph has none for it."""
         return next((node for node in self.store.graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
 
     def _ensure_subtask(self, graph: ReasoningGraph, step: PlannedStep) -> ReasoningNode:
@@ -100,8 +101,9 @@ class TaskTrail:
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add a card below a step, under the step's lease. Return its id, or the id of an equal card (after a crash the step is
-        repeated). A card with a citation counts only with a receipt for the quote in the journal, which this method captures."""
+        """Add a card below a step, under the step's lease, and return its id. If the step has an equal card, return that one's
+        id: after a crash the step is repeated. For a card with a `citation`, also capture a receipt for the quote in the journal;
+        without a receipt the card does not count."""
 
         def capture(commit_id: str) -> None:
             assert citation is not None
@@ -163,8 +165,8 @@ class TaskTrail:
                 self.publish(draft.node_id, include_hidden=True)
 
     def publish(self, card: int, *, include_hidden: bool = False) -> int:
-        """Publish one draft, with `include_hidden` also if it is folded or flushed. Return the id of its copy in the shared
-        lane. Raises GraphError."""
+        """Publish one draft, and return the id of its copy in the shared lane. A folded draft, or one that was taken out of the
+        context, needs `include_hidden`. Raises GraphError."""
         step = self.store.graph.node(card).step
 
         def commit(commit_id: str) -> None:
@@ -176,7 +178,7 @@ class TaskTrail:
         return self.store.publish(card, agent_id=self.agent, commit=commit, hidden=include_hidden).node_id
 
     def branch(self, name: str, base: str) -> Branch:
-        """Create a branch of the graph. Raises GraphError."""
+        """Create a branch of the task's graph from the branch `base`. Raises GraphError."""
         return self.store.create_branch(
             name,
             base=base,
@@ -192,7 +194,8 @@ class TaskTrail:
         )
 
     def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
-        """Merge the changes of one branch of the graph into another. Raises GraphError."""
+        """Merge the changes of one branch of the graph into another, and return what changed and conflicts. `resolve` says how to
+        resolve conflicts; with `dry_run` nothing is written. Raises GraphError."""
         return self.store.merge(
             source,
             into=into,

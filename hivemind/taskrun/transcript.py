@@ -58,7 +58,8 @@ class TranscriptEntry:
 
     @property
     def seconds(self) -> float | None:
-        """The duration of a turn so far. For files of older versions it is computed from the times of the lines."""
+        """The duration of a turn so far. In files of older versions it is the time between the lines; None if they have no
+        times."""
         lines = [self.record, *self.results.values()]
         if durations := [seconds for line in lines if isinstance(seconds := line.get("seconds"), int | float)]:
             return sum(durations)
@@ -116,8 +117,8 @@ class TranscriptEntry:
 
 
 class Transcript:
-    """The entries of messages.jsonl, built record by record; `entries` only grow. An unreadable record becomes an entry that says
-    so."""
+    """The entries of messages.jsonl, built record by record: the list `entries` only grows. An unreadable record becomes an entry
+    that says so."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._entries: list[TranscriptEntry] = []
@@ -197,7 +198,7 @@ class TranscriptReader:
         self._transcript = Transcript()
 
     def read(self, folder: Path) -> Transcript:
-        """Return the transcript of the task in that folder. If `folder` is a file in the inbox, it is empty."""
+        """Return the transcript of the task in that folder. If `folder` is a file in the inbox, the transcript is empty."""
         new_log = open_log(folder)
         log = self._log = self._log or new_log
         log.path = new_log.path
@@ -210,7 +211,7 @@ class TranscriptReader:
 
 
 def _usage_words(usage: Usage) -> list[str]:
-    """Return tokens, the share of cached ones, and the price, in words; empty without usage."""
+    """Return the usage in words: tokens, how many of them were cached, and the price. The list is empty without usage."""
     cache_note = f" ({usage.cached / usage.tokens_in:.0%} cached)" if usage.cached and usage.tokens_in else ""
     parts = [f"{usage.tokens_in:,} tokens in{cache_note}", f"{usage.tokens_out:,} out"] if usage.tokens else []
     price = TaskUsage(money=usage.money, unpriced=usage.unpriced).cost

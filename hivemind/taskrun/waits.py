@@ -30,10 +30,11 @@ _REPLY_COMMAND = pattern(r"hivemind mail reply human (\S+) TEXT")
 
 
 class Parking(HivemindError):  # not an error: a tool raises it to park the task
-    """Raised by a tool to park the task for `reason`, at most until the time `until` (None: until there is news).
+    """Raised by a tool to park the task for `reason`, until the time `until` or earlier news. With `until=None` only news ends
+    the wait.
 
-    With `again_s` the end of the wait is unknown. The agent checks again after so many seconds. While the reason stays, it
-    doubles the pause, up to 600 s. `asks` is the Message-ID of the question if the task waits for a person's answer.
+    With `again_s` the agent instead looks again after so many seconds. While the reason stays, it doubles this pause, up to 600
+    s. `asks` is the Message-ID of the question if the task waits for a person's answer.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ def disk_full_parking() -> Parking:
 
 @frozen
 class ParkedRest:
-    """The rest of a parked task or mailbox until the agent looks at it again.
+    """The pause in which an agent leaves a parked task or mailbox alone, before it looks at it again.
 
     `until` is its end by the clock, for people and other processes. `due` is its end in this process's monotonic seconds, so that
-    setting the clock back does not prolong it. `looks` counts the rests in a row for the same reason."""
+    setting the clock back does not prolong it. Both are None for a pause without an end. `looks` counts the pauses in a row for
+    the same reason.
+    """
 
     reason: str
     until: datetime | None
@@ -73,7 +76,8 @@ class ParkedRest:
 
     @classmethod
     def of(cls, parking: Parking, previous: ParkedRest | None = None) -> ParkedRest:
-        """Begin the rest for a parking. `previous` is the last rest of the task or mailbox."""
+        """Begin the pause for a parking. `previous` is the last pause of the task or mailbox, None if it was not parked
+        before."""
         looks = previous.looks + 1 if previous is not None and previous.reason == parking.reason else 1
         now, until = datetime.now(UTC), parking.until
         if until is None and parking.again_s is not None:
@@ -83,7 +87,7 @@ class ParkedRest:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the rest ends by wall clock or monotonic clock, whichever is first; infinite without an end."""
+        """Seconds until the pause ends by wall clock or monotonic clock, whichever is first; infinite without an end."""
         if self.until is None or self.due is None:
             return float("inf")
         return min((self.until - datetime.now(UTC)).total_seconds(), self.due - time.monotonic())
@@ -145,8 +149,8 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
 
 
 def awaits_tasks(task: Task, reason: str) -> bool:
-    """Check whether a task that was parked for `reason` waits for other tasks and not for a person (who must retry a failed
-    one)."""
+    """Check whether a task that was parked for `reason` waits for other tasks. If an awaited task has failed, the wait is for a
+    person, who must retry it."""
     if reason.startswith(AWAITS_CHOICE):
         return True
     wait = TaskWait.of(task.kept.get("wait_for"))
@@ -173,19 +177,20 @@ class StepWait:
 
     @property
     def may_end_task(self) -> bool:
-        """True if the answer may end the task."""
+        """True if a person's answer to the question may end the task; the question then says so."""
         return self.what.endswith(ACCEPTANCE)
 
     @property
     def due(self) -> datetime:
-        """The end of a wait for a time."""
+        """The end of a wait of kind `until`, as a time with a zone (UTC by default)."""
         with boundary("time", self.step):
             due = datetime.fromisoformat(self.what)
             return due if due.tzinfo else due.replace(tzinfo=UTC)
 
 
 def blocked_parking(path: str, reason: str | None, wait: StepWait | None) -> Parking:
-    """Return the parking of a task with a blocked step, with the command to answer if a person was asked about it."""
+    """Return the parking of a task in which the step `path` is blocked for `reason`. If a `wait` for a person's answer is open,
+    the parking says by which command to answer."""
     message = f"step {path} is blocked: {reason}"
     if wait is None or wait.message_id is None or wait.answer is not None:
         return Parking(message)
@@ -257,7 +262,8 @@ class StepWaits:
         return self._waits.get(step)
 
     def begin(self, step: str, until: Mapping[str, Any], now: datetime) -> StepWait:
-        """Begin a step's wait for `until`, or return it if the same wait has begun already.
+        """Begin a step's wait, or return the wait if an equal one has begun. `until` has one item: the kind (`until`, `seconds`,
+        `mail`, `task`), and what to wait for.
 
         A wait in seconds counts from the first call, also across a restart.
         """
@@ -279,7 +285,8 @@ class StepWaits:
         return self._waits[step]
 
     def ask(self, step: str, question: str, said: int) -> StepWait:
-        """Begin a blocked step's wait for a person's answer, or return it if it has already begun with this question."""
+        """Begin a blocked step's wait for a person's answer, or return the wait if it has begun with this question. `said` is the
+        number of texts added to the task so far."""
         wait = self._waits.get(step)
         if wait is None or wait.answer is not None or wait.what != question:
             self._keep(StepWait(step, "human", question, said=said))
@@ -302,9 +309,10 @@ class StepWaits:
         self._keep(replace(self._waits[step], message_id=message_id))
 
     def take_mail(self, sender: str, message_id: str, in_reply_to: str | None, *, about: bool) -> bool:
-        """Record a mail. Return True if a step waited for it: for the answer to a question, or for mail from `sender`.
+        """Record a letter. Return True if a step waited for it, as the answer to a question or as mail from `sender`.
 
-        If no step waits yet for a mail `about` this task, it is remembered for the step that will wait for its sender.
+        Otherwise return False. If the letter is `about` this task, it is remembered for a step that begins to wait for mail from
+        `sender` later.
         """
         if any(wait.answer == message_id for wait in self._waits.values()):
             return True  # delivered again after a crash
@@ -319,7 +327,8 @@ class StepWaits:
         return False
 
     def check(self, step: str, now: datetime, outcome: Callable[[str], Outcome | None]) -> StepWait:
-        """Return a step's wait if it is over; raise Parking if not. `outcome` returns `done`, `failed` or None for a task."""
+        """Return a step's wait if it is over; raise Parking if not. `outcome` returns `done` or `failed` for a task, or None
+        before its end."""
         wait = self._waits[step]
         if wait.kind == "until":
             due = self._due(wait, now)
@@ -336,8 +345,7 @@ class StepWaits:
         return wait
 
     def _due(self, wait: StepWait, now: datetime) -> datetime:
-        """Return the end of a wait by the current wall clock. If the wait has a length, monotonic time corrects changes of the
-        clock."""
+        """Return the end of a wait. For a wait of some length, correct it by monotonic time if the wall clock was changed."""
         if wait.lasts is None:
             return wait.due
         remaining_s = min((wait.due - now).total_seconds(), wait.lasts)

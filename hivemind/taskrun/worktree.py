@@ -50,9 +50,9 @@ class WorktreeProblem(UserError):
 
 @frozen
 class WorktreeNote:
-    """The note next to a worktree. `task` is the task whose uncommitted work may be in it, or None. `setup` is the digest of
-    the last set-up. `tries` counts failed attempts to commit, for the `reason`; after too many the worktree is left to the
-    doctor."""
+    """The note next to a worktree. `task` is the task whose uncommitted work may be in it, or None. `setup` is the digest of the
+    last set-up. `tries` counts failed attempts to commit, and `reason` is why the last one failed. After too many the worktree is
+    left to the doctor."""
 
     root: Path
     git: Path
@@ -91,8 +91,8 @@ class Worktrees:
 
     @property
     def planned(self) -> tuple[Worktree, ...]:
-        """One worktree per root with `worktree: true`, in the order of hive.yaml, made or not. If the task has not used a root
-        yet, its worktree has no base, and the path is where it will be made."""
+        """One worktree per root with `worktree: true`, in the order of hive.yaml, even if it does not exist yet. If the task has
+        not used a root yet, its worktree has no base, and the path is where it will be made."""
         by_root, worktrees = {worktree.root: worktree for worktree in self.recorded}, list[Worktree]()
         for root in self._hive.config.worktree_roots(self._hive.layout):
             worktree = by_root.get(root)
@@ -142,7 +142,8 @@ class Worktrees:
         return all(root in paths and has_git(paths[root]) for root in roots)
 
     def begin(self) -> None:
-        """Make the branches that subtasks begin from, without the worktrees. Raises UserError, OSError."""
+        """Record the branch and the base of each root's worktree and make the branch, so that subtasks can begin from it. Do not
+        create the worktrees. Raises UserError, OSError."""
         recorded_roots = {worktree.root for worktree in self.recorded}
         for root in self._hive.config.worktree_roots(self._hive.layout):
             if root not in recorded_roots:
@@ -150,14 +151,16 @@ class Worktrees:
                     self._begin(Repository.at(root, hold), self._free_path(root, Path()))
 
     def _take_over_leftovers(self) -> None:
-        """Commit the task's work in worktrees outside the agent's folder: an earlier agent's, or an earlier version's."""
+        """Commit the task's work in worktrees outside the agent's folder, which an earlier agent or an earlier version of
+        hivemind has left."""
         for worktree in self.recorded:
             if worktree.path.parent != self._top:
                 with _logged(f"task {self._task.id}"):
                     _put_down(worktree.path, self._task.id, is_open=lambda _: True)
 
     def _make(self, repository: Repository) -> Worktree:
-        """Prepare a worktree for the task: bring its files to the task's branch, but keep uncommitted work of this task."""
+        """Prepare a worktree for the task and return it: bring its files to the task's branch, but keep uncommitted work of this
+        task."""
         root = repository.root
         recorded_path = next((worktree.path for worktree in self.recorded if worktree.root == root), Path())
         path = self._free_path(root, recorded_path)
@@ -188,7 +191,8 @@ class Worktrees:
         return worktree
 
     def _begin(self, repository: Repository, path: Path) -> Worktree:
-        """Choose the task's branch and base if there is none yet, record them with the path, and make the branch."""
+        """Choose the task's branch and base if there is none yet, record them with the path, and make the branch. Return the
+        worktree."""
         recorded = next((worktree for worktree in self.recorded if worktree.root == repository.root), None)
         worktree = replace(recorded or self._choose(repository, path), path=path, git=repository.common)
         self._record(worktree)
@@ -202,9 +206,9 @@ class Worktrees:
         return worktree
 
     def _choose(self, repository: Repository, path: Path) -> Worktree:
-        """Choose the task's branch, its base, and the branch to merge it into: for a candidate those of its contest, for
-        another subtask the parent's branch, else the root's target. A review has no branch. Raises UserError if there is no
-        target, or no commit yet."""
+        """Return the worktree with its new branch, base, and the branch to merge it into. A candidate has the base and target of
+        its contest. Any other subtask begins at, and goes into, the parent's branch; any other task the root's target. A review
+        has no branch. Raises UserError if there is no target, or no commit yet."""
         root, parent = repository.root, self._task.parent
         parent_worktrees = recorded_worktrees(self._hive.layout, self._parent_record) if parent is not None else []
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
@@ -323,8 +327,8 @@ class Worktrees:
         return note is not None and note.task == self._task.id
 
     def put_down(self) -> None:
-        """Commit uncommitted work, and leave the worktrees to the agent's next task. If this task is over, delete its refs,
-        and its branches without commits. A failure is logged, and left to the doctor."""
+        """Commit uncommitted work, and leave the worktrees to the agent's next task. If this task is over, delete the refs that
+        protect its commits, and its branches without commits. A failure is logged, and left to the doctor."""
         is_open = bool(self.recorded) and self._is_open(self._task.id)
         for worktree in self.recorded:
             with _logged(f"task {self._task.id}"):
@@ -335,8 +339,8 @@ class Worktrees:
         self._ready_roots.clear()
 
     def take_in(self, root: Path, old: str, new: str) -> None:
-        """Move the task's branch of a root, and its files, from the commit `old` to `new`. Files go first, or the next commit
-        would undo the move."""
+        """Move the task's branch of a root, and the files of its worktree, from the commit `old` to `new`. The files are moved
+        first: otherwise the next commit would undo the move."""
         worktree = next(worktree for worktree in self.ready() if worktree.root == root)
         with lock_worktrees(self._top) as hold:
             repository = replace(worktree.repository, hold=hold)
@@ -346,7 +350,7 @@ class Worktrees:
             repository.move(str(worktree.branch), new, old, "a subtask has landed")
 
     def catch_up(self) -> tuple[Worktree, ...]:
-        """Return the worktrees. In each, first update the remote-tracking ref of the branch that it will be merged into."""
+        """Update, in each worktree, the remote-tracking ref of the branch that it will be merged into. Return the worktrees."""
         worktrees = self.ready()
         for worktree in worktrees:
             target = worktree.into and worktree.repository.commit_of(f"refs/heads/{worktree.into}")
@@ -357,8 +361,8 @@ class Worktrees:
         return worktrees
 
     def sandbox_folders(self) -> dict[Path, bool | None]:
-        """Return the folders that a sandbox shows, and whether each is writable: the worktrees (a review's are not), and the
-        repositories' objects (never)."""
+        """Return the folders that a sandbox shows, each with True if it is writable: the worktrees (but not a review's), and,
+        read-only, the repositories' objects."""
         folders: dict[Path, bool | None] = {}
         for worktree in self.catch_up():
             folders |= {worktree.path: worktree.branch is not None}
@@ -399,7 +403,8 @@ class Worktrees:
         )
 
     def diffs(self, *options: str) -> Iterator[tuple[Worktree, str]]:
-        """Yield each worktree whose branch has new commits, with the diff of its own changes."""
+        """Yield each worktree whose branch has new commits, with the diff of the branch's own changes. `options` are those of
+        `git diff`."""
         for worktree in self.recorded:
             if (tip := worktree.tip) is not None:
                 start = worktree.repository.start_of(tip, worktree.base, worktree.into)
@@ -422,8 +427,8 @@ def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
 
 
 def _read_note(path: Path) -> WorktreeNote | None:
-    """Read the note next to a worktree; None if there is none. A note of version 1 is of the task that its folder names. Raises
-    UserError."""
+    """Read the note next to a worktree; None if there is none. A note of version 1 names no task: its task is the name of the
+    worktree's parent folder. Raises UserError."""
     with boundary("note of a worktree", path):
         try:
             fields = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
@@ -455,8 +460,8 @@ def _setup_digest(config: RootConfig, path: Path) -> str:
 
 
 def put_away(layout: Layout, name: str, is_open: Callable[[str], bool] = lambda _: False) -> None:
-    """Commit the uncommitted work in a folder of worktrees, and remove the folder. It belongs to an agent that is gone, or to
-    a task of an earlier version. Raises UserError, OSError."""
+    """Commit the uncommitted work in a folder of worktrees, and remove the folder. `name` is an agent that is gone, or a task for
+    which an earlier version of hivemind made the folder. Raises UserError, OSError."""
     top = layout.worktrees / name
     if not top.is_dir():
         return
@@ -483,7 +488,8 @@ def worktree_paths(layout: Layout, name: str) -> list[Path]:
 
 
 def leftover_task(layout: Layout, path: Path) -> str | None:
-    """Return the task whose uncommitted work is in a worktree although its agent no longer has the task. Raises UserError."""
+    """Return the task whose uncommitted work is in a worktree although its agent no longer has the task. Return None if there is
+    no such work. Raises UserError."""
     note = _read_note(path)
     if note is None or note.task is None or _has_claim(layout, note.task, path.parent.name):
         return None
@@ -491,7 +497,7 @@ def leftover_task(layout: Layout, path: Path) -> str | None:
 
 
 def failure_reason(path: Path) -> str | None:
-    """Return why the leftovers in a worktree could not be committed; None if no commit failed. Raises UserError."""
+    """Return why the leftovers in a worktree could not be committed; None if no attempt failed. Raises UserError."""
     note = _read_note(path)
     return None if note is None else note.reason
 
@@ -509,8 +515,8 @@ def commit_leftovers(layout: Layout, path: Path, is_open: Callable[[str], bool])
 
 
 def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_try: bool = False) -> None:
-    """Commit the task's uncommitted work in a worktree. If the worktree is of an earlier version, remove it then. Raises
-    UserError, OSError."""
+    """Commit the task's uncommitted work in a worktree. A worktree in a folder of the task's own was made by an earlier version
+    of hivemind; remove it afterwards. Raises UserError, OSError."""
     if not path.parent.is_dir():
         return
     with lock_worktrees(path.parent) as hold:
@@ -527,8 +533,8 @@ def _put_down(path: Path, task: str, *, is_open: Callable[[str], bool], is_last_
 def _commit_noted_work(
     path: Path, note: WorktreeNote, hold: int | None, is_open: Callable[[str], bool], *, raises: bool = False
 ) -> bool:
-    """Commit the uncommitted work that the note names, and clear the note. If that fails, record why, and return False or raise
-    (`raises`)."""
+    """Commit the uncommitted work that the note names, and clear the note. If the commit fails, record why in the note, and
+    return False. With `raises`, raise the error instead."""
     if note.task is None:
         return True
     try:
@@ -566,7 +572,7 @@ def _put_away(path: Path, hold: int, is_open: Callable[[str], bool]) -> None:
 
 @contextlib.contextmanager
 def _logged(subject: str) -> Iterator[None]:
-    """Log an error of the block."""
+    """Log an error of the block instead of raising it."""
     try:
         yield
     except (HivemindError, OSError) as error:
@@ -577,8 +583,8 @@ def _commit(
     worktree: Worktree, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False,
     follow: bool = False,
 ) -> None:  # fmt: skip
-    """Commit the changes of a worktree and move its branch. If the agent's git is broken, or if it fails although the task
-    `is_over`, rebuild it from the files and the branch, and try again."""
+    """Commit the changes of a worktree and move its branch. If the agent's git is broken, rebuild it from the files and the
+    branch, and try again; once the task `is_over`, do so after any failure."""
     try:
         if not has_git(worktree.path):
             raise BrokenGit("has no git any more", location=worktree.path)

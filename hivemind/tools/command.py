@@ -191,8 +191,8 @@ def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
 
 
 def _start_folder(context: ToolContext, cwd: str | None) -> Path | None:
-    """Return the folder in which a command starts: by default the task's first worktree, None for the task's folder. Raises
-    ToolProblem for a folder outside the task's folder, its worktrees and the roots."""
+    """Return the folder in which a command starts: `cwd` or, by default, the task's first worktree. Return None for the task's
+    own folder. Raises ToolProblem for a folder outside the task's folder, its worktrees and the roots."""
     worktrees = [worktree.path for worktree in context.enter()]
     if cwd is None:
         return next(iter(worktrees), None)
@@ -206,8 +206,8 @@ def _start_folder(context: ToolContext, cwd: str | None) -> Path | None:
 
 
 def _may_run(context: ToolContext, command: str | list[str]) -> bool:
-    """Return True if the agent's file allows the program: then the agent gains nothing by planting files that the program
-    loads."""
+    """Return True if the agent's file allows this program or a shell. It does no harm then if the program loads files that the
+    agent has written: the agent may run the program anyway."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
     return context.config.shell or (bool(words) and words[0] in context.config.commands)
@@ -346,7 +346,8 @@ class _OutputReader:
         self._process, self._output, self._stopping = process, output, stopping
 
     def until_end(self, limit_s: float) -> str | None:
-        """Read until the process and its pipe have ended. Return None, or the reason to stop the process before its end."""
+        """Read until the process and its pipe have ended, and return None. Return the reason if the process has to be stopped
+        before, for example after `limit_s` seconds."""
         try:
             return self._until_end(limit_s)
         finally:

@@ -198,7 +198,8 @@ def _attachment(context: ToolContext, path: str) -> tuple[str, bytes]:
 
 
 def check_recipient(context: ToolContext, to: str | None, role: str | None, *, qualifier: str = "") -> None:
-    """Raise ToolProblem unless an agent is named `to` or has the role. The qualifier "other " excludes the calling agent."""
+    """Raise ToolProblem unless there is an agent named `to` or, if that is None, one with the role. The qualifier "other "
+    excludes the calling agent."""
     agents = {name: agent.role for name, agent in context.hive.agents.items() if not qualifier or name != context.agent}
     if to is not None and role is not None:
         raise ToolProblem("name an agent (to) or a role, not both")

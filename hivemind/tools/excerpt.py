@@ -24,8 +24,8 @@ def result_limit(max_tokens: int) -> int:
 
 
 def shortened(text: str, limit_chars: int, call: ContinuationCall | str | None = None) -> str:
-    """Shorten a text to `limit_chars`. A longer text keeps its beginning and its end, cut at line ends if possible. A line in
-    between says how much is omitted, and which `call` shows the omitted lines."""
+    """Return a text shortened to `limit_chars`. A longer text keeps its beginning and its end, cut at line ends if possible. A
+    line in between says how much is omitted, and which `call` shows it."""
     if len(text) <= limit_chars:
         return text
     lines = text.count("\n") + (not text.endswith("\n"))
@@ -40,7 +40,8 @@ def shortened(text: str, limit_chars: int, call: ContinuationCall | str | None =
 
 
 def shortened_file(file: BinaryIO, limit_chars: int, call: ContinuationCall | str | None = None) -> str:
-    """Shorten the text of an open file, like `shortened`. For a file over 4 MiB the limit counts bytes, not characters."""
+    """Return the text of an open file, shortened as by `shortened`. For a file over 4 MiB the limit counts bytes, not
+    characters."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size <= _MAX_WHOLE_BYTES:
@@ -68,7 +69,7 @@ def _note(chars: int, first: int, last: int, lines: int, call: ContinuationCall 
 
 
 def as_lines(result: Mapping[str, Any]) -> str:
-    """Format a small mapping as lines `name: value`. Nested values are indented; None and empty values are omitted."""
+    """Return a small mapping as lines `name: value`. Nested values are indented; None and empty values are omitted."""
     return "\n".join(_lines(result, ""))
 
 

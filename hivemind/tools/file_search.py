@@ -179,7 +179,7 @@ def _named_texts(context: ToolContext, top: ToolPath, arguments: SearchFiles) ->
 
 
 def _search_lines(pattern: str, texts: Iterable[tuple[str, str]], limit: int) -> LineMatches:
-    """Find the first `limit` matching lines in the first 32 Mi characters of named texts. The flag is True if there may be more.
+    """Return the first `limit` matching lines in the first 32 Mi characters of named texts, and True if there may be more.
 
     Raises ToolProblem for an invalid regular expression, or if the search needs more than ten seconds or 1 GiB of memory.
     """

@@ -169,9 +169,9 @@ class _FilePart:
         return digest.hexdigest()
 
     def read_decoded(self, context: ToolContext, place: ToolPath) -> str:
-        """Read a text in another encoding, or a PDF, each page as one line; return the digest of the file's bytes.
+        """Read a text in another encoding than UTF-8, or a PDF with each page as one line. Return the digest of the file's bytes.
 
-        Raises UserError if the file is neither, or too large.
+        Raises UserError if the file cannot be decoded, or is too large.
         """
         raw, path = read_bytes(context, place, MAX_FILE_BYTES), display_path(context, place)
         with boundary("document", path):
@@ -260,7 +260,7 @@ def _has_crlf(text: str) -> bool:
 
 
 def _with_ends_of(text: str, part: str) -> str:
-    """Return a part with the line ends of the text, if all of these are CRLF: minds write LF."""
+    """Return `part` with CRLF line ends if all of the text's are CRLF, because minds write LF; else unchanged."""
     return part.replace("\r\n", "\n").replace("\n", "\r\n") if _has_crlf(text) else part
 
 
@@ -343,7 +343,8 @@ class _FileChange:
 
 
 def _refuse_mask(context: ToolContext, target: WritableFile, before: str, after: str) -> None:
-    """Raise ToolProblem if the new text has more masks than the old text: the mask in place of a secret must not overwrite it."""
+    """Raise ToolProblem if the new text has more masks than the old text. A mask stands for a secret that the mind does not see;
+    written to the file, it would overwrite the secret."""
     if after.count(MASK) > before.count(MASK):
         raise ToolProblem(
             f"contains {MASK}, which hides a secret from you and would overwrite it",
@@ -385,7 +386,7 @@ def path_pattern(glob: str) -> str:
 
 
 def path_filter(top: ToolPath, glob: str | None) -> Callable[[ToolPath], bool]:
-    """Return a function that checks whether a path below `top`, or the file `top` itself, matches the glob."""
+    """Return a function that checks whether a path below `top`, or the file `top` itself, matches the glob (None: always)."""
     if glob is None:
         return lambda _: True
     pattern = path_pattern(glob)

@@ -86,7 +86,8 @@ def send_mail(context: ToolContext, arguments: SendMail) -> dict[str, Any]:
 
 
 def _send(context: ToolContext, to: list[str], subject: str, body: str, **options: Any) -> dict[str, Any]:
-    """Send a message. Raises Parking on a full disk, ToolProblem if a recipient did not get the message."""
+    """Send a message from the agent, and return its id and the recipients who got it. `options` are those of `Mail.send`. Raises
+    Parking on a full disk, ToolProblem if a recipient did not get the message."""
     report = context.hive.mail.send(context.agent, to, subject, body, traceparent=context.traceparent, **options)
     if report.disk_full:
         raise disk_full_parking()
@@ -143,7 +144,8 @@ def reply_mail(context: ToolContext, arguments: ReplyMail) -> dict[str, Any]:
 
 
 def _reply(context: ToolContext, original: Message, body: str) -> dict[str, Any]:
-    """Answer a message; a repeated answer has the same Message-ID and is not delivered again. Raises ToolProblem."""
+    """Answer a message, and return the fields of the result. A repeated answer has the same Message-ID and is not delivered
+    again. Raises ToolProblem."""
     message_id = _stable_id(context, "reply", original.key, original.id)
     subject = original.answer_subject
     _check_thread(context, original, subject, body)
@@ -171,7 +173,7 @@ def check_citations(context: ToolContext, arguments: CheckCitations) -> dict[str
 
 
 def _letter_text(result: Mapping[str, Any]) -> str:
-    """Format a message: its header fields, an empty line, its body."""
+    """Return a message as text: its header fields, an empty line, its body."""
     head = {name: value for name, value in result.items() if name != "body"}
     return f"{as_lines(head)}\n\n{result['body']}"
 
@@ -196,7 +198,7 @@ def _conversation_id(context: ToolContext) -> str:
 
 
 def _check_thread(context: ToolContext, cause: Message | None, subject: str, body: str) -> None:
-    """Stop agents that keep writing to each other: after six letters of a thread without a person's letter in between, raise
+    """Stop agents that keep writing to each other. If a thread has six letters without a person's letter in between, raise
     ToolProblem for each further letter. Notify the operator and the recipient, once."""
     if cause is None or cause.origin != "agent" or context.focus.asks_review:
         return
@@ -216,7 +218,7 @@ def _check_thread(context: ToolContext, cause: Message | None, subject: str, bod
 
 
 def _message_to_answer(context: ToolContext, id_: str) -> Message:
-    """Return the message with this id. If a message is in focus, only that one may be answered, else any of the mailbox. Raises
+    """Return the message of the mailbox with this id. While a message is in focus, only this one may be answered. Raises
     UserError."""
     if context.focus.message is None:
         return context.hive.mail.read(context.agent, id_)

@@ -61,7 +61,8 @@ class FilePatch:
 
 
 def read_patch(text: str) -> list[FilePatch]:
-    """Read a unified diff, as `diff -u` or git writes it. Raises PatchProblem with the number of an invalid line."""
+    """Return the hunks of each file in a unified diff, as `diff -u` or git writes it. Raises PatchProblem with the number of an
+    invalid line."""
     lines = text.replace("\r\n", "\n").split("\n")
     files: list[FilePatch] = []
     file: FilePatch | None = None
@@ -172,7 +173,8 @@ def _lines_before(hunk: Hunk, start: int) -> int:
 
 
 def _find_position(lines: Sequence[str], hunk: Hunk, position: int, offset: int) -> int | None:
-    """Return how many lines come before the nearest position where the hunk applies; None if it applies nowhere."""
+    """Return how many lines come before the place where the hunk applies, at or after `position`: the nearest to the line that
+    the hunk names, moved by `offset`. Return None if it applies nowhere."""
     old = hunk.old_lines
     if hunk.start is None:
         matches = [at for at in range(position, len(lines)) if old and _matching_count(lines, at, old) == len(old)]
@@ -191,7 +193,7 @@ def _matching_count(lines: Sequence[str], at: int, old: Sequence[str]) -> int:
 
 
 def _mismatch(lines: Sequence[str], hunk: Hunk, position: int) -> str:
-    """Describe why a hunk does not apply: the first line that differs at the position where most of the hunk matches."""
+    """Return why a hunk does not apply: the first line that differs at the position where most of the hunk matches."""
     old = hunk.old_lines
     if not old:
         return f"the hunk has no context line, and the file has {len(lines)} lines"

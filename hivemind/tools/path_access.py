@@ -65,7 +65,7 @@ class ToolPath:
 
 
 def readable(context: ToolContext, path: str) -> ToolPath:
-    """Resolve a path for reading. Raises UserError for a path that no tool of this agent may read."""
+    """Return where a path leads, for reading. Raises UserError for a path that no tool of this agent may read."""
     layout = context.hive.layout
     place = _resolve(context, path)
     place = _archived_place(layout, place) or place
@@ -106,7 +106,8 @@ def _archived_place(layout: Layout, place: ToolPath) -> ToolPath | None:
 
 
 def is_readable(context: ToolContext, path: Path) -> bool:
-    """Return False for the runtime's own files, like a task's records, and for the mailboxes of other agents."""
+    """Check whether tools may read a path. They may not read the runtime's own files, like a task's records, and the mailboxes of
+    other agents."""
     layout, ancestors = context.hive.layout, _with_parents(path)
     if layout.state in ancestors or path == layout.mailboxes or _is_record(layout, path):
         return False
@@ -126,9 +127,9 @@ def read_bytes(context: ToolContext, place: ToolPath, max_bytes: int = MAX_READ_
 
 
 def open_place(context: ToolContext, place: ToolPath) -> BufferedReader:
-    """Open a regular file for reading; the caller closes it. Raises ToolProblem if the path is anything else.
+    """Return a regular file, open for reading; the caller closes it. Raises ToolProblem if the path is anything else.
 
-    For the text file of an active task, return the text that was claimed, even if the file was changed since.
+    The text file of an active task is read as it was when the task was claimed, even if the file has been changed.
     """
     layout = context.hive.layout
     relative_path = layout.relative(place.path)
@@ -219,8 +220,8 @@ class WritableFile:
 
 
 def writable(context: ToolContext, path: str) -> WritableFile:
-    """Resolve a path for writing: in knowledge/ or a root open for writing, if the path names one, else in the task's worktree or
-    folder.
+    """Return where a path leads, for writing: in knowledge/ or a root open for writing, if the path names one, else in the task's
+    worktree or folder.
 
     Raises UserError for any other path, and for a path that exists and is not a regular file.
     """
@@ -308,7 +309,7 @@ def _ensure_worktree(context: ToolContext, place: ToolPath) -> None:
 
 
 def _resolve(context: ToolContext, path: str) -> ToolPath:
-    """Split a path into its base folder and names. Raises ToolProblem for a path that is not permitted."""
+    """Return the base folder and the names of a path. Raises ToolProblem for a path that is not permitted."""
     layout = context.hive.layout
     names = [name for name in _check_syntax(path).split("/") if name not in ("", ".")]
     if ".." in names:
@@ -367,12 +368,12 @@ def _is_protected(layout: Layout, path: Path) -> bool:
 
 
 def _comparable(name: str) -> str:
-    """Normalise a name as case-insensitive file systems compare it: case, Unicode form, dots and blanks at the end."""
+    """Return a name normalised as case-insensitive file systems compare it: case, Unicode form, dots and blanks at the end."""
     return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
 
 def _is_record(layout: Layout, path: Path) -> bool:
-    """Return True for the runtime's records in a task's folder: all files but those that people read (`_PUBLIC_NAMES`)."""
+    """Return True for the runtime's records in a task's folder: all files except the ones for people (`_PUBLIC_NAMES`)."""
     names = path.relative_to(layout.tasks).parts if layout.tasks in path.parents else ()
     if names[:1] == (layout.archive.name,):
         names = names[2:]
@@ -392,7 +393,8 @@ def _reservation_path(layout: Layout, path: Path) -> str:
 
 
 def _mode(name: str, folder: int) -> int:
-    """Return the file's mode without special bits, or the mode for a new file if no regular file has the name."""
+    """Return the mode of the file `name` in the open `folder`, without special bits. If no regular file has the name, return the
+    mode for a new file."""
     try:
         status = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:

@@ -79,11 +79,12 @@ PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "
 
 
 def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, Tool]:
-    """Return the tools that an agent's file names under `tools`, then under `toolset`. If it has neither, return all tools; for a
-    coding agent, which has its own tools for files and commands, return the toolset `hive`. With a `profile` the agent is a
-    member: of these, return the tools of the profile.
+    """Return the tools of an agent by name: those that its file lists under `tools`, then those of its `toolset`. If the file has
+    neither, a coding agent, which has its own tools for files and commands, gets the toolset `hive`; any other agent gets all
+    tools.
 
-    Raises ToolProblem for the name of an unknown tool or toolset, and for a member's tool without a profile.
+    With a `profile` the agent is a member (MCP) and gets only those that the profile lists, too. Raises ToolProblem for the name
+    of an unknown tool or toolset, and for a member's tool without a profile.
     """
     available = TOOLS if profile is None else {**TOOLS, **MEMBER_TOOLS}
     names: dict[str, None] = {}
@@ -103,7 +104,7 @@ def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, 
 
 
 def find_tool(name: str) -> Tool:
-    """Return the tool of that name. Raises ToolProblem that lists all tools if there is no such tool."""
+    """Return the tool of that name. If there is none, raises ToolProblem that lists all tools."""
     tool = TOOLS.get(name) or MEMBER_TOOLS.get(name)
     if tool is None:
         raise ToolProblem(f"there is no tool {name!r}", remedy=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")
@@ -111,7 +112,7 @@ def find_tool(name: str) -> Tool:
 
 
 def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Use a tool once for an agent or `human`, without a task or message in focus.
+    """Use a tool once for an agent or `human`, without a task or message in focus, and return its result.
 
     A person may use any tool; `tools:` in the agent's file restricts only its mind. Raises UserError, and the tool's errors.
     """

@@ -90,7 +90,8 @@ def check_no_review(context: ToolContext) -> None:
 
 
 def advance_review(context: ToolContext, answer: str) -> dict[str, Any] | None:
-    """Take the next step of the task's review. Return None once the result is approved, or if the task needs no review.
+    """Take the next step of the task's review. Return None once the result is approved, or if the task needs no review. Else
+    return the missing points for the mind.
 
     Raises Parking while a reviewer or a person has to answer.
     """
@@ -113,8 +114,8 @@ def advance_review(context: ToolContext, answer: str) -> dict[str, Any] | None:
 
 
 def _review_outcome(context: ToolContext, state: CriteriaReview, task_id: str) -> dict[str, Any] | None:
-    """Return None if the finished review approves the result. Else return `{"state": "again"}`, or
-    `{"state": "asks"}` to ask a person."""
+    """Return None if the finished review approves the result. Else return `{"state": "again"}` with the missing points, or
+    `{"state": "asks"}` if a person has to decide."""
     work, hive = context.work, context.hive
     review = work.task.review
     assert review is not None
@@ -241,7 +242,8 @@ def _reviewed_task(context: ToolContext) -> str | None:
 
 
 def _person_decision(context: ToolContext, state: CriteriaReview, answer: str) -> dict[str, Any] | None:
-    """Ask a person about a result that no review approved. Return None if the person approves it, else the person's answer.
+    """Ask a person about a result that no review approved. Return None if the person approves it, else the person's answer for
+    the mind.
 
     Raises Parking until the person has answered.
     """

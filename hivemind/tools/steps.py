@@ -159,8 +159,8 @@ def _carry_out(context: ToolContext, step: PlannedStep) -> None:
 
 
 def _check_command(context: ToolContext, step: PlannedStep) -> None:
-    """Raise ToolProblem if a person wrote a command for the step and it has not succeeded. This holds for another agent's
-    step, too. Only a person may close the step anyway."""
+    """Raise ToolProblem if a person wrote a command for the step and it has not succeeded. This holds even if the step is another
+    agent's. Only a person may close such a step anyway."""
     if not context.owns(step) and context.agent != HUMAN:
         with suppress(UserError):  # steps need no task
             step = PlannedStep.of(step.step, context.hive.tasks.get(step.step.task))
@@ -222,7 +222,8 @@ def block_step(context: ToolContext, arguments: BlockStep) -> dict[str, Any]:
 
 
 def block(context: ToolContext, step: PlannedStep, reason: str, offer: str = "") -> None:
-    """Block a step and ask a person about it. `offer` is the end of the letter: it names an answer with a special effect."""
+    """Block a step and ask a person about it by letter. `offer` is the letter's last sentence: it says which answer has a special
+    effect."""
     if context.owns(step):  # another task's owner asks for its own steps
         work = context.work
         wait = work.waits.ask(step.id, f"{reason} {offer}".strip(), len(work.task.said))

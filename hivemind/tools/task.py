@@ -38,12 +38,13 @@ _FIRST_CHECK_S = 2.0
 
 
 def finish(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Take the next step towards the end of the task. Raises Parking while a reviewer has to answer.
+    """Take the next step towards the end of the task, and return the fields of the call's result. Raises Parking while a reviewer
+    has to answer.
 
-    Another agent checks the quotes of the steps; without steps that have quotes nobody is asked. Rejected quotes are dropped. In
-    the first round, steps that lose all their quotes are reopened and done once more with the current files. If no quote is left
-    in the second round, the task fails with the reviewer's reasons. If no other agent is free, this agent checks the quotes
-    itself, and the result says so. Quotes in the text of the answer are checked here, and marked if they are not confirmed.
+    Another agent checks the quotes of the steps; if no step has quotes, nobody is asked. Rejected quotes are dropped. In the
+    first round, steps that lose all their quotes are reopened and done once more with the current files. If no quote is left in
+    the second round, the task fails with the reviewer's reasons. If no other agent is free, this agent checks the quotes itself,
+    and the result says so. Quotes in the text of the answer are checked here, and marked if they are not confirmed.
     """
     work = context.work
     citations, answer = work.citations(), mark_quotes(answer, context.hive.knowledge.verify)
@@ -60,7 +61,8 @@ def finish(context: ToolContext, answer: str) -> dict[str, Any]:
 
 
 def _ask(context: ToolContext, citations: list[Citation], answer: str) -> dict[str, Any]:
-    """Choose a reviewer, record its name with the task, and send the request. If no agent can review, check the quotes here."""
+    """Choose a reviewer, record its name with the task, and send the request, which raises Parking. If no agent can review, check
+    the quotes here and return the result."""
     hive, work = context.hive, context.work
     review = work.review
     reviewer = choose_reviewer(hive, context.agent, work.task.id, review.tried)
@@ -111,8 +113,8 @@ def _should_ask_another(context: ToolContext) -> bool:
 
 
 def _drop_rejected(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Drop the rejected quotes: the quotes that the verdict names, or all. In the first round, reopen each step that lost all its
-    quotes. In the last round, end the task with the remaining quotes, or fail it if no quote remains."""
+    """Drop the rejected quotes: those that the verdict names, or all. In the first round, reopen each step that lost all its
+    quotes, and return the reasons. In the last round, end the task with the remaining quotes, or fail it if no quote remains."""
     work, review = context.work, context.work.review
     problems, sources, retried_sources = list(review.problems), rejected_sources(review.problems), set[str]()
     withdrawn_sources = sources - {citation.source for citation in work.citations()}
@@ -147,7 +149,8 @@ def _drop_rejected(context: ToolContext, answer: str) -> dict[str, Any]:
 
 
 def _end(context: ToolContext, answer: str) -> dict[str, Any]:
-    """Finish the task if it needs no review by criteria, or has passed it. Else return what the mind gets, or raise Parking."""
+    """Finish the task if it needs no review by criteria, or has passed it; return its new state. Else return the missing points,
+    or raise Parking."""
     work = context.work
     outcome = advance_review(context, answer)
     if outcome is not None:
@@ -205,7 +208,8 @@ def finish_task(context: ToolContext, arguments: FinishTask) -> dict[str, Any]:
 
 
 def _count_lessons(context: ToolContext, used: Sequence[str], wrong: Sequence[str]) -> dict[str, Any]:
-    """Count the lessons that the agent names, if its task has ended. Return those that it was not shown."""
+    """Count the lessons that the agent names as used or wrong, if its task has ended. Return `lessons_unknown` with the ids that
+    it was not shown, or {}."""
     if not context.work.is_ended or not (used or wrong):
         return {}
     unknown = count_use(context.hive, context.work, used, wrong)
@@ -213,8 +217,8 @@ def _count_lessons(context: ToolContext, used: Sequence[str], wrong: Sequence[st
 
 
 def _check_merges(context: ToolContext, resolved: Sequence[str]) -> None:
-    """Raise ToolProblem while a file has conflict marks of the merge that landing put on the task's branch when it returned the
-    task."""
+    """Raise ToolProblem while a file has conflict marks of a merge that landing committed to the branch when it returned the
+    task. The paths in `resolved` may have lines that look like marks."""
     work = context.work
     entry = LandingEntry.of(work.task.kept)
     if entry is None or not entry.merges:

@@ -170,8 +170,8 @@ def signals(context: ToolContext, arguments: Signals) -> dict[str, Any]:
 
 
 def restrict_calls(hive: Parts, view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:
-    """Adapt the proposed calls of a view to a reader: replace a call by None if the reader lacks the tool, and remove the Python
-    form of each."""
+    """Return a view with its proposed calls adapted to a reader who has only these `tools`: a call of another tool becomes None,
+    and the Python form of each call is removed."""
     next_calls = view.get("capsule", {}).get("next", {})
     calls = [(next_calls, name) for name in next_calls if next_calls[name] is not None]
     calls += [(signal, "action") for signal in view.get("signals", ()) if "action" in signal]

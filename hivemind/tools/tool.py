@@ -69,8 +69,8 @@ class Arguments(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def normalize(cls, arguments: Any) -> Any:
-        """Correct obvious slips: another name of an argument, a single value for a list, a command as one string, null for an
-        optional argument."""
+        """Return the arguments without obvious slips: another name of an argument, a single value for a list, a command as one
+        string, null for an optional argument."""
         if not isinstance(arguments, Mapping):
             return arguments
         fields: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class Tool:
     is_read_only: bool = False
 
     def render(self, result: Mapping[str, Any], limit_chars: int) -> str:
-        """Format the result as text. A text over the limit is shortened, and says how to see the omitted lines."""
+        """Return the result as text. A text over the limit is shortened, and says how to see the omitted lines."""
         return shortened(
             self.text(result), limit_chars, None if self.continuation is None else self.continuation(result)
         )
@@ -159,8 +159,8 @@ class Tool:
 
 
 def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
-    """Rewrite an error's remedy for a mind, which has neither a command line nor Python: name the mind's own `tools`, and mark a
-    remedy that only a person can apply."""
+    """Return an error with its remedy rewritten for a mind, which has neither a command line nor Python: name the mind's own
+    `tools`, and mark a remedy that only a person can apply."""
     if not isinstance(error, UserError) or error.remedy is None:
         return error
     remedy, suggestions = error.remedy, getattr(error, "suggestions", ())
@@ -178,7 +178,7 @@ def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
 
 
 def _wants_list(annotation: Any, value: Any) -> bool:
-    """Return True if an argument of this type takes a list, but not a single value of the type of `value`."""
+    """Return True if an argument of this type takes a list but not the single value `value`."""
     alternatives = (annotation,) if typing.get_origin(annotation) is list else typing.get_args(annotation)
     return (
         any(typing.get_origin(alternative) is list for alternative in alternatives) and type(value) not in alternatives
@@ -194,7 +194,7 @@ def _parameters(arguments: type[Arguments]) -> dict[str, Any]:
 
 
 def _lean(schema: Any) -> Any:
-    """Remove redundant parts of a schema, which would cost tokens in every turn: titles that repeat a name, and `null` as an
+    """Return a schema without redundant parts, which would cost tokens in every turn: titles that repeat a name, and `null` as an
     alternative of an optional argument."""
     if isinstance(schema, list):
         return [_lean(item) for item in schema]
@@ -217,7 +217,7 @@ def _lean(schema: Any) -> Any:
 
 
 def as_call(tool: str, **arguments: Any) -> str:
-    """Format a call as a mind would write it, without arguments that are None."""
+    """Return a call as a mind would write it, without arguments that are None."""
     parts = (
         f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items() if value is not None
     )

@@ -76,8 +76,8 @@ class ToolContext:
         return replace(self, call_id=call_id or None)
 
     def call_key(self, tool: str, arguments: BaseModel) -> str:
-        """Return a key that stays the same if the call is repeated after a crash: the call's id in the conversation, or without
-        an id a digest of its arguments."""
+        """Return a key that stays the same if the call is repeated after a crash: the call's id in the conversation. For a call
+        without an id it is a digest of the arguments."""
         if self.call_id is not None:
             return self.call_id
         return hashlib.sha256(f"{tool} {arguments.model_dump_json()}".encode()).hexdigest()[:16]
@@ -91,7 +91,8 @@ class ToolContext:
         return self.focus.work
 
     def _last_end(self) -> str:
-        """Return how a member's last task ended, for a client that lost the answer of finish_task, or ""."""
+        """Return how a member's last task ended, for a client that lost the answer of finish_task. Return "" if there is no such
+        task."""
         if self.member_tasks is None:
             return ""
         tasks = (task for state in ENDED for task in self.hive.tasks.list(state, limit=100))
@@ -101,7 +102,7 @@ class ToolContext:
 
     @property
     def traceparent(self) -> str | None:
-        """The span of the task in focus."""
+        """The trace span of the task in focus (a W3C `traceparent`); None without a task."""
         return None if self.focus.work is None else self.focus.work.task.traceparent
 
     @property

@@ -33,8 +33,9 @@ def ask_person(
     context: ToolContext, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None,
     turn: str = "", remedy: str = "",
 ) -> None:  # fmt: skip
-    """Send a question to the operator, and record its Message-ID in the wait called `name`, which the answer ends. The same
-    question is sent again only for another `turn`."""
+    """Send a question to the operator, about the `step` if there is one. Record its Message-ID in the wait called `name`, which
+    the operator's answer ends. `turn` and the question make up the id: if both are the same, the letter is not delivered again.
+    `remedy` follows the sentence on how to answer."""
     work = context.work
     about = "" if step is None else f", step {step.step.path}"
     report = context.hive.mail.send(
@@ -73,8 +74,8 @@ def wait(context: ToolContext, arguments: WaitArguments) -> dict[str, Any]:
 
 
 def _check_known(context: ToolContext, wait: StepWait) -> None:
-    """Check that the awaited task or agent exists. If not, raise Parking, since it may be created soon; the next time, raise
-    ToolProblem."""
+    """Check that the awaited task or agent exists. The first time it does not, raise Parking, since somebody may create it soon;
+    the next time, raise ToolProblem."""
     hive, task_id, name = context.hive, context.work.task.id, wait.what
     if wait.kind == "task" and name == task_id:
         raise ToolProblem("the task waits for itself")

@@ -23,7 +23,8 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class CapsuleLocation(TypedDict, total=False):
-    """Where the caller is: task, step, lane and branch. The smallest budgets leave only the workspace and the lane."""
+    """Where the caller is: task, step, lane (whose drafts it sees) and branch. The smallest budgets leave only the workspace and
+    the lane."""
 
     workspace: str
     target: _Record | None
@@ -75,7 +76,7 @@ class ViewResult(TypedDict, total=False):
 
 
 def render(answer: object) -> str:
-    """Encode an answer as compact JSON; the budget counts its bytes. Control characters are escaped."""
+    """Return an answer as compact JSON, whose bytes the budget counts. Control characters are escaped."""
     return escape_controls(_encoder.encode(answer))
 
 
@@ -94,7 +95,8 @@ def check_budget(budget: object) -> None:
 
 
 def fit(full: ViewResult, budget: int | None) -> ViewResult:
-    """Add the fields `budget` and `degradation` to the answer `full`, and shorten it in place to `budget` bytes."""
+    """Add the fields `budget` and `degradation` to the answer `full`, and shorten it in place to `budget` bytes (None: no limit).
+    Return it. A tiny budget leaves nothing but `truncated`, or {}."""
     answer = cast(_Record, full)
     degradation: list[str] = []
     used_bytes = _stamp(answer, budget, degradation)
@@ -128,7 +130,8 @@ def _stamp(answer: _Record, budget: int | None, degradation: list[str]) -> int:
 
 
 def _cut_texts(value: Any, _excess: int, *, longest: int) -> bool:
-    """Cut long texts to `longest` characters, except in the capsule and in calls, which must stay complete."""
+    """Cut long texts to `longest` characters, except in the capsule and in calls, which must stay complete. Return True if any
+    was cut."""
     is_changed = False
     containers = [value]
     for container in containers:
@@ -142,7 +145,8 @@ def _cut_texts(value: Any, _excess: int, *, longest: int) -> bool:
 
 
 def _drop(answer: _Record, excess: int, *, name: str, from_start: bool = False) -> bool:
-    """Remove as many items as needed from one end of the list `name`. Replace an emptied list by the number of its items."""
+    """Remove items from one end of the list `name` until `excess` bytes are free. Replace an emptied list by the number of its
+    items. Return False if there was nothing to remove."""
     items = answer.get(name)
     if not items or items[0].get("type") == "summary":
         return False
@@ -161,14 +165,14 @@ def _remove(answer: _Record, _excess: int, *, path: str) -> bool:
 
 
 def _keep_location(answer: _Record, _excess: int) -> bool:
-    """Reduce the capsule to the workspace and the lane, each cut to 16 bytes."""
+    """Reduce the capsule to the workspace and the lane, each cut to 16 bytes. Return False if it was reduced before."""
     location = answer["capsule"]["where"]
     answer["capsule"] = {"where": {name: _clip(location[name], 16) for name in ("workspace", "lane")}}
     return "target" in location
 
 
 def _clip(text: str, max_bytes: int) -> str:
-    """Cut a text to at most `max_bytes` of JSON, including the ellipsis that marks the cut."""
+    """Return a text cut to at most `max_bytes` of JSON, including the ellipsis that marks the cut."""
     if _size(text) - 2 <= max_bytes:
         return text
     while text and _size(text + "…") - 2 > max_bytes:

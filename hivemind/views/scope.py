@@ -84,7 +84,11 @@ def scope_of(
     all_lanes: bool,
     since: int | None = None,
 ) -> Scope:
-    """Read the scope for a caller. It contains all events after the seq `since`, or only the newest events if `since` is None."""
+    """Return the scope for the agent `agent_id`; without one, only what is shared. `task` and `step` default to the step that the
+    agent leased last. With `all_lanes` the scope includes the drafts of all agents.
+
+    The scope contains all events after the seq `since`, or only the newest events if `since` is None.
+    """
     agent = None if agent_id is None else check_agent(agent_id)
     draft_lane = None if agent is None or agent not in hive.agents else hive.agents[agent].lane
     coordinates = CoordinateResolver(hive.journal, hive.config.workspace).resolve(agent, task, step, draft_lane)

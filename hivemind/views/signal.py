@@ -1,4 +1,4 @@
-"""Signals: remarks about a slice of the graph, with proposed calls.
+"""Signals: remarks about a slice of a task's graph (the cards that one view covers), with proposed calls.
 
 Each rule is a function that returns the signals of a slice. Rules do not write, and the same slice has the same signals.
 """
@@ -82,7 +82,7 @@ class SignalInput:
         return [card for card in self.cards if card.kind in kinds]
 
     def supporters(self, node_id: int) -> list[ReasoningNode]:
-        """Return the nodes that support a card by a link or as its child of kind evidence, sorted by id."""
+        """Return the nodes that support a card, sorted by id: those with a link to it, and its children of kind evidence."""
         children = {child.node_id for child in self.graph.children(node_id) if child.kind is NodeKind.EVIDENCE}
         return self._valid_nodes(children | {link.src for link in self.graph.links_to(node_id, "supports")})
 
@@ -106,7 +106,7 @@ class SignalInput:
         return [node for node in nodes if node.active != FLUSHED and node.status not in _REFUSED_STATUSES]
 
     def evidence_score(self, card: ReasoningNode) -> int:
-        """Score an evidence card from 0 to 100, as a sum of points.
+        """Return the score of an evidence card from 0 to 100, a sum of points.
 
         25 for a CMD receipt, 25 for a LINK receipt, 20 for CI (10 for a local run), 20 for a linked test (10 for other links).
         """
@@ -120,7 +120,7 @@ class SignalInput:
         return min(100, score)
 
     def confidence(self, card: ReasoningNode, depth: int = _DEPTH, visited: frozenset[int] = frozenset()) -> float:
-        """Compute a card's confidence from 0 to 1, from its supporters and blockers to a depth of three.
+        """Return a card's confidence from 0 to 1, computed from its supporters and blockers to a depth of three.
 
         (1 + Σ w·c of the supporters) / (2 + Σ w·c of supporters and blockers), with weight w and confidence c
         """
@@ -204,7 +204,7 @@ _PRIORITIES = {"high": 0, "medium": 1, "low": 2}
 
 @frozen
 class ProposedCall:
-    """A call that a signal proposes, with a kind, a priority and a title."""
+    """A call that a signal proposes to its reader, with a kind, a priority and a title."""
 
     kind: str
     priority: Priority
@@ -267,7 +267,8 @@ def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Si
 
 
 def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
-    """Return the action that comes first by priority, `newest`, kind and title; None if no signal has an action."""
+    """Return the proposed call of the signals that comes first by priority, `newest`, kind and title. Return None if no signal
+    proposes a call."""
     proposed = [
         (_PRIORITIES[action.priority], -signal.newest, action.kind, action.title, action)
         for signal in signals
@@ -315,7 +316,8 @@ def _run(card: ReasoningNode, action: str, priority: Priority, title: str) -> Pr
 
 
 def _unpublished(part: SignalInput) -> Iterator[Signal]:
-    """Yield LANE_DECISION_NOT_PUBLISHED for up to 8 unpublished decisions of an agent, pinned or under 14 days old."""
+    """Yield the signal LANE_DECISION_NOT_PUBLISHED for up to 8 unpublished decisions of an agent that are pinned or under 14 days
+    old."""
     drafts = []
     for card in part.cards_of_kinds(NodeKind.DECISION):
         time = parse_time(card.created_at)
@@ -330,7 +332,7 @@ def _unpublished(part: SignalInput) -> Iterator[Signal]:
 
 
 def _contradictions(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM1 for each open hypothesis, test or decision that some cards support and other cards block."""
+    """Yield a signal (code BM1) for each open hypothesis, test or decision that some cards support and other cards block."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.TEST, NodeKind.DECISION)):
         supports, blocks = part.supporters(card.node_id), part.blockers(card.node_id)
         if supports and blocks:
@@ -345,7 +347,8 @@ def _contradictions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM2 for the two weakest evidence cards with a score under 60 that are pinned or support a pinned decision."""
+    """Yield a signal (code BM2) for each of the two weakest evidence cards with a score under 60, among those that are pinned or
+    support a pinned decision."""
     weak = []
     for card in part.cards_of_kinds(NodeKind.EVIDENCE):
         is_relied_on = any(
@@ -360,7 +363,8 @@ def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _low_confidence(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM3 for the least confident pinned decision, or without one for the least confident open hypothesis."""
+    """Yield a signal (code BM3) for the least confident pinned decision; without pinned decisions, for the least confident open
+    hypothesis."""
     pinned = list(filter(is_pinned, part.cards_of_kinds(NodeKind.DECISION)))
     candidates = [(part.confidence(node), -node.created_seq, node) for node in pinned or part.cards_of_kinds(NodeKind.HYPOTHESIS)
                   if pinned or is_open(node)]  # fmt: skip
@@ -375,7 +379,7 @@ def _low_confidence(part: SignalInput) -> Iterator[Signal]:
 
 
 def _untested(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM4 for each open hypothesis that no test supports, or that has a test but no evidence."""
+    """Yield a signal (code BM4) for each open hypothesis that no test supports, or that has a test but no evidence."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS)):
         tests = [supporter for supporter in part.supporters(card.node_id) if supporter.kind is NodeKind.TEST]
         text = f"How would it show if {_card_name(card)} were wrong?"
@@ -388,7 +392,7 @@ def _untested(part: SignalInput) -> Iterator[Signal]:
 
 
 def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM5 for each open test that has a command but no evidence."""
+    """Yield a signal (code BM5) for each open test that has a command to run but no evidence yet."""
     for card in filter(is_open, part.cards_of_kinds(NodeKind.TEST)):
         command = command_of(card)
         was_run = any(receipt.text == command for receipt in part.receipts.get(card.step or "", ()))
@@ -398,7 +402,7 @@ def _runnable_tests(part: SignalInput) -> Iterator[Signal]:
 
 
 def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM6 for each assumption that is not open any more, but supports an open or pinned card."""
+    """Yield a signal (code BM6) for each assumption that is not open any more, but supports an open or pinned card."""
     for card in part.cards:
         if "assumption" not in card.tags or card.status == "open":
             continue
@@ -417,7 +421,8 @@ def _changed_assumptions(part: SignalInput) -> Iterator[Signal]:
 
 
 def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM7 for the supported open hypothesis or decision with the highest confidence if no card blocks it."""
+    """Yield a signal (code BM7) for the supported open hypothesis or decision with the highest confidence, if no card blocks
+    it."""
     claims = filter(is_open, part.cards_of_kinds(NodeKind.HYPOTHESIS, NodeKind.DECISION))
     supported = [card for card in claims if part.supporters(card.node_id)]
     confidences = {card.node_id: round(part.confidence(card), 9) for card in supported}
@@ -433,7 +438,8 @@ def _counter_arguments(part: SignalInput) -> Iterator[Signal]:
 
 
 def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signal]:
-    """Yield BM8 for the newest evidence if it is older than `stale_after`, measured from the newest time in the slice."""
+    """Yield a signal (code BM8) for the newest evidence if it is older than `stale_after`, measured from the newest time in the
+    slice."""
     dated = [
         (time, card)
         for card in part.cards_of_kinds(NodeKind.EVIDENCE)
@@ -456,8 +462,8 @@ def _stale_evidence(part: SignalInput, stale_after: timedelta) -> Iterator[Signa
 
 
 def _patterns(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM9 for the newest open card that matches a pattern: it weighs alternatives, describes a regression, or claims
-    something that can be tried."""
+    """Yield a signal (code BM9) for the newest open card whose text matches a pattern: it weighs alternatives, describes a
+    regression, or claims something that can be tried."""
     for finding, method, kinds, patterns in _PATTERNS:
         for card in filter(is_open, part.cards_of_kinds(*kinds)):
             if all(pattern.search(f"{card.title}\n{card.text}") for pattern in patterns):
@@ -469,7 +475,8 @@ def _patterns(part: SignalInput) -> Iterator[Signal]:
 
 
 def _stuck(part: SignalInput) -> Iterator[Signal]:
-    """Yield BM10 for many new cards without evidence, more steps added than closed, or many actions without evidence."""
+    """Yield a signal (code BM10) if work seems stuck: many new cards without evidence, more steps added than closed, or many
+    actions without evidence."""
     last_trace = part.traces[-1] if part.traces else None
     text = "What was expected, what happened, what is the smallest thing that shows the difference?"
     action = _add_card(
@@ -494,8 +501,8 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
 
 
 def _count_additions(part: SignalInput, last: int) -> tuple[int, int]:
-    """Return how many cards and how much evidence the last `last` actions added. Where trace and graph differ, the larger number
-    counts."""
+    """Return how many other cards and how many evidence cards the last `last` actions added. Where the trace and the graph
+    differ, the larger number counts."""
     recent = part.traces[-last:]
     new_kinds = [card.kind for card in part.cards if recent and card.created_seq >= recent[0].seq]
     evidence_count = new_kinds.count(NodeKind.EVIDENCE)

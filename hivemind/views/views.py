@@ -44,10 +44,11 @@ def resume(
     all_lanes: bool = False,
     limit: int | None = None,
 ) -> ViewResult:
-    """Return everything that an agent needs to continue its work, within `context_budget` bytes of compact JSON.
+    """Return everything that an agent needs to continue its work, within `context_budget` bytes of compact JSON (None: no limit).
 
-    `view` is focus_only, smart, explore, audit or full; `limit` is the maximum number of cards. Raises UnknownStep, or
-    CoordinationError if arguments are invalid or exclude each other.
+    `task` and `step` default to the step that the agent leased last. `view` is focus_only, smart, explore, audit or full; `limit`
+    is the maximum number of cards. With `all_lanes` the drafts of all agents are shown. Raises UnknownStep, or CoordinationError
+    if arguments are invalid or exclude each other.
     """
     scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
     answer, referred = _head(view, scope, context_budget)
@@ -73,7 +74,8 @@ def snapshot(
     all_lanes: bool = False,
     limit: int | None = None,
 ) -> ViewResult:
-    """Return a short form of `resume`: location, step, signals and up to eight cards, without notes, trace and events."""
+    """Return a short form of `resume`, with the same arguments: location, step, signals and up to eight cards, without notes,
+    trace and events."""
     scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
     answer, referred = _head(view, scope, context_budget)
     answer["cards"] = _cards(scope, view, context_budget, min(limit or _ANCHORS, _ANCHORS), referred)
@@ -94,7 +96,8 @@ def watch(
     *,
     since_card_seq: int | None = None,
 ) -> ViewResult:
-    """Return the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`.
+    """Return the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`. The other arguments
+    are those of `resume`.
 
     Pass `seq` and `card_seq` of an answer to the next call. Without `since_card_seq` the answer has no cards.
     """
@@ -116,7 +119,8 @@ def watch(
 
 
 def capsule(hive: Readable, agent_id: str | None, task: str | None, step: str | None = None) -> Capsule:
-    """Return only the capsule of a view: `where`, `why`, `next {primary, backup}`."""
+    """Return only the capsule of a view, the short part: `where` the caller is, `why` (signals), `next {primary, backup}` (calls
+    to make)."""
     scope = scope_of(hive, agent_id, task, step, all_lanes=False)
     return _capsule(scope, analyse_scope(scope))
 
@@ -131,7 +135,8 @@ def signals(
     *,
     stale_after: timedelta = STALE_AFTER,
 ) -> list[SignalFound]:
-    """Return the signals of a task as `{code, severity, message, refs, action}`, most important first."""
+    """Return the signals of a task as `{code, severity, message, refs, action}`, most important first, at most `limit`. The other
+    arguments are those of `resume`. Evidence is stale once it is older than `stale_after`."""
     scope = _scope(hive, agent_id, task, step, "smart", None, all_lanes, limit)
     return [signal.as_dict() for signal in analyse_scope(scope, stale_after)[:limit]]
 
@@ -140,7 +145,8 @@ def _scope(
     hive: Readable, agent_id: str | None, task: str | None, step: str | None, view: str, budget: int | None,
     all_lanes: bool, limit: int | None, since: int | None = None,
 ) -> Scope:  # fmt: skip
-    """Check the arguments and read the scope. Raises CoordinationError for arguments that exclude each other."""
+    """Check the arguments of a view and return its scope. Raises CoordinationError for arguments that are invalid or exclude each
+    other."""
     if view not in VIEWS:
         raise _invalid_view(f"unknown view: {view!r}", f"views: {', '.join(VIEWS)}")
     if view == "focus_only" and all_lanes:
@@ -249,7 +255,8 @@ def _size_of(budget: int | None) -> int:
 def select(
     cards: Iterable[ReasoningNode], view: str, focus: str | None, max_cards: int | None, referred: Collection[int] = ()
 ) -> list[ReasoningNode]:
-    """Return the cards of a view in order, each once. `referred` contains the ids of the cards that signals refer to."""
+    """Return the cards of a view in order, each once, at most `max_cards` (None: no limit). `focus` is the id of the step in
+    focus, `referred` contains the ids of the cards that signals refer to."""
     newest = sorted(
         (card for card in cards if card.kind is not NodeKind.TASK and (view == "full" or card.active is True)),
         key=lambda card: (-card.created_seq, -card.node_id),
@@ -390,7 +397,8 @@ def _by(scope: Scope) -> dict[str, str]:
 
 
 def _finish(scope: Scope, step: Step) -> Call:
-    """Return the call that finishes the step. Its `lacks` names the missing checkpoints, and `proof` if the step has none."""
+    """Return the call that finishes the step. Its `lacks` names the missing checkpoints, and `proof` if the step has no proof
+    yet."""
     missing_checkpoints = step.missing_checkpoints()
     confirmed = {"confirm": missing_checkpoints} if missing_checkpoints else {}  # the tool confirms them itself
     finish_call = call("finish_step", {"step": step.id}, "steps.done", step.id, **confirmed, **_by(scope))

@@ -52,8 +52,9 @@ class AcpSession(ProgramSession):
         session: str | None,
         exit_s: float,
     ) -> None:
-        """Start the program with `launch`, which receives the program's standard input, and request `initialize`. A `session` is
-        continued.
+        """Start the program with `launch`, which receives the program's standard input, and request `initialize`. `relay_command`
+        starts the server of the hive's tools. With a `session`, continue that session; with None, open a new one. After its
+        output has ended, the program has `exit_s` seconds to exit.
 
         Raises OSError.
         """
@@ -206,7 +207,7 @@ class AcpSession(ProgramSession):
                 self._await_prompt()
 
     def _error_events(self, response: Response, error: JsonRpcError) -> Iterator[events.Event]:
-        """Yield the failure that an error response means. If a login is missing, first ask the program once to use its key."""
+        """Yield a failure for an error response. If a login is missing, first ask the program once to use its key."""
         method, reason = response.method, error.message[:500]
         is_session = method in ("session/new", "session/load", "session/resume")
         if is_session and error.code == _AUTH_REQUIRED and self._rules.authenticate and not self._has_authenticated:
@@ -227,8 +228,8 @@ class AcpSession(ProgramSession):
     # the session
 
     def _open_session(self) -> Iterator[events.Event]:
-        """Request a new session, or continue the known one. Resume it if the program can; else load it, which replays its
-        history."""
+        """Request a new session, or continue the known one: resume it if the program can; else load it, which makes the program
+        send its whole history again."""
         can_resume = _mapping(self._capabilities.get("sessionCapabilities")).get("resume") is not None
         if self._session is None:
             self._rpc.request("session/new", self._place)
@@ -239,8 +240,8 @@ class AcpSession(ProgramSession):
             yield events.Failure("cannot continue a session", "session")
 
     def _session_events(self, method: str, result: Mapping[str, Any]) -> Iterator[events.Event]:
-        """Yield that the session is open. Then request its mode and model, which a loaded session may have lost. The prompt
-        follows the answers."""
+        """Yield the event that the session is open. Then request its mode and model, which a loaded session may have lost. The
+        prompt is sent after the answers to these requests."""
         if method == "session/new":
             if not isinstance(result.get("sessionId"), str):
                 yield events.Failure("gave its session no id")
@@ -257,7 +258,8 @@ class AcpSession(ProgramSession):
         self._await_prompt()
 
     def _set(self, name: str, value: str, option_id: str | None, choices: list[str]) -> Iterator[events.Event]:
-        """Request a setting of the session, as the program offers it. Yield a failure if it has no such value."""
+        """Request the setting `name` (`mode` or `model`) with this value: by the option `option_id`, or by the protocol's own
+        method if that is None. Yield a failure for a mode that is not among the program's `choices`."""
         if option_id is not None:
             method, fields = "session/set_config_option", {"configId": option_id, "value": value}
         else:
@@ -283,8 +285,8 @@ class AcpSession(ProgramSession):
         return as_text(option.get("id")), _texts([*entries, *groups], "value")
 
     def _await_prompt(self) -> None:
-        """Schedule the prompt if no answer about a setting is missing: at once or, after a load, when the replay of the history
-        is over."""
+        """Schedule the prompt once all answers about settings have come: at once or, after a load, when the program has sent the
+        history again."""
         if not self._open_settings:
             self.due = time.monotonic() + self._replay_s
 
@@ -398,7 +400,7 @@ def _dumped(value: Any) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """Return the text of a content block; of a block of another type, its type and its text or address."""
+    """Return the text of a content block. For a block that is no text, return its type with its text or address."""
     block = _mapping(content)
     if isinstance(block.get("text"), str):
         return str(block["text"])

@@ -16,14 +16,14 @@ class Event:
 
 @frozen
 class SessionOpened(Event):
-    """The program has opened the session, or continues it."""
+    """The program has opened a new session, or continues an old one."""
 
     session: str
 
 
 @frozen
 class AgentText(Event):
-    """Text of the program, or its reasoning (`is_thought`): a whole message, or the next chunk of one.
+    """A text that the program has written for people, or its reasoning (`is_thought`): a whole message, or the next chunk of one.
 
     Chunks with different `message` ids belong to different messages.
     """

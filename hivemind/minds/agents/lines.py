@@ -37,8 +37,8 @@ class LineSession(ProgramSession):
             yield too_much_output(MAX_LINE_BYTES)
 
     def answer(self, request: events.PermissionRequest, *, is_allowed: bool, reason: str = "") -> bool:
-        """Answer a call of the tool `permission`, which waits on the request's connection, in the form of Claude Code. Return
-        False if there is no connection."""
+        """Allow or deny the call that a program asked about with the tool `permission`: send the answer, in the form of Claude
+        Code, over the connection on which the tool waits. Return False if there is no such connection."""
         if request.source is None:
             return False
         allowance = {"behavior": "allow", "updatedInput": request.call.arguments}

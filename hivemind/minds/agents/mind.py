@@ -41,8 +41,9 @@ class AgentMind:
     """The coding agent that an agent of the hive runs for a whole task."""
 
     def __init__(self, config: AgentProgram, *, root: Path | None = None, box: BoxSettings | None = None) -> None:
-        """Load the profile. Raises UserError if the profile, the program or its key is missing, or bubblewrap with `sandbox:
-        bwrap`."""
+        """Load the program's profile; `root` is the hive's folder. `box` has the settings of the program's box, by default none.
+        Raises UserError if the profile, the program or its key is missing, or if `sandbox: bwrap` is set and bubblewrap is
+        missing."""
         self._root = None if root is None else root / ".hive"
         self.prices: Prices | None = None
         self.profile = Profile.of(config, root)
@@ -87,14 +88,14 @@ class AgentMind:
         raise MindError("a coding agent works on whole tasks, not on single turns")
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as the protocol says
-        """Return the program's last text for a prompt. Raises MindUnavailable as `try_prompt` does."""
+        """Return the program's last text for a prompt; the `schema` is not sent. Raises MindUnavailable as `try_prompt` does."""
         return self.try_prompt(text).text
 
     def try_prompt(
         self, text: str, timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None
     ) -> ProgramOutput:
-        """Run the program for one prompt, in an empty folder without the hive's tools, for at most `timeout_s`. Pass each error
-        that it prints meanwhile to `report`.
+        """Run the program for one prompt, in an empty folder without the hive's tools, for at most `timeout_s` seconds. Call
+        `report` with each error that it prints meanwhile.
 
         Raises MindUnavailable if it fails or exceeds the time limit.
         """
@@ -107,8 +108,9 @@ class AgentMind:
         self, text: str, files: Path, folder: Path, session: str | None = None, *, is_read_only: bool = False,
         timeout_s: float = math.inf, report: Callable[[str], object] = lambda _: None,
     ) -> ProgramOutput:  # fmt: skip
-        """Return the program's answer to a prompt, without the hive's tools. With `is_read_only` its box lets it write nothing
-        in `folder`. Raises MindUnavailable if it fails or exceeds the time limit."""
+        """Return the program's answer to a prompt, without the hive's tools. The program starts in `folder` and has its own files
+        in `files`. With a `session`, it continues that session. With `is_read_only`, its box lets it write nothing in `folder`.
+        `report` is called with each error that it prints. Raises MindUnavailable if it fails or exceeds the time limit."""
         answer, last_report = ProgramOutput(), ""
         until = time.monotonic() + (timeout_s := min(timeout_s, self.config.timeout_s))
         relay_config = {"instructions": "", "tools": []}
@@ -140,10 +142,11 @@ class AgentMind:
         *,
         is_read_only: bool = False,
     ) -> ProgramSession:
-        """Start the program in `folder` with its own files in `files`, and with a `prompt`. A `session` is continued.
+        """Start the program in `folder`, with its own files in `files`, its error output in `errors`, and a `prompt`. With a
+        `session`, it continues that session.
 
         `relay_config` configures the server of the hive's tools (`relay`). A box shows `folder` and the `folders`, of which those
-        with True are writable. `traceparent` names the task's span. Raises MindUnavailable if it cannot be started.
+        with True are writable. `traceparent` names the task's span. Raises MindUnavailable if the program cannot be started.
         """
         if self.profile.permission_kinds:
             schema = {"name": PERMISSION_TOOL, "description": "Not for you.", "inputSchema": {"type": "object"}}
@@ -200,12 +203,13 @@ class AgentMind:
         return MindUnavailable(f"{self.name} {reason}")
 
     def refusals(self) -> list[str]:
-        """Return what the box of the last run has refused since the last call."""
+        """Return the hosts that the box of the last run has refused and that were not returned before."""
         return [] if self._running_box is None else self._running_box.refusals()
 
     @property
     def loopback_in_box(self) -> list[str]:
-        """The hosts and ports on loopback that a box reaches because a URL in the program's variables or arguments names them."""
+        """The hosts and ports on loopback that a box lets the program reach: those in URLs in the program's variables and
+        arguments."""
         if not self.box.is_boxed or self.box.network == "open":
             return []
         return loopback_urls([*self.config.args, *(os.environ.get(name, "") for name in self.config.env)])

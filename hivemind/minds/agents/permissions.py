@@ -30,11 +30,11 @@ def decide(
     *,
     is_boxed: bool = False,
 ) -> Policy:
-    """Decide on a call by its kind. The hive's own tools are always allowed.
+    """Return whether a call is allowed, denied, or asked of the operator, by its kind. The hive's own tools are always allowed.
 
-    `commands` are the programs that the agent may run; a call that runs only these is allowed, any other asks. If there are none,
-    a program in a box may run every command, and a program without a box asks. A policy for `execute` in `permissions` replaces
-    this.
+    `commands` are the programs that the agent may run: a call that runs only these is allowed, any other asks. Without such a
+    list, a program in a box may run every command, and a program without a box asks. A policy for `execute` in `permissions`
+    replaces this rule.
     """
     if call.is_hive_tool:
         return "allow"

@@ -55,7 +55,7 @@ class AgentProgram(ProgramSettings):
 
 
 class UsagePaths(StrictModel):
-    """The places of usage figures in a message. Each is a path, or a list of paths with values to add."""
+    """Where the usage figures are in a message. Each is the path of a value, or a list of paths whose values are added."""
 
     tokens_in: _Paths = []
     tokens_out: _Paths = []
@@ -78,7 +78,7 @@ class UsagePaths(StrictModel):
 
 
 class LineRule(StrictModel):
-    """The meaning of a line that matches all of `when`.
+    """A rule for the lines that a program prints. A line that matches all of `when` is an event of the rule's kind.
 
     Values are paths into the line's JSON, or `=text` for a literal text. With `each`, a path to a list, the rule applies to every
     element; paths call the element `one`.
@@ -126,7 +126,7 @@ _STANDARD_USAGE = (  # not checked: that would import pydantic
 
 
 class AcpRules(StrictModel):
-    """How a program is run as an agent of the Agent Client Protocol. For absent values, those of the profile hold.
+    """How a program is run as an agent of the Agent Client Protocol. A value that is absent here is taken from the profile.
 
     `authenticate` is the method by which it takes its key, `output` the path of output that comes in pieces. `tool_names` are the
     paths of a call's name; a name that matches a pattern in `hive_tools` is a tool of the hive.
@@ -189,7 +189,8 @@ class Profile(StrictModel):
 
     @classmethod
     def of(cls, config: AgentProgram, root: Path | None = None, *, is_checked: bool = True) -> Profile:
-        """Return the profile for the value of `mind:`, in the protocol that is used. Raises UserError as `load` does."""
+        """Return the profile for the value of `mind:`, in the protocol that is used. `root` is the hive's folder. Raises
+        UserError as `load` does."""
         if isinstance(config.acp, tuple):
             words = [word.replace("$", "$$") for word in config.acp[1:]]
             profile = cls.model_construct(program=config.acp[0], acp=AcpRules.model_construct(words=(*words, "$args")))
@@ -213,10 +214,10 @@ class Profile(StrictModel):
 
     @classmethod
     def load(cls, name: str, root: Path | None = None, *, is_checked: bool = True) -> Profile:
-        """Load a profile by name: the hive's (agents/profiles/NAME.yaml, or a path from its root), else a shipped one.
+        """Return the profile of that name: the hive's (agents/profiles/NAME.yaml, or a path from its `root`), else a shipped one.
 
-        Raises UserError if it does not exist or cannot be read. Without `is_checked` a shipped profile is not validated, which
-        is enough for `check_access`.
+        Raises UserError if it does not exist or cannot be read. Without `is_checked` a shipped profile is not validated, which is
+        enough for `check_access`.
         """
         hive_profile = (root or Path()) / (name if name.endswith((".yaml", ".yml")) else f"agents/profiles/{name}.yaml")
         if hive_profile.is_file():
@@ -282,9 +283,9 @@ class Profile(StrictModel):
     def prepare(
         self, config: AgentProgram, relay_command: Sequence[str], files: Path, *, is_boxed: bool
     ) -> dict[str, str]:
-        """Write the profile's files into `files`. Return the program's environment, in which it has only its own keys.
+        """Write the profile's files into the folder `files`. Return the program's environment, in which it has only its own keys.
 
-        The program gets a private home there, unless it uses the person's login without a box.
+        The program gets a private home in `files`, unless it uses the person's login without a box.
         """
         substitutions = self._substitutions(config, relay_command, files)
         for name, text in self.files.items():
@@ -300,8 +301,8 @@ class Profile(StrictModel):
         return {"HOME": str(home), **({} if config.login else {self.home: str(home)}), **environment}
 
     def login_files(self, files: Path) -> dict[Path, Path]:
-        """Map the path of the login file in the program's private home to the person's login file, and create an empty file
-        there. Return {} if the profile names no login file."""
+        """Create an empty file at the place of the login file in the program's private home. Return a mapping from its path to
+        the person's login file, or {} if the profile names no login file."""
         if self.login is None:
             return {}
         path = Path(self.login).expanduser()
@@ -320,7 +321,7 @@ class Profile(StrictModel):
         }  # fmt: skip
 
     def access_hint(self, config: AgentProgram) -> str:
-        """Say how a person gives the program a key or a login."""
+        """Return a text that says how a person gives the program a key or a login."""
         login = f"log in: {self.login_command}" if self.login_command else f"log in with {self.program}"
         if config.login or not self.keys:
             return login
@@ -334,7 +335,7 @@ class Profile(StrictModel):
 
 
 def program_config(argument: object) -> AgentProgram:
-    """Validate the value of `mind:` in an agent's file. Raises UserError."""
+    """Validate the value of `mind:` in an agent's file, and return it. Raises UserError."""
     return validate(AgentProgram, ParsedText(dict(argument) if isinstance(argument, Mapping) else {}, {}, "mind"))
 
 
@@ -391,8 +392,8 @@ def value_at(message: Any, path: str | None) -> Any:
 
 
 def as_text(value: Any) -> str | None:
-    """Format a value as text. If it is a list of parts with texts, as some programs print results, join the texts. None stays
-    None."""
+    """Return a value as text, or None for None. If it is a list of parts with texts, as some programs print results, the texts
+    are joined."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(part, dict) and "text" in part for part in value):

@@ -30,7 +30,7 @@ class ProgramSession:
     """The program's words about itself and its session, as the protocol has them."""
 
     def __init__(self, command: ReapedCommand, *, exit_s: float = EXIT_S) -> None:
-        """Read the program's output. After that has ended, the program has `exit_s` seconds to exit."""
+        """Prepare to read the program's output. Once the output has ended, the program has `exit_s` seconds to exit."""
         self._command, self._exit_s = command, exit_s
         self._size = 0
         self.descriptors = [command.output.fileno()]

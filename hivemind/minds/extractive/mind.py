@@ -135,8 +135,8 @@ def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall
 
 
 def _answer_text(quotes: Sequence[Quote], search_gap: str, *, includes_evidence: bool = False) -> str:
-    """Return the text of an answer: its confidence with the reason, then the quotes that cannot be recorded as evidence (of
-    memories and, if no quote is better, weak ones).
+    """Return the text of an answer: its confidence with the reason, then the quotes that cannot be evidence: those of memories
+    and, if no quote is better, weak ones.
 
     With `includes_evidence`, include all quotes. `search_gap` says what was left out of the search.
     """

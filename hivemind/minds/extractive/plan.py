@@ -38,10 +38,10 @@ class Question:
 
 
 def plan_steps(title: str, text: str) -> list[Question]:
-    """Return the list items and questions of a text in order, or the whole text as one question if there are none.
+    """Return the list items and questions of a task's text in order, or the whole text as one question if there are none.
 
-    The questions in texts that were added to a task follow. Repeated questions and fenced code are skipped. The list is
-    never empty.
+    Items and questions in texts that were added to the task come last. Repeated questions and fenced code are skipped. The list
+    is never empty.
     """
     text, *additions = _ADDITION.split(text)
     questions = _items_and_questions(text)
@@ -56,7 +56,8 @@ def plan_steps(title: str, text: str) -> list[Question]:
 
 
 def questions_in(subject: str, text: str) -> list[Question]:
-    """Return the questions in a mail's body; else its subject, if that is a question; else the whole body."""
+    """Return the questions in a mail's body. If it has none, return the subject if that is a question, or else the whole body as
+    one question."""
     questions = {question.text: question for question in _items_and_questions(text) if question.text.endswith("?")}
     if questions:
         return [*questions.values()]
@@ -66,7 +67,7 @@ def questions_in(subject: str, text: str) -> list[Question]:
 
 
 def _whole_text_question(title: str, text: str) -> Question:
-    """Make one question of a text without questions and list items. The title comes first unless the text contains it."""
+    """Return a text without questions and list items as one question. The title comes first unless the text contains it."""
     title, body = _squeeze(title), _squeeze(_without_courtesies(text)) or _squeeze(text)
     question = body if title in body else f"{title}. {body}"
     return Question(question[:_MAX_QUESTION_CHARS] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])

@@ -32,8 +32,8 @@ class Quote:
 
 
 def quotes_for(question: str, entries: Sequence[Mapping[str, Any]]) -> list[Quote]:
-    """Return the three best quotes from files and memories. If the best is sure, leave out weak ones; if it is likely, leave out
-    weak ones of memories.
+    """Return the three best quotes from files and memories. If the best is sure, weak ones are left out; if it is likely, weak
+    ones of memories are.
 
     `entries` have the type knowledge, and are ordered per store, best first. `answers` in an entry's metadata maps questions to
     confidences, and `why` has the reason. Files have a `citation`, memories `remembered`, and nodes of graphs and documents a

@@ -45,7 +45,7 @@ _MAX_ERROR_CHARS = 300
 
 
 def without_tools(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:
-    """Rewrite a conversation for a model that cannot call tools.
+    """Return a conversation rewritten for a model that cannot call tools.
 
     The tools are described in the system message; calls and results become texts.
     """
@@ -105,7 +105,8 @@ def _call_schema(tool: ToolSchema) -> dict[str, Any]:
 
 @frozen
 class Completion:
-    """A model's answer. `cut`: it reached its maximum length. `parts`: JSON that the provider wants back unchanged."""
+    """A model's answer. `cut` is True if it reached its maximum length. `parts` is JSON that the provider wants back
+    unchanged."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -120,7 +121,8 @@ class Completion:
 
 
 def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thought:
-    """Convert an answer to a thought. If the answer was cut off, use only its text: half a call may look like another call."""
+    """Return the thought in an answer. If the answer was cut off, use only its text: half a call may look like another call. With
+    `prompted`, the model writes its calls as JSON in the text."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
@@ -132,7 +134,7 @@ def thought_of_answer(answer: Completion, *, model: str, prompted: bool) -> Thou
 
 
 def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str) -> ToolCall:
-    """Create a call from its arguments, which may be JSON text. Arguments that are no object are kept in `raw`."""
+    """Return a call with these arguments, which may be JSON text. Arguments that are no object are kept in `raw`."""
     parsed: Any = arguments or {}
     with suppress(Unreadable):
         for _ in range(2):  # some models encode the JSON twice
@@ -144,8 +146,8 @@ def read_call(tool: str, arguments: str | Mapping[str, Any] | None, call_id: str
 
 
 def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """Extract calls that the model wrote as JSON in its text, and return the text of that JSON with them. Without calls return
-    the whole text."""
+    """Find calls that the model wrote as JSON in its text. Return the value of `text` in that JSON, and the calls. If there are
+    none, return the whole text and no calls."""
     try:
         value = find_json(text)
         if isinstance(value, dict) and "tool" in value:
@@ -179,7 +181,7 @@ class OutputLimitTooHigh(MindError):
 
 
 def translate_error(error: Exception, key: str | None) -> MindError:
-    """Convert a client library's exception to a MindError. The key is removed from its text."""
+    """Return a client library's exception as a MindError. The `key` is removed from its text."""
     from pydantic_ai import exceptions as theirs
 
     message = _error_message(error, key)

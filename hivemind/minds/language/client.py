@@ -54,7 +54,8 @@ class Client:
     """
 
     def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
-        """Prepare a client. It calls `on_wait` repeatedly while it waits for an answer."""
+        """Prepare the connections, and start the thread with their event loop. Pictures are read from below `root`; without it
+        none are sent. `on_wait` is called repeatedly while an answer is awaited."""
         self._config, self._root, self._on_wait = config, root, on_wait
         self._key = config.key()
         self._http = http_client(config)
@@ -142,7 +143,7 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _loggable_arguments(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
-    """Return the arguments, or a text that says why a log cannot store them."""
+    """Return the arguments unchanged, or a text that says why a log cannot store them."""
     fault = fault_of(arguments)
     return arguments if fault is None else f"(arguments that cannot be used: {fault})"
 
@@ -168,7 +169,7 @@ def _opaque_parts(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
 
 
 def _model_messages(messages: Sequence[ChatMessage], model: str, root: Path | None) -> list[ModelMessage]:
-    """Convert a conversation to the library's messages. Equal messages always have equal results."""
+    """Return a conversation as the library's messages. Equal messages always have equal results."""
     model_messages: list[ModelMessage] = []
     names: dict[str, str] = {}
     for message in messages:
@@ -203,7 +204,7 @@ def _user_content(message: ChatMessage, root: Path | None) -> str | list[UserCon
 
 
 def _model_response(message: ChatMessage, model: str) -> ModelResponse:
-    """Convert an answer to a response. The provider's opaque parts are sent only to the model that created them."""
+    """Return an answer as the library's response. The provider's opaque parts are sent only to the model that created them."""
     opaque = message.provider
     if opaque is not None and opaque.get("model") == model:
         stored_response = {"kind": "response", "parts": opaque["parts"]}
@@ -217,7 +218,7 @@ def _model_response(message: ChatMessage, model: str) -> ModelResponse:
 
 
 def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
-    """Put `calls` in the place of a stored response's calls: their ids are those that the results refer to."""
+    """Return a stored response with its calls replaced by `calls`, because the results refer to the ids of these."""
     parts: list[Any] = list(response.parts)
     remaining_calls = iter(calls)
     for index, part in enumerate(parts):

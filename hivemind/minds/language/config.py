@@ -121,7 +121,7 @@ def _is_installed(module: str) -> bool:
 
 
 def model_config(provider: str, argument: Any) -> ModelConfig:
-    """Create the config from `provider:MODEL` or `{provider: {model: …, …}}`. Raises UserError naming the bad key."""
+    """Return the config in `provider:MODEL` or `{provider: {model: …, …}}`. Raises UserError naming the bad key."""
     fields: Any = {"model": argument} if isinstance(argument, str) else argument
     if not isinstance(fields, Mapping):
         raise UserError(f"mind: {provider} needs a model", remedy=f"write mind: {provider}:MODEL")

@@ -36,7 +36,7 @@ _PROVIDERS_WITH_PRICES = ("anthropic", "openai", "google")
 
 
 def open_model(config: ModelConfig, client: httpx2.AsyncClient) -> Model:
-    """Open a model that uses `client`. Raises UserError if its key is missing."""
+    """Return a model that uses `client` for its requests. Raises UserError if its key is missing."""
     key, url = config.key(), config.address
     if config.provider == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
@@ -150,7 +150,7 @@ def http_client(config: ModelConfig) -> httpx2.AsyncClient:
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Read the certificates once for all clients of the process: that takes 20 ms."""
+    """Return the certificates, read once for all clients of the process: reading takes 20 ms."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -84,7 +84,8 @@ class LanguageMind:
     by_rule = False
 
     def __init__(self, config: ModelConfig, *, patience: Patience | None = None, root: Path | None = None) -> None:
-        """Resolve paths of pictures below `root`. Raises UserError if the key or the client library is missing."""
+        """Open the mind without a connection. `patience` repeats failed requests, `root` is the folder that contains the
+        pictures. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
         self.meter: Meter = unmetered
@@ -128,7 +129,7 @@ class LanguageMind:
         return thought_of_answer(answer, model=self.name, prompted=is_prompted)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """Answer a plain prompt, in JSON by the schema if one is given. Raises as `think` does."""
+        """Return the answer to a plain prompt, as JSON by the schema if one is given. Raises as `think` does."""
         cause = "patch" if (schema or {}).get("title") in _PATCHES else "fold"
         messages = completion_messages(text, schema)
         for _ in range(1 + CORRECTIONS):
@@ -207,14 +208,15 @@ def import_client(config: ModelConfig) -> None:
 
 
 def _counted_fields(message: ChatMessage) -> dict[str, Any]:
-    """Return the fields of a message that are sent, for counting and for the digest."""
+    """Return the fields of a message that are sent to the provider, so that their tokens can be counted and a digest made."""
     calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in message.calls]
     pictures = {"parts": list(message.parts)} if message.parts else {}
     return {"role": message.role, "text": message.text, **pictures, **({"calls": calls} if calls else {})}
 
 
 def _check_completion(answer: Completion, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
-    """Return the text of a completion, and the reason why it is unusable, or None if it is usable."""
+    """Return the text of a completion and None if the text can be used. Else return what there is of it and the reason why it
+    cannot be used."""
     if answer.cut:
         return "", f"it was cut off after {max_output} tokens; be shorter"
     if schema is None:
