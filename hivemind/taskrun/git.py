@@ -38,6 +38,7 @@ _REMEDIES = {
     "not a git repository": "make it one (git init), or list it without worktree: true",
     "dubious ownership": "git config --global --add safe.directory PATH, if you trust its owner",
 }
+RESTART = "hivemind down, hivemind up"
 _HASH = pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_PACK_BYTES, _MAX_OBJECTS, _MAX_BYTES, _MAX_LISTING = 1 << 29, 1 << 20, 1 << 32, 1 << 26
 """Limits of one take-over: bytes of the pack, its objects, their unpacked bytes, bytes of the list of changes."""
@@ -64,6 +65,10 @@ class Repository:
     @classmethod
     def at(cls, root: Path, hold: int | None = None) -> Repository:
         """Open the repository at `root`. Raises UserError if it is not a git repository with a working tree."""
+        if not root.is_dir():
+            raise UserError(
+                "is gone", location=root, remedy=f"if you moved it, say path: NEW in hive.yaml, then: {RESTART}"
+            )
         options = ("--path-format=absolute", "--show-toplevel", "--git-common-dir")
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *options], {}, hold).splitlines())

@@ -33,7 +33,7 @@ from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_g
 from hivemind.taskrun.box import is_boxed, start_lines
 from hivemind.taskrun.contest import contest_of
 from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees
-from hivemind.taskrun.target_branch import root_folder, target_tip
+from hivemind.taskrun.target_branch import landing_place, root_folder, target_tip
 from hivemind.tasks import Task
 from hivemind.tasks.record import load
 
@@ -86,7 +86,7 @@ class Worktrees:
     @property
     def recorded(self) -> list[Worktree]:
         """The recorded worktrees, whether they exist or not."""
-        return recorded_worktrees(self._hive.layout, self._task.kept)
+        return recorded_worktrees(self._hive, self._task.kept)
 
     @property
     def planned(self) -> tuple[Worktree, ...]:
@@ -168,7 +168,7 @@ class Worktrees:
         note = _read_note(path) or WorktreeNote(root, repository.common, worktree.branch, worktree.base).save(path)
         tip = worktree.tip or worktree.base
         is_filled = False
-        if is_own and has_git(path) and worktree.agent in (None, self._agent):
+        if is_own and note.git == repository.common and has_git(path) and worktree.agent in (None, self._agent):
             if worktree.branch is not None:
                 with contextlib.suppress(GitProblem):  # said at the end of the turn
                     worktree.commit(repository, mask(self._task.title), self._identity, follow=True)
@@ -177,7 +177,12 @@ class Worktrees:
                 fs.remove_tree(path)
             is_filled = worktree.make_git(repository, tip, self._identity, switch=not is_own)
         fs.crash_point("worktree.added")
-        fields: dict[str, Any] = {"branch": worktree.branch, "base": worktree.base, "git": repository.common}
+        fields: dict[str, Any] = {
+            "root": root,
+            "branch": worktree.branch,
+            "base": worktree.base,
+            "git": repository.common,
+        }
         setup = None if is_filled else note.setup
         replace(note, task=self._task.id, setup=setup, tries=0, reason=None, **fields).save(path)
         worktree = replace(worktree, agent=self._agent)
@@ -205,7 +210,7 @@ class Worktrees:
         tip of the root's target.
         Raises UserError if there is no such branch, or no commit yet."""
         root, parent = repository.root, self._task.parent
-        parent_worktrees = recorded_worktrees(self._hive.layout, self._parent_record) if parent is not None else []
+        parent_worktrees = recorded_worktrees(self._hive, self._parent_record) if parent is not None else []
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
         contest = contest_of(self._hive, self._task)
         start = next((start for start in contest.starts if start.root == str(root)), None) if contest else None
@@ -249,7 +254,7 @@ class Worktrees:
                 return False  # the doctor's
             if note is None:
                 return not path.exists()
-            if note.root != root or note.tries >= _MAX_TRIES:
+            if note.tries >= _MAX_TRIES or (note.root != root and (path, note.task) != (recorded_path, self._task.id)):
                 return False
             return note.task in (None, self._task.id) or not _has_claim(self._hive.layout, note.task, self._agent)
 
@@ -293,7 +298,8 @@ class Worktrees:
     def _record(self, worktree: Worktree) -> None:
         path, git = self._hive.layout.relative(worktree.path), worktree.git and str(worktree.git)
         row = {**asdict(worktree), "root": str(worktree.root), "path": path, "git": git}
-        rows = [old_row for old_row in self._task.kept.get("worktrees", ()) if old_row["root"] != row["root"]]
+        old_rows = zip(self._task.kept.get("worktrees", ()), self.recorded, strict=True)
+        rows = [old_row for old_row, recorded in old_rows if recorded.root != worktree.root]
         self._keep([*rows, row])
 
     def commit(self, message: str, *, ends: bool = False) -> None:
@@ -404,18 +410,22 @@ class Worktrees:
                 yield worktree, diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def recorded_worktrees(layout: Layout, record: Mapping[str, Any]) -> list[Worktree]:
-    """Return the worktrees in a task's record. Raises Unreadable."""
+def recorded_worktrees(hive: Parts, record: Mapping[str, Any]) -> list[Worktree]:
+    """Return the worktrees in a task's record, with the roots and targets of hive.yaml now. Raises Unreadable."""
+    roots = hive.config.repository_roots(hive.layout)
     with boundary("record of a task's worktrees"):
-        return [_worktree(layout, row) for row in record.get("worktrees") or ()]
+        return [_worktree(hive.layout, roots, row) for row in record.get("worktrees") or ()]
 
 
-def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
+def _worktree(layout: Layout, roots: Mapping[Path, RootConfig], row: Mapping[str, Any]) -> Worktree:
     """Return a worktree from its record. Records of earlier versions name a git folder inside the person's repository."""
-    git = row["git"] and Path(row["git"])
+    git, recorded_root = row["git"] and Path(row["git"]), Path(row["root"])
     if git is not None and "agent" not in row:
         git = git.parents[1]
-    return Worktree(**{**row, "root": Path(row["root"]), "path": layout.root / row["path"], "git": git})
+    root, into = landing_place(roots, recorded_root, row["branch"], row["base"], row["into"])
+    if root != recorded_root:
+        git = Repository.at(root).common
+    return Worktree(**{**row, "root": root, "path": layout.root / row["path"], "git": git, "into": into})
 
 
 def _read_note(path: Path) -> WorktreeNote | None:
