@@ -151,9 +151,6 @@ def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
 def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
     """Wait until the tasks have landed, are returned or wait. Lands them in this process if no other one does. A return after the
     event `seq` counts also if the task has been finished again."""
-    from hivemind.landing.process import run_landing
-    from hivemind.presence.identity import holder_pid
-
     returns: dict[str, str] = {}
 
     def is_done(*_: object) -> bool:
@@ -166,10 +163,7 @@ def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequenc
 
     with progress() as report:
         report(f"landing {', '.join(ids)}")
-        if holder_pid(hive.layout, LANDING) is None:
-            run_landing(hive, is_done=is_done)
-        else:
-            _wait_until(hive, is_done)
+        _land_until(hive, is_done)
     outcomes = {task_id: _outcome(hive, task_id, returns) for task_id in ids}
     outcomes |= {id_: (state, _commits(hive, id_)) for id_, (state, _) in outcomes.items() if state == "landed"}
     states = {state for state, _ in outcomes.values()}
@@ -217,11 +211,16 @@ def _commits(hive: Hive, task_id: str) -> str:
     return ", ".join([*texts, *filter(None, [landing_state(task)])])
 
 
-def _wait_until(hive: Hive, is_done: Callable[[], bool]) -> None:
+def _land_until(hive: Hive, is_done: Callable[..., bool]) -> None:
+    """Wait until `is_done`, while another process lands; land in this process once there is none, or it has died."""
     from hivemind.fs import open_watcher
+    from hivemind.landing.process import run_landing
+    from hivemind.presence.identity import holder_pid
 
     journal_changed = threading.Event()
     with open_watcher(hive.config.watch, [], [hive.layout.journal], lambda _: journal_changed.set()):
         while not is_done():
+            if holder_pid(hive.layout, LANDING) is None and run_landing(hive, is_done=is_done) == 0:
+                return
             journal_changed.wait(_LOOK_S)
             journal_changed.clear()

@@ -106,11 +106,11 @@ class Queue:
         return self.change(queued, "landing.waits", state="waits", reason=reason)
 
     def send_back(self, queued: QueuedTask, text: str | None, **changes: Any) -> None:
-        """Give a task back to the agent that did it, else to its role, with a text that is added to the task."""
-        agents = self._hive.agents
+        """Give a task back to the agent that did it, else to its role, else to anyone, with a text that is added to the task."""
+        agents = self._hive.read_agents()  # without those whose files are gone
         entry = replace(queued.entry, state="returned", reason="", approved=False, **changes)
         to = entry.agent if entry.agent in agents else None
-        role = None if to is not None else entry.role
+        role = entry.role if to is None and entry.role in agents.roles().values() else None
 
         def rewrite(record: TaskRecord) -> TaskRecord:
             assert record.claim is not None

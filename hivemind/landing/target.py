@@ -80,7 +80,8 @@ class Target:
             Repository.at(self.root)  # or it is gone
             raise UserError(
                 f"has no branch {self.branch}", location=self.root,
-                remedy=f"make it (git branch {self.branch} COMMIT), or if you renamed it say branch: NEW in hive.yaml, then: {RESTART}",
+                remedy=f"make it (git branch {self.branch} COMMIT), or if you renamed it say branch: NEW in hive.yaml, then: "
+                f"{RESTART}",
             )  # fmt: skip
         return commit
 

@@ -52,6 +52,10 @@ class GitProblem(UserError):
     """Git refused; the message has its reason."""
 
 
+class RootGone(UserError):
+    """The folder of a root is not there: its disk is not mounted, or a person has moved it."""
+
+
 @frozen
 class Repository:
     """The repository of a root: a person's checkout and its git folder. `hold` is a descriptor that each git process keeps open.
@@ -66,7 +70,7 @@ class Repository:
     def at(cls, root: Path, hold: int | None = None) -> Repository:
         """Open the repository at `root`. Raises UserError if it is not a git repository with a working tree."""
         if not root.is_dir():
-            raise UserError(
+            raise RootGone(
                 "is gone", location=root, remedy=f"if you moved it, say path: NEW in hive.yaml, then: {RESTART}"
             )
         options = ("--path-format=absolute", "--show-toplevel", "--git-common-dir")

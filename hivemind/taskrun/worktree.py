@@ -32,8 +32,9 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
 from hivemind.taskrun.box import is_boxed, start_lines
 from hivemind.taskrun.contest import contest_of
-from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees
+from hivemind.taskrun.git import GitProblem, Repository, RootGone, git_identity, lock_worktrees
 from hivemind.taskrun.target_branch import landing_place, root_folder, target_tip
+from hivemind.taskrun.waits import Parking
 from hivemind.tasks import Task
 from hivemind.tasks.record import load
 
@@ -41,6 +42,7 @@ _log = logging.getLogger(__name__)
 _KIND, _VERSION = "worktree", 2
 _NOTE = ".json"
 _MAX_NAMES, _MAX_TRIES, _TAIL_CHARS = 20, 3, 2000
+_GONE_S = 10.0
 _KILLED = "the process that committed what is left over was killed"
 
 
@@ -118,7 +120,7 @@ class Worktrees:
 
     def ready(self, *roots: Path) -> tuple[Worktree, ...]:
         """Return the worktrees of these roots, by default of all with `worktree: true`, in the order of hive.yaml. Makes those
-        that are missing. Raises WorktreeProblem, OSError."""
+        that are missing. Raises WorktreeProblem, OSError; Parking while the folder of a root is gone."""
         roots = roots or self._hive.config.worktree_roots(self._hive.layout)
         with self._mutex:
             try:
@@ -129,6 +131,8 @@ class Worktrees:
                             worktree = self._make(Repository.at(root, hold))
                         self._set_up(worktree)
                         self._ready_roots.add(root)
+            except RootGone as gone:
+                raise Parking(str(gone), again_s=_GONE_S) from None
             except UserError as error:
                 raise WorktreeProblem(error.message, location=error.location, remedy=error.remedy) from error
         by_root = {worktree.root: worktree for worktree in self.recorded}

@@ -11,7 +11,9 @@ from hivemind.cli.main import main
 from hivemind.landing.lander import Lander
 from hivemind.landing.queue import approve
 from hivemind.landing.reverts import resume_claims
+from hivemind.minds import Thought
 from tests.landing.conftest import FINISH, Harbour, writes
+from tests.landing.test_people import step
 
 
 def move(harbour: Harbour, name: str = "port") -> None:
@@ -93,9 +95,7 @@ def test_work_that_waits_follows_its_repository_to_another_folder(harbour, capsy
     harbour.land()
     old = harbour.repo.path
     move(harbour)
-    reason = (
-        f"{old}: is gone; if you moved it, say its new path: at the root in hive.yaml, then: hivemind down, hivemind up"
-    )
+    reason = f"{old}: is gone; if you moved it, say path: NEW in hive.yaml, then: hivemind down, hivemind up"
     assert listed(harbour, capsys, "mast")["why"] == reason
     assert main(["--hive", str(harbour.root), "land", "mast"]) == 3
     assert capsys.readouterr().out == f"mast: waits, {reason}\n"
@@ -145,3 +145,22 @@ def test_work_on_a_root_that_hive_yaml_does_not_list_any_more_is_never_done_in_s
     harbour.configure(path="../port" if is_gone else "../app")
     harbour.land()
     assert harbour.repo.show("main", "mast") == "a mast"
+
+
+@pytest.mark.parametrize("heir", ["bob", "cy"])
+def test_work_whose_agent_was_renamed_goes_back_to_its_role_else_to_anyone(harbour, heir):
+    harbour.configure(check="! test -e mast")
+    harbour.work("mast", mast="a mast\n")
+    hive = Hive.open(harbour.root)
+    lander = Lander(hive)
+    assert "ada" in hive.agents
+    (harbour.root / "agents/ada.yaml").unlink()
+    harbour.close()
+    harbour.crew.agent_file("shell: true\nrole: builder\n" if heir == "bob" else "shell: true\n", heir)
+    step(lander)
+    assert harbour.state("mast") == "inbox"
+    task = Hive.open(harbour.root).tasks.get("mast")
+    assert (task.assignee, task.role) == (None, "builder" if heir == "bob" else None)
+    agent = harbour.crew.start(lambda turn: Thought(), heir)
+    assert agent.cycle()
+    assert Hive.open(harbour.root).tasks.get("mast").owner == heir
