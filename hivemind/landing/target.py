@@ -18,7 +18,7 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import RESTART, GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.target_branch import checked_out_branch, read_target, remote_ref, root_folder
+from hivemind.taskrun.target_branch import checked_out_branch, read_target, remote_ref, root_folder, unlisted_root
 
 _MAX_OTHERS = 10
 _State = TypeVar("_State")
@@ -53,8 +53,7 @@ class Target:
     def listed(cls, layout: Layout, roots: Mapping[Path, RootConfig], root: Path, branch: str) -> Target:
         """Return the target of one of the `roots` of hive.yaml. Raises UserError as `of`."""
         if root not in roots:
-            remedy = "list it in hive.yaml again, at its new path if you moved it: finished work lands there only"
-            raise UserError("is not a root with worktree: true any more", location=root, remedy=remedy)
+            raise unlisted_root(root)
         return cls(root, branch, roots[root], Repository.at(root), root_folder(layout, root))
 
     def check_branch(self) -> None:

@@ -55,6 +55,11 @@ class GitProblem(UserError):
 class RootGone(UserError):
     """The folder of a root is not there: its disk is not mounted, or a person has moved it."""
 
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            "is gone", location=root, remedy=f"if you moved it, say path: NEW in hive.yaml, then: {RESTART}"
+        )
+
 
 @frozen
 class Repository:
@@ -70,9 +75,7 @@ class Repository:
     def at(cls, root: Path, hold: int | None = None) -> Repository:
         """Open the repository at `root`. Raises UserError if it is not a git repository with a working tree."""
         if not root.is_dir():
-            raise RootGone(
-                "is gone", location=root, remedy=f"if you moved it, say path: NEW in hive.yaml, then: {RESTART}"
-            )
+            raise RootGone(root)
         options = ("--path-format=absolute", "--show-toplevel", "--git-common-dir")
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *options], {}, hold).splitlines())

@@ -15,7 +15,7 @@ from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
 from hivemind.taskrun.contest import contest_of
-from hivemind.taskrun.target_branch import OWN, landing_place
+from hivemind.taskrun.target_branch import OWN, landing_place, unlisted_root
 from hivemind.tasks import ParkedTask, Task
 from hivemind.tasks.record import TaskRecord
 
@@ -160,8 +160,11 @@ def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[Lan
     previous = LandingEntry.of(task.kept)
     queued = datetime.now(UTC).isoformat() if previous is None else previous.queued
     tries, merges, red = (0, (), ()) if previous is None else (previous.tries, previous.merges, previous.red)
+    roots = hive.config.repository_roots(hive.layout)
+    reason = next((str(unlisted_root(root)) for branch in branches if (root := Path(branch.root)) not in roots), "")
     entry = LandingEntry(
-        task.owner, role, queued, len(task.said), tuple(branches), tries=tries, merges=merges, red=red,
+        task.owner, role, queued, len(task.said), tuple(branches), "waits" if reason else "queued", reason,
+        tries=tries, merges=merges, red=red,
         parent=task.parent if any(branch.target.startswith(OWN) for branch in branches) else None,
         candidate_of=None if contest_of(hive, task) is None else task.parent,
     )  # fmt: skip

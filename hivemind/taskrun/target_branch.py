@@ -42,6 +42,12 @@ def landing_place(
     return root, target
 
 
+def unlisted_root(root: Path) -> UserError:
+    """Return the error for finished work in a root that hive.yaml does not list any more."""
+    remedy = "list it in hive.yaml again, at its new path if you moved it: finished work lands there only"
+    return UserError("is not a root with worktree: true any more", location=root, remedy=remedy)
+
+
 def root_folder(layout: Layout, root: Path) -> Path:
     """Return the folder of the hive for one root: its target, the HOME of set-ups and checks, the worktrees of checks."""
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]

@@ -308,13 +308,15 @@ class Worktrees:
 
     def commit(self, message: str, *, ends: bool = False) -> None:
         """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is skipped;
-        if the task `ends`, it raises UserError. Raises UserError, OSError."""
+        if the task `ends`, it raises UserError. Raises UserError, OSError; Parking while the folder of a root is gone."""
         for worktree in self.recorded:
             if worktree.branch is None or worktree.path.parent != self._top:
                 continue
             with lock_worktrees(self._top) as hold:
                 if not self._has_work(worktree):
                     continue
+                if not worktree.root.is_dir():
+                    raise Parking(str(RootGone(worktree.root)), again_s=_GONE_S)
                 try:
                     repository = replace(worktree.repository, hold=hold)
                     follow = worktree.root not in self._ready_roots

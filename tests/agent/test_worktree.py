@@ -463,10 +463,12 @@ def test_a_root_within_a_repository_is_said_in_words(crew, repo):
     assert f"is a folder of the repository {repo.path}" in why_it_fails(crew)
 
 
-def test_a_task_waits_while_the_folder_of_a_root_is_gone(crew, repo):
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_task_waits_while_the_folder_of_a_root_is_gone(crew, repo, begun):
     ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n")) if begun else None
     repo.path.rename(repo.path.with_name("port"))
-    does(ada, ("read_file", {"path": "boat"}))
+    does(ada, write("mast", "a mast\n"), *FINISH)
     parked = Hive.open(crew.root).tasks.get("t").parked
     assert parked is not None
     assert (
@@ -476,8 +478,9 @@ def test_a_task_waits_while_the_folder_of_a_root_is_gone(crew, repo):
     repo.path.with_name("port").rename(repo.path)
     crew.end(ada)
     ada = crew.start()
-    does(ada, ("read_file", {"path": "boat"}))
-    assert said(crew)["ok"], said(crew)
+    does(ada, write("mast", "a mast\n"), *FINISH)
+    assert Hive.open(crew.root).tasks.get("t").state == "done"
+    assert repo.show("hive/t", "mast") == "a mast"
 
 
 def test_what_a_person_must_mend_is_logged_in_one_line(crew, repo, caplog):

@@ -128,7 +128,7 @@ def test_work_that_goes_on_after_its_repository_was_moved_lands_with_all_its_com
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_work_on_a_root_that_hive_yaml_does_not_list_any_more_is_never_done_in_silence(harbour, is_gone):
+def test_work_on_a_root_that_hive_yaml_does_not_list_any_more_is_never_done_in_silence(harbour, is_gone, capsys):
     harbour.work("mast", mast="a mast\n")
     old = harbour.repo.path
     if is_gone:
@@ -139,9 +139,13 @@ def test_work_on_a_root_that_hive_yaml_does_not_list_any_more_is_never_done_in_s
     harbour.land()
     assert harbour.state("mast") == "inbox"
     harbour.turn(*FINISH)
+    reason = f"{old}: is not a root with worktree: true any more; list it in hive.yaml"
+    assert harbour.reason("mast").startswith(reason), "although no lander runs"
     harbour.land()
     assert harbour.state("mast") == "active"
-    assert harbour.reason("mast").startswith(f"{old}: is not a root with worktree: true any more; list it in hive.yaml")
+    assert harbour.reason("mast").startswith(reason)
+    assert main(["--hive", str(harbour.root), "status"]) in (0, 1)
+    assert reason in " ".join(capsys.readouterr().out.split())
     harbour.configure(path="../port" if is_gone else "../app")
     harbour.land()
     assert harbour.repo.show("main", "mast") == "a mast"
