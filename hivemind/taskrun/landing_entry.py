@@ -135,7 +135,7 @@ def branches_to_land(hive: Parts, task: Task, worktrees: Sequence[Worktree]) -> 
     """Return the branches with new commits that have a target. With `land: off`, only those of subtasks land. One whose root
     hive.yaml does not list any more waits to land, with the recorded tip if its repository is gone too."""
     roots, entry = hive.config.repository_roots(hive.layout), current_entry(hive, task.kept)
-    old_tips = {} if entry is None else {branch.branch: branch.tip for branch in entry.branches}
+    old_tips = {} if entry is None else {branch.root: branch.tip for branch in entry.branches}
     branches = []
     for worktree in worktrees:
         settings = roots.get(worktree.root)
@@ -143,7 +143,7 @@ def branches_to_land(hive: Parts, task: Task, worktrees: Sequence[Worktree]) -> 
             continue
         if settings is not None and settings.land == "off" and not worktree.into.startswith(OWN):
             continue
-        tip = worktree.tip or (old_tips.get(worktree.branch) if settings is None else None)
+        tip = worktree.tip or (old_tips.get(str(worktree.root)) if settings is None else None)
         if tip is not None:
             branches.append(LandingBranch(str(worktree.root), worktree.branch, worktree.base, tip, worktree.into))
     return branches

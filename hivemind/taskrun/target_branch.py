@@ -29,11 +29,8 @@ def landing_place(
     for other in () if root in roots else roots:
         with contextlib.suppress(UserError):
             repository = Repository.at(other)
-            if (
-                branch is not None
-                and repository.kept_tip(branch) is not None
-                and repository.commit_of(commit) is not None
-            ):
+            has_branch = branch is not None and repository.kept_tip(branch) is not None
+            if has_branch and repository.commit_of(commit) is not None:
                 root = other
                 break
     settings = roots.get(root)

@@ -181,14 +181,9 @@ class Worktrees:
                 fs.remove_tree(path)
             is_filled = worktree.make_git(repository, tip, self._identity, switch=not is_own)
         fs.crash_point("worktree.added")
-        fields: dict[str, Any] = {
-            "root": root,
-            "branch": worktree.branch,
-            "base": worktree.base,
-            "git": repository.common,
-        }
+        fields: dict[str, Any] = {"branch": worktree.branch, "base": worktree.base, "git": repository.common}
         setup = None if is_filled else note.setup
-        replace(note, task=self._task.id, setup=setup, tries=0, reason=None, **fields).save(path)
+        replace(note, root=root, task=self._task.id, setup=setup, tries=0, reason=None, **fields).save(path)
         worktree = replace(worktree, agent=self._agent)
         self._record(worktree)
         self._paths[root] = path
@@ -309,14 +304,15 @@ class Worktrees:
     def commit(self, message: str, *, ends: bool = False) -> None:
         """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is skipped;
         if the task `ends`, it raises UserError. Raises UserError, OSError; Parking while the folder of a root is gone."""
+        roots = self._hive.config.worktree_roots(self._hive.layout)
         for worktree in self.recorded:
+            if worktree.root in roots and not worktree.root.is_dir():
+                raise Parking(str(RootGone(worktree.root)), again_s=_GONE_S)
             if worktree.branch is None or worktree.path.parent != self._top:
                 continue
             with lock_worktrees(self._top) as hold:
                 if not self._has_work(worktree):
                     continue
-                if not worktree.root.is_dir():
-                    raise Parking(str(RootGone(worktree.root)), again_s=_GONE_S)
                 try:
                     repository = replace(worktree.repository, hold=hold)
                     follow = worktree.root not in self._ready_roots

@@ -10,7 +10,7 @@ from hivemind import Hive
 from hivemind.cli.main import main
 from hivemind.landing.lander import Lander
 from hivemind.landing.queue import approve
-from hivemind.landing.reverts import resume_claims
+from hivemind.landing.reverts import request_revert, resume_claims
 from hivemind.minds import Thought
 from tests.landing.conftest import FINISH, Harbour, writes
 from tests.landing.test_people import step
@@ -55,6 +55,12 @@ def test_work_that_waits_follows_the_branch_that_hive_yaml_names_now(harbour, ca
     assert harbour.state("mast") == "done"
     assert harbour.repo.show("trunk", "mast") == "a mast"
     assert f"Landed in `trunk` of {harbour.repo.path}" in harbour.result("mast")
+    harbour.repo.git("branch", "-m", "trunk", "stem")
+    harbour.configure(branch="stem", land="auto")
+    assert request_revert(Hive.open(harbour.root), "mast") == "mast.revert"
+    harbour.land()
+    assert harbour.state("mast.revert") == "done"
+    assert not (harbour.repo.path / "mast").exists()
 
 
 def test_work_that_is_in_hand_when_the_branch_is_renamed_lands_in_the_new_one(harbour):
@@ -125,6 +131,26 @@ def test_work_that_goes_on_after_its_repository_was_moved_lands_with_all_its_com
     harbour.land()
     assert harbour.state("mast") == "done"
     assert [harbour.repo.show("main", name) for name in ("mast", "oar")] == ["a mast", "an oar"]
+
+
+@pytest.mark.parametrize("by", ["ada", "bob"])
+def test_work_that_is_finished_again_while_its_repository_is_gone_waits_for_that(harbour, by):
+    harbour.agent("bob")
+    harbour.work("mast", mast="a mast\n")
+    old = harbour.repo.path
+    move(harbour)
+    if by == "bob":
+        harbour.close()
+        (harbour.root / "agents/ada.yaml").unlink()
+    Hive.open(harbour.root).tasks.say("mast", "And an oar.")
+    harbour.land()
+    harbour.turn(*FINISH, by=by)
+    assert (harbour.state("mast"), harbour.reason("mast").partition(";")[0]) == ("active", f"{old}: is gone")
+    harbour.configure(path="../port")
+    harbour.turn(*FINISH, by=by)
+    harbour.land()
+    assert harbour.state("mast") == "done"
+    assert harbour.repo.show("main", "mast") == "a mast"
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
