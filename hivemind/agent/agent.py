@@ -300,7 +300,8 @@ class Agent:
                 except Exception as error:  # the boundary of the process: the task or the letter gets the blame
                     if self.scheduler.focus is None or not self.scheduler.handle_error(error):
                         raise
-                    _log.exception("%s: a turn broke", self.name)
+                    is_fault = not isinstance(error, HivemindError)
+                    _log.error("%s: a turn broke: %s", self.name, error, exc_info=is_fault)
                     has_moved = True
                 if not has_moved:
                     flush_postponed()

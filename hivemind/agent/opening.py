@@ -20,9 +20,9 @@ from hivemind.minds.open import own_instructions
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.landing_entry import OWN
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.project import Project, skills_of
+from hivemind.taskrun.target_branch import OWN
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tools.excerpt import shortened
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hivemind.agent.active_tasks import ActiveTasks
 from hivemind.agent.opening import letter
 from hivemind.agent.unread_mail import UnreadMail
-from hivemind.errors import is_disk_full
+from hivemind.errors import HivemindError, is_disk_full
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.minds import Turn
@@ -211,7 +211,7 @@ class Scheduler:
         focus = self.focus
         if focus is None:
             return False
-        reason = f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, HivemindError) else f"{type(error).__name__}: {error}"
         if is_disk_full(error):
             self.end_turn(Turn(self._name, focus, parking=disk_full_parking()))
         elif focus.message is not None:

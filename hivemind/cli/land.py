@@ -150,11 +150,8 @@ def _rehearsal_lines(task_id: str, rehearsal: Rehearsal) -> Iterator[str]:
 
 def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequence[str] = ()) -> CommandOutput:
     """Wait until each task has landed, was returned or waits for something; return the outcomes. If no process `landing`
-    runs, land the tasks in this process. A task that was returned after the event `seq` counts as returned, even if its
-    agent has finished it again."""
-    from hivemind.landing.process import run_landing
-    from hivemind.presence.identity import holder_pid
-
+    runs, or it ends meanwhile, land the tasks in this process. A task that was returned after the event `seq` counts as
+    returned, even if its agent has finished it again."""
     returns: dict[str, str] = {}
 
     def is_done(*_: object) -> bool:
@@ -167,10 +164,7 @@ def landing_output(hive: Hive, ids: Sequence[str], seq: int, landed_ids: Sequenc
 
     with progress() as report:
         report(f"landing {', '.join(ids)}")
-        if holder_pid(hive.layout, LANDING) is None:
-            run_landing(hive, is_done=is_done)
-        else:
-            _wait_until(hive, is_done)
+        _land_until(hive, is_done)
     outcomes = {task_id: _outcome(hive, task_id, returns) for task_id in ids}
     outcomes |= {id_: (state, _commits(hive, id_)) for id_, (state, _) in outcomes.items() if state == "landed"}
     states = {state for state, _ in outcomes.values()}
@@ -220,11 +214,16 @@ def _commits(hive: Hive, task_id: str) -> str:
     return ", ".join([*texts, *filter(None, [landing_state(task)])])
 
 
-def _wait_until(hive: Hive, is_done: Callable[[], bool]) -> None:
+def _land_until(hive: Hive, is_done: Callable[..., bool]) -> None:
+    """Wait until `is_done`, while another process lands; land in this process once there is none, or it has died."""
     from hivemind.fs import open_watcher
+    from hivemind.landing.process import run_landing
+    from hivemind.presence.identity import holder_pid
 
     journal_changed = threading.Event()
     with open_watcher(hive.config.watch, [], [hive.layout.journal], lambda _: journal_changed.set()):
         while not is_done():
+            if holder_pid(hive.layout, LANDING) is None and run_landing(hive, is_done=is_done) == 0:
+                return
             journal_changed.wait(_LOOK_S)
             journal_changed.clear()

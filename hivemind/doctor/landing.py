@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from hivemind import fs
+from hivemind.config import RootConfig
 from hivemind.doctor.context import DoctorContext
 from hivemind.errors import UserError
 from hivemind.fs.integrity import DoctorFinding
 from hivemind.fs.paths import names_in
-from hivemind.landing.target import held_roots
-from hivemind.layout import LANDING
+from hivemind.landing.target import Target, held_roots
+from hivemind.layout import LANDING, Layout
 from hivemind.sandbox import has_sandbox
-from hivemind.taskrun.git import Repository
 from hivemind.taskrun.landing_entry import LandingEntry
-from hivemind.taskrun.target_branch import root_folder
+from hivemind.taskrun.target_branch import landing_place, root_folder
 from hivemind.tasks.record import load_sound
 
 
@@ -35,7 +35,7 @@ def check_landing(context: DoctorContext) -> Iterator[DoctorFinding]:
             message = "bubblewrap does not run here: its check, which runs code of agents, has all your rights"
             yield DoctorFinding(str(root), message, "install bubblewrap, or set check_box: none", note=True)
     for name in sorted(names_in(layout.active)):
-        yield from _check_branches(layout.active / name)
+        yield from _check_branches(layout, roots, layout.active / name)
     known_folders = {root_folder(layout, root) for root in roots}
     for name in sorted(names_in(layout.landing)):
         if (folder := layout.landing / name) not in known_folders:
@@ -45,15 +45,23 @@ def check_landing(context: DoctorContext) -> Iterator[DoctorFinding]:
             )
 
 
-def _check_branches(folder: Path) -> Iterator[DoctorFinding]:
-    """Find branches of a queued task that the repository does not have."""
+def _check_branches(layout: Layout, roots: Mapping[Path, RootConfig], folder: Path) -> Iterator[DoctorFinding]:
+    """Find targets in which a queued task cannot land, and branches of it that the repository does not have."""
     record = load_sound(folder)
     if record is None or record.claim is None or record.claim.agent != LANDING:
         return
-    with suppress(UserError):  # the root is gone: its entry waits with that reason
+    with suppress(UserError):  # a damaged entry is reported with the task
         entry = LandingEntry.of(record.kept)
         for branch in () if entry is None else entry.branches:
-            repository = Repository.at(Path(branch.root))
+            place = landing_place(roots, Path(branch.root), branch.branch, branch.tip, branch.target)
+            try:
+                target = Target.listed(layout, roots, place[0], str(place[1]))
+                target.check_branch()
+            except UserError as error:
+                message = f"cannot land: {error.location}: {error.message}"
+                yield DoctorFinding(folder, message, error.remedy or "")
+                continue
+            repository = target.repository
             if branch.landed or repository.commit_of(f"refs/heads/{branch.branch}") is not None:
                 continue
             is_lost = repository.commit_of(branch.tip) is None

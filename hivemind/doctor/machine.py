@@ -36,7 +36,7 @@ def check_settings(context: DoctorContext) -> Iterator[DoctorFinding]:
         yield _settings_finding(error)
         return
     for problem in root_problems(hive, context.layout):
-        yield _settings_finding(problem, "a task that needs it would fail")
+        yield _settings_finding(problem, "a task that needs it cannot go on")
     agents = load_agents(context.unchanged, hive)
     yield from (
         _settings_finding(problem, "that agent is ignored until it is fixed") for problem in agents.problems.values()

@@ -9,7 +9,7 @@ from hivemind.landing.target import Target
 from hivemind.layout import HUMAN
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import Repository
-from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
+from hivemind.taskrun.landing_entry import LandingBranch, current_entry
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import Task
 
@@ -19,7 +19,7 @@ DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/
 def branch_diffs(hive: Parts, task: Task, *options: str) -> Iterator[tuple[str, str]]:
     """Yield each branch of a task that has changed something, with its diff. `options` are those of `git diff`. Raises
     UserError."""
-    entry = LandingEntry.of(task.kept)
+    entry = current_entry(hive, task.kept)
     branches = {} if entry is None else {Path(branch.root): branch for branch in entry.branches}
     for worktree in Worktrees(hive, task, task.owner or HUMAN, 0).recorded:
         if worktree.root not in branches and worktree.branch is not None and (tip := worktree.tip) is not None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UserError
 from hivemind.fs import crash_point, make_folder
 from hivemind.landing.batches import Batches
 from hivemind.landing.checkout import TargetBusy, TargetMoved, move_target, rehearse_move
@@ -26,7 +26,7 @@ from hivemind.landing.contests import Contests
 from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.landing import Landing, Leg
 from hivemind.landing.merging import landing_message, merge, remove_leftovers, revert_message, transplant
-from hivemind.landing.obstacles import needs_check, obstacle
+from hivemind.landing.obstacles import first_obstacle, needs_check
 from hivemind.landing.queue import Queue, QueuedTask, open_seqs
 from hivemind.landing.remote import RemoteBranch
 from hivemind.landing.returns import Returns
@@ -37,7 +37,8 @@ from hivemind.landing.waits import Waits, signatures
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity, lock_worktrees
-from hivemind.taskrun.landing_entry import LOG, OWN, LandingBranch
+from hivemind.taskrun.landing_entry import LOG, LandingBranch
+from hivemind.taskrun.target_branch import OWN
 from hivemind.taskrun.waits import AWAITS_CHOICE
 from hivemind.tasks import TaskMoved
 
@@ -115,6 +116,7 @@ class Lander:
 
     def _advance_all(self, queue: Sequence[QueuedTask]) -> None:
         by_id = {queued.id: queued for queued in queue}
+        self._targets.clear()  # a branch may be renamed, a repository moved
         self._waits.prune(by_id)
         for remote in self._remotes.values():
             self._guarded([], remote.poll)
@@ -184,7 +186,11 @@ class Lander:
             return
         if entry.state == "green":
             return
-        targets = [self._target(branch) for branch in entry.branches]
+        try:
+            targets = [self._target(branch) for branch in entry.branches]
+        except UserError as error:
+            self._waits.add(queued, str(error))
+            return
         if all(target.settings.land == "off" for target in targets):
             close_task(self._hive, queued, [])
             return
@@ -218,7 +224,9 @@ class Lander:
     def _target(self, branch: LandingBranch) -> Target:
         key = (branch.root, branch.target)
         if key not in self._targets:
-            self._targets[key] = Target.of(self._hive, Path(branch.root), branch.target)
+            target = Target.of(self._hive, Path(branch.root), branch.target)
+            target.check_branch()
+            self._targets[key] = target
         return self._targets[key]
 
     def _remote(self, target: Target) -> RemoteBranch | None:
@@ -258,8 +266,7 @@ class Lander:
         """Check whether a task has to wait, and record why."""
         if self._waits.is_waiting(queued, targets):
             return True
-        reason = next((reason for target in targets if (reason := obstacle(queued, target)) is not None), None)
-        if reason is None:
+        if (reason := first_obstacle(queued, targets)) is None:
             return False
         for target in targets:
             if target.hold is not None and (remote := self._remote(target)) is not None:

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+from hivemind.errors import UserError
 from hivemind.landing.checks import protected_changes
 from hivemind.landing.queue import QueuedTask
 from hivemind.landing.target import Target
+from hivemind.presence.parts import Parts
 
 
-def obstacle(queued: QueuedTask, target: Target) -> str | None:
+def obstacle_now(hive: Parts, queued: QueuedTask) -> str | None:
+    """Return why a task cannot land as things are now; None if it can. What only a try shows is not among it."""
+    try:
+        targets = [Target.of(hive, Path(branch.root), branch.target) for branch in queued.entry.branches]
+        for target in targets:
+            target.check_branch()
+        return first_obstacle(queued, targets)
+    except UserError as error:
+        return str(error)
+
+
+def first_obstacle(queued: QueuedTask, targets: Sequence[Target]) -> str | None:
+    """Return why nothing of a task may land now in one of its targets; None if it may."""
+    return next((reason for target in targets if (reason := _obstacle(queued, target)) is not None), None)
+
+
+def _obstacle(queued: QueuedTask, target: Target) -> str | None:
     """Return why nothing of a task may land in a target now; None if it may."""
     entry, settings = queued.entry, target.settings
     if entry.asks and not entry.approved:

@@ -15,7 +15,7 @@ from hivemind.fs import crash_point
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
-from hivemind.taskrun.landing_entry import LandingEntry
+from hivemind.taskrun.landing_entry import LandingEntry, current_entry
 from hivemind.tasks import AddedText, Task, TaskState
 from hivemind.tasks.record import TaskHandOver, TaskRecord
 
@@ -70,7 +70,7 @@ class Queue:
     def _load(self, task_id: str, seq: int) -> QueuedTask | None:
         try:
             task = self._hive.tasks.get(task_id)
-            entry = LandingEntry.of(task.kept) if task.owner == LANDING else None
+            entry = current_entry(self._hive, task.kept) if task.owner == LANDING else None
         except UserError:
             return None
         return None if entry is None else QueuedTask(task, entry, seq)
@@ -80,8 +80,8 @@ class Queue:
         longer has the task."""
 
         def rewrite(record: TaskRecord) -> TaskRecord:
-            current_entry = LandingEntry.of(record.kept) or queued.entry  # a person may have approved it meanwhile
-            return replace(current_entry, **changes).save_in(record)
+            entry = current_entry(self._hive, record.kept) or queued.entry  # a person may have approved it meanwhile
+            return replace(entry, **changes).save_in(record)
 
         return self.rewrite(queued, rewrite, event, changes.get("reason", ""))
 
@@ -109,12 +109,12 @@ class Queue:
         return self.change(queued, "landing.waits", state="waits", reason=reason)
 
     def send_back(self, queued: QueuedTask, text: str | None, **changes: Any) -> None:
-        """Give a task back to the agent that did it or, if that agent is gone, to its role. Add `text` (if not None) to the task,
-        and save the `changes` of its entry."""
-        agents = self._hive.agents
+        """Give a task back to the agent that did it or, if that agent is gone, to its role, else to anyone. Add `text` (if not
+        None) to the task, and save the `changes` of its entry."""
+        agents = self._hive.read_agents()  # without those whose files are gone
         entry = replace(queued.entry, state="returned", reason="", approved=False, **changes)
         to = entry.agent if entry.agent in agents else None
-        role = None if to is not None else entry.role
+        role = entry.role if to is None and entry.role in agents.roles().values() else None
 
         def rewrite(record: TaskRecord) -> TaskRecord:
             assert record.claim is not None
@@ -135,7 +135,7 @@ class Queue:
 def get_queued(hive: Parts, task_id: str) -> tuple[Task, LandingEntry]:
     """Return a task in the queue and its entry. Raises UserError if it is not in the queue."""
     task = hive.tasks.get(task_id)
-    entry = LandingEntry.of(task.kept)
+    entry = current_entry(hive, task.kept)
     if task.owner != LANDING or entry is None:
         is_returned = entry is not None and entry.state == "returned"
         message = "was returned, and is not finished again" if is_returned else "does not wait to land"

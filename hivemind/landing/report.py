@@ -15,6 +15,7 @@ from hivemind.fs.paths import names_in
 from hivemind.landing.changes import DIFF
 from hivemind.landing.checks import CheckSpace, protected_changes
 from hivemind.landing.merging import landing_message, rehearse_merge
+from hivemind.landing.obstacles import obstacle_now
 from hivemind.landing.queue import Queue, get_queued
 from hivemind.landing.target import Hold, Target, held_roots, unpushed_roots
 from hivemind.layout import LANDING
@@ -94,7 +95,11 @@ def _queued_tasks(hive: Parts) -> Iterator[ReportedTask]:
             for overlap in branch_overlaps(hive.layout, queued.id)
             if overlap.task
         )
-        reason = "; ".join(filter(None, [entry.reason, *overlaps]))
+        reason = entry.reason
+        if status is None and entry.state != "green":
+            tried = f"{reason} (when it was last tried)" if reason else "no swarm is up"
+            reason = obstacle_now(hive, queued) or tried
+        reason = "; ".join(filter(None, [reason, *overlaps]))
         yield ReportedTask(queued.task, state, reason, None if parked is None else parked.since, entry)
 
 
@@ -143,10 +148,11 @@ def rehearse(hive: Parts, task_id: str) -> Iterator[Rehearsal]:
         target = Target.of(hive, Path(branch.root), branch.target)
         repository = target.repository
         tip = repository.commit_of(f"refs/heads/{branch.branch}") or branch.tip
-        changes = repository.git(*DIFF, "--name-status", f"{target.ref}...{tip}", "--").splitlines()
+        target_tip = target.tip
+        changes = repository.git(*DIFF, "--name-status", f"{target_tip}...{tip}", "--").splitlines()
         protected = protected_changes(target.changed_paths(branch), target.settings.protect)
-        tree, conflicts = rehearse_merge(repository, target.tip, tip)
-        if tree == repository.git("rev-parse", f"{target.ref}^{{tree}}"):
+        tree, conflicts = rehearse_merge(repository, target_tip, tip)
+        if tree == repository.git("rev-parse", f"{target_tip}^{{tree}}"):
             changes = []
         verdict = CheckSpace(target.folder, repository, target.settings).remembered(tree)
         yield Rehearsal(

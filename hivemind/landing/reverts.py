@@ -13,6 +13,7 @@ from hivemind.landing.target import Target
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.landing_entry import LandingBranch, LandingEntry
+from hivemind.taskrun.target_branch import landing_place
 from hivemind.tasks import Task, TaskState
 from hivemind.tasks.folder import revert_ids
 
@@ -32,7 +33,9 @@ def request_revert(hive: Parts, task_id: str) -> str:
         remedy = "; ".join(f"git -C {branch.root} revert -m 1 {branch.commit}" for branch in entry.branches)
         raise UserError("has landed in several roots, and a revert undoes one", location=task_id, remedy=remedy)
     branch, commit = entry.branches[0], str(entry.branches[0].commit)
-    target = Target.of(hive, Path(branch.root), branch.target)
+    roots = hive.config.repository_roots(hive.layout)
+    root, into = landing_place(roots, Path(branch.root), branch.branch, commit, branch.target)
+    target = Target.of(hive, root, str(into))
     if target.settings.land == "off":
         raise UserError("has land: off", location=target.root, remedy=f"git revert -m 1 {commit}")
     if target.is_unchanged_by(task_id, branch):
@@ -62,7 +65,7 @@ def request_revert(hive: Parts, task_id: str) -> str:
             id=revert_id, title=f"{REVERT}{task.title}", assignee=LANDING,
             kept=LandingEntry(
                 LANDING, entry.role, datetime.now(UTC).isoformat(), 0,
-                (LandingBranch(branch.root, name, tip, undone.commit or tip, branch.target),),
+                (LandingBranch(str(root), name, tip, undone.commit or tip, target.branch),),
                 state="waits" if reason else "queued", reason=reason, asks=bool(reason), approved=not reason, reverts=commit,
             ).save(),
         )  # fmt: skip

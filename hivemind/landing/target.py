@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,9 +16,9 @@ from hivemind.fs import Log, load_dataclass, load_record, make_folder, ring, sav
 from hivemind.layout import LANDING, Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.git import GitProblem, Repository
+from hivemind.taskrun.git import RESTART, GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.target_branch import checked_out_branch, read_target, remote_ref, root_folder
+from hivemind.taskrun.target_branch import checked_out_branch, read_target, remote_ref, root_folder, unlisted_root
 
 _MAX_OTHERS = 10
 _State = TypeVar("_State")
@@ -46,12 +46,19 @@ class Target:
 
     @classmethod
     def of(cls, hive: Parts, root: Path, branch: str) -> Target:
-        """Return the target of a root. Raises UserError if hive.yaml no longer lists the root, or if it is no repository."""
-        settings = hive.config.repository_roots(hive.layout).get(root)
-        if settings is None:
-            remedy = "list this path in hive.yaml again: finished work lands there only"
-            raise UserError("is not a root with worktree: true any more", location=root, remedy=remedy)
-        return cls(root, branch, settings, Repository.at(root), root_folder(hive.layout, root))
+        """Return the target of a root in hive.yaml. Raises UserError if the root is not there, or is no repository."""
+        return cls.listed(hive.layout, hive.config.repository_roots(hive.layout), root, branch)
+
+    @classmethod
+    def listed(cls, layout: Layout, roots: Mapping[Path, RootConfig], root: Path, branch: str) -> Target:
+        """Return the target of one of the `roots` of hive.yaml. Raises UserError as `of`."""
+        if root not in roots:
+            raise unlisted_root(root)
+        return cls(root, branch, roots[root], Repository.at(root), root_folder(layout, root))
+
+    def check_branch(self) -> None:
+        """Raise UserError if work is to land here and the branch is not there."""
+        _ = self.settings.land == "off" or self.tip
 
     @classmethod
     def at(cls, layout: Layout, root: Path, settings: RootConfig) -> Target:
@@ -69,9 +76,11 @@ class Target:
         """The commit of the branch. Raises UserError if there is none."""
         commit = self.repository.commit_of(self.ref)
         if commit is None:
+            Repository.at(self.root)  # or it is gone
             raise UserError(
                 f"has no branch {self.branch}", location=self.root,
-                remedy=f"make it: finished work lands in no other (git branch {self.branch} COMMIT)",
+                remedy=f"make it (git branch {self.branch} COMMIT), or if you renamed it say branch: NEW in hive.yaml, then: "
+                f"{RESTART}",
             )  # fmt: skip
         return commit
 

@@ -197,8 +197,10 @@ def _landing_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     states = [state for task in active if (state := landing_state(task)) is not None]
     if not roots and not states:
         return None
-    counts = {"land": states.count("lands"), "wait": len(states) - states.count("lands")}
-    notes = [f"{number} {verb}{'s' if number == 1 else ''}" for verb, number in counts.items() if number]
+    queued = states.count("lands")
+    waiting = len(states) - queued
+    notes = [f"{queued} task{' is' if queued == 1 else 's are'} to land"] if queued else []
+    notes += [f"{waiting} task{' waits' if waiting == 1 else 's wait'}"] if waiting else []
     if (deaths := agent_problems(hive.layout.locks).get(LANDING)) is not None:
         notes.append(f"its process {deaths}")
     from hivemind.landing.target import held_roots, unpushed_roots  # late: few hives have landings

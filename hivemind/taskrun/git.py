@@ -38,6 +38,7 @@ _REMEDIES = {
     "not a git repository": "make it one (git init), or list it without worktree: true",
     "dubious ownership": "git config --global --add safe.directory PATH, if you trust its owner",
 }
+RESTART = "hivemind down, hivemind up"
 _HASH = pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_PACK_BYTES, _MAX_OBJECTS, _MAX_BYTES, _MAX_LISTING = 1 << 29, 1 << 20, 1 << 32, 1 << 26
 """Limits of one take-over: bytes of the pack, its objects, their unpacked bytes, bytes of the list of changes."""
@@ -49,6 +50,15 @@ git rev-list --format=%b "$1" --not --all | grep -Eaiq '^hive-[a-z0-9-]*[[:blank
 
 class GitProblem(UserError):
     """Git refused; the message has its reason."""
+
+
+class RootGone(UserError):
+    """The folder of a root is not there: its disk is not mounted, or a person has moved it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            "is gone", location=root, remedy=f"if you moved it, say path: NEW in hive.yaml, then: {RESTART}"
+        )
 
 
 @frozen
@@ -63,8 +73,10 @@ class Repository:
 
     @classmethod
     def at(cls, root: Path, hold: int | None = None) -> Repository:
-        """Open the repository at `root`; `hold` is a descriptor that its git processes inherit. Raises UserError if it is not a
-        git repository with a working tree."""
+        """Open the repository at `root`; `hold` is a descriptor that its git processes inherit. Raises RootGone if the folder is
+        not there, UserError if it is not a git repository with a working tree."""
+        if not root.is_dir():
+            raise RootGone(root)
         options = ("--path-format=absolute", "--show-toplevel", "--git-common-dir")
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *options], {}, hold).splitlines())

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from hivemind.boundary import as_dataclass, json_fields
-from hivemind.config import RootConfig
 from hivemind.frozen import frozen
 from hivemind.fs import crash_point, ring, write
 from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import Worktree
 from hivemind.taskrun.contest import contest_of
+from hivemind.taskrun.target_branch import OWN, landing_place, unlisted_root
 from hivemind.tasks import ParkedTask, Task
 from hivemind.tasks.record import TaskRecord
 
 DRAFT, LOG = "landing.md", "landing.log"
 """The files of a queued task: its result until it has landed, and the output of its last check."""
-OWN = "hive/"
-"""The beginning of the names of tasks' branches."""
 _QUEUED = "waits to land"
 
 
@@ -120,16 +119,35 @@ class LandingEntry:
         return {LANDING: json_fields(self)}
 
 
-def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConfig]) -> list[LandingBranch]:
-    """Return the branches with new commits that have a target. In a root with `land: off`, only the branches of subtasks land."""
+def current_entry(hive: Parts, kept: Mapping[str, Any]) -> LandingEntry | None:
+    """Return the entry among the values kept with a task, with the roots and targets of hive.yaml now. What has landed keeps
+    its own, and so does a move that is under way. Raises Unreadable."""
+    entry = LandingEntry.of(kept)
+    if entry is None or entry.state == "moving":
+        return entry
+    roots, moved_roots, branches = hive.config.repository_roots(hive.layout), dict[str, str](), list[LandingBranch]()
+    for branch in entry.branches:
+        root, target = landing_place(roots, Path(branch.root), branch.branch, branch.tip, branch.target)
+        moved_roots[branch.root] = str(root)
+        branches.append(branch if branch.landed else replace(branch, root=str(root), target=str(target)))
+    merges = tuple(replace(merge, root=moved_roots.get(merge.root, merge.root)) for merge in entry.merges)
+    return replace(entry, branches=tuple(branches), merges=merges)
+
+
+def branches_to_land(hive: Parts, task: Task, worktrees: Sequence[Worktree]) -> list[LandingBranch]:
+    """Return the branches with new commits that have a target. With `land: off`, only those of subtasks land. One whose root
+    hive.yaml does not list any more waits to land, with the recorded tip if its repository is gone too."""
+    roots, entry = hive.config.repository_roots(hive.layout), current_entry(hive, task.kept)
+    old_tips = {} if entry is None else {branch.root: branch.tip for branch in entry.branches}
     branches = []
     for worktree in worktrees:
         settings = roots.get(worktree.root)
-        if settings is None or not worktree.branch or not worktree.into:
+        if not worktree.branch or not worktree.into:
             continue
-        if settings.land == "off" and not worktree.into.startswith(OWN):
+        if settings is not None and settings.land == "off" and not worktree.into.startswith(OWN):
             continue
-        if (tip := worktree.tip) is not None:
+        tip = worktree.tip or (old_tips.get(str(worktree.root)) if settings is None else None)
+        if tip is not None:
             branches.append(LandingBranch(str(worktree.root), worktree.branch, worktree.base, tip, worktree.into))
     return branches
 
@@ -145,8 +163,11 @@ def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[Lan
     previous = LandingEntry.of(task.kept)
     queued = datetime.now(UTC).isoformat() if previous is None else previous.queued
     tries, merges, red = (0, (), ()) if previous is None else (previous.tries, previous.merges, previous.red)
+    roots = hive.config.repository_roots(hive.layout)
+    reason = next((str(unlisted_root(root)) for branch in branches if (root := Path(branch.root)) not in roots), "")
     entry = LandingEntry(
-        task.owner, role, queued, len(task.said), tuple(branches), tries=tries, merges=merges, red=red,
+        task.owner, role, queued, len(task.said), tuple(branches), "waits" if reason else "queued", reason,
+        tries=tries, merges=merges, red=red,
         parent=task.parent if any(branch.target.startswith(OWN) for branch in branches) else None,
         candidate_of=None if contest_of(hive, task) is None else task.parent,
     )  # fmt: skip

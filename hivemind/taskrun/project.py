@@ -206,9 +206,7 @@ def projects_of(hive: Parts, task: Task, ancestors: Sequence[Task]) -> list[Proj
     for root in hive.config.worktree_roots(hive.layout):
         with suppress(UserError):
             repository = Repository.at(root)
-            worktrees = [
-                tree for related in (task, *ancestors) for tree in recorded_worktrees(hive.layout, related.kept)
-            ]
+            worktrees = [tree for related in (task, *ancestors) for tree in recorded_worktrees(hive, related.kept)]
             bases = [tree.base for tree in worktrees if tree.root == root and tree.base]
             project = Project(hive.layout, repository, bases[-1] if bases else target_tip(hive, repository)[1])
             if project.named_paths("") == []:  # the commit can be read

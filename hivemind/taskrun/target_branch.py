@@ -5,16 +5,44 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from hivemind import fs
+from hivemind.config import RootConfig
 from hivemind.errors import UserError
 from hivemind.fs.records import as_line
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
 
+OWN = "hive/"
+"""The beginning of the names of tasks' branches."""
 _KIND, _VERSION = "target", 1
+
+
+def landing_place(
+    roots: Mapping[Path, RootConfig], root: Path, branch: str | None, commit: str, target: str | None
+) -> tuple[Path, str | None]:
+    """Return the root and the target in which a task's branch lands by the `roots` of hive.yaml now. A repository that was moved
+    is known by the branch and its commit, and a target that is no task's branch follows the root's `branch:`."""
+    for other in () if root in roots else roots:
+        with contextlib.suppress(UserError):
+            repository = Repository.at(other)
+            has_branch = branch is not None and repository.kept_tip(branch) is not None
+            if has_branch and repository.commit_of(commit) is not None:
+                root = other
+                break
+    settings = roots.get(root)
+    if settings is not None and settings.branch is not None and target is not None and not target.startswith(OWN):
+        target = settings.branch
+    return root, target
+
+
+def unlisted_root(root: Path) -> UserError:
+    """Return the error for finished work in a root that hive.yaml does not list any more."""
+    remedy = "list it in hive.yaml again, at its new path if you moved it: finished work lands there only"
+    return UserError("is not a root with worktree: true any more", location=root, remedy=remedy)
 
 
 def root_folder(layout: Layout, root: Path) -> Path:

@@ -513,8 +513,7 @@ class TaskRun:
             self.task.title, answer, findings, self.review, self.agent, usage, notes, self._provenance(),
             [*self.worktrees.changes(), *self._files(findings)],
         )  # fmt: skip
-        roots = self._hive.config.repository_roots(self._hive.layout)
-        if branches := branches_to_land(self.worktrees.recorded, roots):
+        if branches := branches_to_land(self._hive, self.task, self.worktrees.recorded):
             queue_task(self._hive, self.task, self._hive.agents[self.agent].role, branches, text)
             self.is_landing = True
             return self._folder

@@ -32,8 +32,9 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
 from hivemind.taskrun.box import is_boxed, start_lines
 from hivemind.taskrun.contest import contest_of
-from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees
-from hivemind.taskrun.target_branch import root_folder, target_tip
+from hivemind.taskrun.git import GitProblem, Repository, RootGone, git_identity, lock_worktrees
+from hivemind.taskrun.target_branch import landing_place, root_folder, target_tip
+from hivemind.taskrun.waits import Parking
 from hivemind.tasks import Task
 from hivemind.tasks.record import load
 
@@ -41,6 +42,7 @@ _log = logging.getLogger(__name__)
 _KIND, _VERSION = "worktree", 2
 _NOTE = ".json"
 _MAX_NAMES, _MAX_TRIES, _TAIL_CHARS = 20, 3, 2000
+_GONE_S = 10.0
 _KILLED = "the process that committed what is left over was killed"
 
 
@@ -87,7 +89,7 @@ class Worktrees:
     @property
     def recorded(self) -> list[Worktree]:
         """The recorded worktrees, whether they exist or not."""
-        return recorded_worktrees(self._hive.layout, self._task.kept)
+        return recorded_worktrees(self._hive, self._task.kept)
 
     @property
     def planned(self) -> tuple[Worktree, ...]:
@@ -119,7 +121,7 @@ class Worktrees:
 
     def ready(self, *roots: Path) -> tuple[Worktree, ...]:
         """Return the worktrees of these roots, by default of all with `worktree: true`, in the order of hive.yaml. Makes those
-        that are missing. Raises WorktreeProblem, OSError."""
+        that are missing. Raises WorktreeProblem, OSError; Parking while the folder of a root is gone."""
         roots = roots or self._hive.config.worktree_roots(self._hive.layout)
         with self._mutex:
             try:
@@ -130,6 +132,8 @@ class Worktrees:
                             worktree = self._make(Repository.at(root, hold))
                         self._set_up(worktree)
                         self._ready_roots.add(root)
+            except RootGone as gone:
+                raise Parking(str(gone), again_s=_GONE_S) from None
             except UserError as error:
                 raise WorktreeProblem(error.message, location=error.location, remedy=error.remedy) from error
         by_root = {worktree.root: worktree for worktree in self.recorded}
@@ -172,7 +176,7 @@ class Worktrees:
         note = _read_note(path) or WorktreeNote(root, repository.common, worktree.branch, worktree.base).save(path)
         tip = worktree.tip or worktree.base
         is_filled = False
-        if is_own and has_git(path) and worktree.agent in (None, self._agent):
+        if is_own and note.git == repository.common and has_git(path) and worktree.agent in (None, self._agent):
             if worktree.branch is not None:
                 with contextlib.suppress(GitProblem):  # said at the end of the turn
                     worktree.commit(repository, mask(self._task.title), self._identity, follow=True)
@@ -183,7 +187,7 @@ class Worktrees:
         fs.crash_point("worktree.added")
         fields: dict[str, Any] = {"branch": worktree.branch, "base": worktree.base, "git": repository.common}
         setup = None if is_filled else note.setup
-        replace(note, task=self._task.id, setup=setup, tries=0, reason=None, **fields).save(path)
+        replace(note, root=root, task=self._task.id, setup=setup, tries=0, reason=None, **fields).save(path)
         worktree = replace(worktree, agent=self._agent)
         self._record(worktree)
         self._paths[root] = path
@@ -210,7 +214,7 @@ class Worktrees:
         its contest. Any other subtask begins at, and goes into, the parent's branch; any other task the root's target. A review
         has no branch. Raises UserError if there is no target, or no commit yet."""
         root, parent = repository.root, self._task.parent
-        parent_worktrees = recorded_worktrees(self._hive.layout, self._parent_record) if parent is not None else []
+        parent_worktrees = recorded_worktrees(self._hive, self._parent_record) if parent is not None else []
         parent_worktree = next((worktree for worktree in parent_worktrees if worktree.root == root), None)
         contest = contest_of(self._hive, self._task)
         start = next((start for start in contest.starts if start.root == str(root)), None) if contest else None
@@ -254,7 +258,7 @@ class Worktrees:
                 return False  # the doctor's
             if note is None:
                 return not path.exists()
-            if note.root != root or note.tries >= _MAX_TRIES:
+            if note.tries >= _MAX_TRIES or (note.root != root and (path, note.task) != (recorded_path, self._task.id)):
                 return False
             return note.task in (None, self._task.id) or not _has_claim(self._hive.layout, note.task, self._agent)
 
@@ -298,13 +302,17 @@ class Worktrees:
     def _record(self, worktree: Worktree) -> None:
         path, git = self._hive.layout.relative(worktree.path), worktree.git and str(worktree.git)
         row = {**asdict(worktree), "root": str(worktree.root), "path": path, "git": git}
-        rows = [old_row for old_row in self._task.kept.get("worktrees", ()) if old_row["root"] != row["root"]]
+        old_rows = zip(self._task.kept.get("worktrees", ()), self.recorded, strict=True)
+        rows = [old_row for old_row, recorded in old_rows if recorded.root != worktree.root]
         self._keep([*rows, row])
 
     def commit(self, message: str, *, ends: bool = False) -> None:
         """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is
-        skipped, or raises UserError if the task `ends`. Raises UserError, OSError."""
+        skipped, or raises UserError if the task `ends`. Raises UserError, OSError; Parking while the folder of a root is gone."""
+        roots = self._hive.config.worktree_roots(self._hive.layout)
         for worktree in self.recorded:
+            if worktree.root in roots and not worktree.root.is_dir():
+                raise Parking(str(RootGone(worktree.root)), again_s=_GONE_S)
             if worktree.branch is None or worktree.path.parent != self._top:
                 continue
             with lock_worktrees(self._top) as hold:
@@ -412,18 +420,22 @@ class Worktrees:
                 yield worktree, diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def recorded_worktrees(layout: Layout, record: Mapping[str, Any]) -> list[Worktree]:
-    """Return the worktrees in a task's record. Raises Unreadable."""
+def recorded_worktrees(hive: Parts, record: Mapping[str, Any]) -> list[Worktree]:
+    """Return the worktrees in a task's record, with the roots and targets of hive.yaml now. Raises Unreadable."""
+    roots = hive.config.repository_roots(hive.layout)
     with boundary("record of a task's worktrees"):
-        return [_worktree(layout, row) for row in record.get("worktrees") or ()]
+        return [_worktree(hive.layout, roots, row) for row in record.get("worktrees") or ()]
 
 
-def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
+def _worktree(layout: Layout, roots: Mapping[Path, RootConfig], row: Mapping[str, Any]) -> Worktree:
     """Return a worktree from its record. In records of earlier versions `git` is a folder below the person's git folder."""
-    git = row["git"] and Path(row["git"])
+    git, recorded_root = row["git"] and Path(row["git"]), Path(row["root"])
     if git is not None and "agent" not in row:
         git = git.parents[1]
-    return Worktree(**{**row, "root": Path(row["root"]), "path": layout.root / row["path"], "git": git})
+    root, into = landing_place(roots, recorded_root, row["branch"], row["base"], row["into"])
+    if root != recorded_root:
+        git = Repository.at(root).common
+    return Worktree(**{**row, "root": root, "path": layout.root / row["path"], "git": git, "into": into})
 
 
 def _read_note(path: Path) -> WorktreeNote | None:

@@ -318,7 +318,7 @@ class DropReader:
             queued = self.parse(name, file_stat, raw, text)
         except UserError as problem:
             return QueuedDrop(*_identity(name, file_stat), problem=str(problem))
-        handed = None if record is None else record.handed
+        handed = None if record is None or has_ended(folder) else record.handed  # a retry begins anew
         entry = {} if record is None else record.kept.get(LANDING, {})
         if queued.assignee == LANDING and entry.get("state") == "returned":  # the chosen candidate did not land
             queued = queued._replace(assignee=None, role=entry["role"])

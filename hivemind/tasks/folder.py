@@ -26,7 +26,7 @@ from hivemind.pattern import pattern
 from hivemind.tasks.drop import attachments, dropped_text
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
 from hivemind.tasks.ids import id_of
-from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load, load_sound, open_log
+from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load, load_sound, open_log
 from hivemind.tasks.task import Task, TaskState, TaskSummary
 
 _MOST_BYTES = 8192
@@ -142,6 +142,8 @@ def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, ro
     if state is TaskState.INBOX or record is None or record.text is None:
         raw, text, file_stat = dropped_text(folder, record, reader.max_bytes)
         parsed_task = reader.read(raw, text, file_stat)
+        if record is not None and has_ended(folder):
+            record = replace(record, handed=None)
         if record is None or record.text is None:
             attached_paths, notes = attachments(folder, text, root, roots)
             names = tuple(os.path.relpath(path, folder) for path in attached_paths)

@@ -26,7 +26,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import Log, flush_postponed, is_durable, write
 from hivemind.fs.postponed import next_moment
 from hivemind.fs.records import as_line, parse_record
-from hivemind.layout import HUMAN
+from hivemind.layout import HUMAN, LANDING
 from hivemind.masking import strip_controls
 from hivemind.names import check_maker, check_name
 from hivemind.schema import AfterValidator
@@ -269,9 +269,10 @@ class Records:
         return task
 
     def is_log_changed(self, task: Task) -> bool:
-        """Check whether another program has changed the task's log since this process last wrote to it."""
+        """Check whether another program has changed the task's log since this process last wrote to it. While the lander has the
+        task, the agent that finished it writes there (`log_late`)."""
         log, stamp = self._logs.get(task.id, (None, None))
-        return log is not None and stamp != _stamp(log)
+        return log is not None and task.owner != LANDING and stamp != _stamp(log)
 
     def append_to_log(self, task: Task, *records: Mapping[str, Any], sync_now: bool) -> None:
         """Append records to a task's log in one write. With `sync_now`, they survive a power cut after the return.

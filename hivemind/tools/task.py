@@ -15,7 +15,7 @@ from hivemind.documents import Citation
 from hivemind.landing.merging import unresolved
 from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.lessons.choice import count_use
-from hivemind.taskrun.landing_entry import LandingEntry
+from hivemind.taskrun.landing_entry import current_entry
 from hivemind.taskrun.published import mark_quotes
 from hivemind.taskrun.quote_check import (
     MAX_ROUNDS,
@@ -220,7 +220,7 @@ def _check_merges(context: ToolContext, resolved: Sequence[str]) -> None:
     """Raise ToolProblem while a file has conflict marks of a merge that landing committed to the branch when it returned the
     task. The paths in `resolved` may have lines that look like marks."""
     work = context.work
-    entry = LandingEntry.of(work.task.kept)
+    entry = current_entry(context.hive, work.task.kept)
     if entry is None or not entry.merges:
         return
     work.worktrees.commit(work.task.title, ends=True)

@@ -448,7 +448,8 @@ def why_it_fails(crew: Crew) -> str:
 
 def test_a_root_that_is_no_repository_is_said_in_words(crew, repo):
     shutil.rmtree(repo.path / ".git")
-    assert "cannot have worktrees: git rev-parse: not a git repository" in why_it_fails(crew)
+    error = why_it_fails(crew)
+    assert error.startswith(f"# Mend it.\n\n{repo.path}: cannot have worktrees: git rev-parse: not a git repository")
 
 
 def test_a_root_without_commits_is_said_in_words(crew, repo):
@@ -457,13 +458,44 @@ def test_a_root_without_commits_is_said_in_words(crew, repo):
     assert "has no commit yet that a worktree could begin from" in why_it_fails(crew)
 
 
-def test_a_root_that_is_not_there_or_within_a_repository_is_said_in_words(crew, repo):
+def test_a_root_within_a_repository_is_said_in_words(crew, repo):
     crew.configure("roots: [{path: ../app/src, worktree: true}]\n")
     assert f"is a folder of the repository {repo.path}" in why_it_fails(crew)
-    shutil.rmtree(repo.path)
-    Hive.open(crew.root).tasks.retry("t")
-    crew.close()
-    assert "No such file or directory" in why_it_fails(crew)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_task_waits_while_the_folder_of_a_root_is_gone(crew, repo, begun):
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n")) if begun else None
+    repo.path.rename(repo.path.with_name("port"))
+    does(ada, write("mast", "a mast\n"), *FINISH)
+    parked = Hive.open(crew.root).tasks.get("t").parked
+    assert parked is not None
+    assert (
+        parked.reason
+        == f"{repo.path}: is gone; if you moved it, say path: NEW in hive.yaml, then: hivemind down, hivemind up"
+    )
+    repo.path.with_name("port").rename(repo.path)
+    crew.end(ada)
+    ada = crew.start()
+    does(ada, write("mast", "a mast\n"), *FINISH)
+    assert Hive.open(crew.root).tasks.get("t").state == "done"
+    assert repo.show("hive/t", "mast") == "a mast"
+
+
+def test_what_a_person_must_mend_is_logged_in_one_line(crew, repo, caplog):
+    shutil.rmtree(repo.path / ".git")
+    ada = at_work(crew)
+
+    def think(turn: Any) -> Thought:
+        ada.stop()
+        return Thought("", (ToolCall("read_file", {"path": "boat"}),))
+
+    ada.mind = Mind(think)
+    ada.run()
+    [record] = [record for record in caplog.records if "a turn broke" in record.getMessage()]
+    assert f"{repo.path}: cannot have worktrees" in record.getMessage()
+    assert not record.exc_info
 
 
 def spoilt(crew: Crew, repo: Repo, how: str) -> Agent:

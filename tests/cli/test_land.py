@@ -130,6 +130,24 @@ def test_while_the_swarm_lands_the_command_waits_for_it_and_says_what_is_being_c
         assert lander.stdout.read() == other.stdout.read()
 
 
+def test_when_the_lander_dies_the_command_that_waits_for_it_lands_by_itself(harbour, run):
+    gate = harbour.root.parent / "gate"
+    os.mkfifo(gate)
+    ask(harbour, check=f"cat {gate}", check_box="none")
+    assert run("land", "--json").json["queue"][0]["why"] == "no swarm is up"
+    lander = program.Program(("land", "mast"))
+    until(lambda: run("land", "--json").json["queue"][0]["state"] == "checked")
+    before = len(recorded(harbour))
+    other = program.Program(("land", "mast"))
+    until(lambda: len(recorded(harbour)) > before)
+    lander.kill()
+    lander.wait(60)
+    gate.unlink()
+    gate.write_text("")
+    assert other.wait(60) == 0
+    assert harbour.state("mast") == "done"
+
+
 def test_what_is_not_in_the_queue_and_roots_that_there_are_not_are_refused(harbour, run):
     ask(harbour)
     assert "there is no such task" in run("land", "sail").err
@@ -330,11 +348,11 @@ def test_a_task_that_lands_is_nobodys_in_hand_wherever_it_is_shown(harbour, run)
     assert "lands" in run("task", "list").out
     assert "Landing:" in run("task", "show", "mast").out
     status = run("status").out
-    assert "Landing    1 lands" in status
+    assert "Landing    1 task is to land" in status
     assert f"your git signs commits in {harbour.repo.path}, landings are not signed" in status
     harbour.land()
     assert "waits for you: hivemind land mast" in run("task", "list").out
-    assert "Landing    1 waits" in run("status").out
+    assert "Landing    1 task waits" in run("status").out
     assert 'mast: "Do mast.": waits for you: hivemind land mast' in run("status").out.partition("Needs you:")[2]
     needs = take_snapshot(Hive.look(harbour.root)).needs
     assert (

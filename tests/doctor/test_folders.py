@@ -245,4 +245,4 @@ def test_a_hive_without_its_id_is_told_which_id_to_write(hive: Hive, visit) -> N
 def test_a_root_that_is_no_folder_is_a_problem(hive: Hive, visit) -> None:
     hive.layout.config.write_text("version: 1\nroots: [../nothere]\n")
     [finding] = visit()
-    assert finding.message == "roots: ../nothere is not a folder; a task that needs it would fail"
+    assert finding.message == "roots: ../nothere is not a folder; a task that needs it cannot go on"

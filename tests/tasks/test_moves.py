@@ -200,6 +200,16 @@ def test_a_waiting_task_is_cancelled(layout: Layout, tasks: Tasks):
     assert rested(tasks).id == "drip"
 
 
+def test_a_retry_is_for_whom_the_text_names_and_not_for_whom_the_last_attempt_waited(tasks: Tasks, task: Task):
+    tasks.active.hand_over(task, to="gone", reason="a renamed agent")
+    tasks.release(task)
+    assert tasks.claim("scout") is None
+    tasks.cancel("leak")
+    tasks.retry("leak")
+    assert tasks.get("leak").assignee is None
+    assert rested(tasks).id == "leak"
+
+
 def test_an_active_task_is_cancelled_under_its_agents_hands(layout: Layout, tasks: Tasks, task: Task):
     opened(layout).cancel("leak", by="clerk")
     assert "Cancelled by clerk" in (layout.failed / "leak" / "error.md").read_text()
