@@ -109,7 +109,7 @@ class Docmem(DatabaseOwner):
             return tree.ancestry(sql, node_id)[-1]
 
     def size(self, node_id: str) -> tuple[int, int]:
-        """Return the number of the node's descendants, and the tokens of the node and its descendants together."""
+        """Return the number of the node's descendants, and the number of tokens in the node and its descendants together."""
         with self.database.read() as sql:
             count, tokens = tree.size(sql, node_id)
             return count - 1, tokens
@@ -147,7 +147,7 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a child after the node's last child; its order is the largest among its siblings + 1."""
+        """Create a child after the node's last child. Its order (the sort key among siblings) is the largest one + 1."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("child", node_id), draft)
@@ -181,14 +181,16 @@ class Docmem(DatabaseOwner):
 
     # -- changing ---------------------------------------------------------------------------------------------------
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:
-        """Replace the node's text. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
+        """Replace the node's text. Raises ReadonlyError for a readonly node, OptimisticLockError if the node's hash is
+        not `expected_hash` (None: not checked)."""
         with self.transaction() as edit:
             return edit.change(edit.writable(node_id, expected_hash), text=content)
 
     def update_context(
         self, node_id: str, context_type: str, context_name: str, context_value: str, expected_hash: str | None = None
     ) -> Node:
-        """Replace the node's context. Raises OptimisticLockError; raises ReadonlyError if the node is readonly."""
+        """Replace the node's context. Raises ReadonlyError for a readonly node, OptimisticLockError if the node's hash
+        is not `expected_hash` (None: not checked)."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             return edit.change(edit.writable(node_id, expected_hash), context=context)
@@ -200,7 +202,7 @@ class Docmem(DatabaseOwner):
             return edit.change(tree.get(edit.sql, node_id), importance=share)
 
     def set_sticky(self, node_id: str, sticky: bool = True) -> Node:
-        """Set whether the node and its next sibling are expanded, moved and summarised only together."""
+        """Set whether the node is sticky: it and its next sibling are then expanded, moved and summarised only together."""
         flag = check_flag(sticky, "sticky")
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), sticky=flag)
@@ -218,7 +220,8 @@ class Docmem(DatabaseOwner):
             return [*versions, Version(len(versions) + 1, node.text, *node.context, node.updated_at, node.hash)]
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
-        """Restore the node's text and context from an earlier version. The history keeps all versions."""
+        """Restore the node's text and context from an earlier version (counted from 1), and return the node. The
+        history keeps all versions."""
         check_integer(version, "version", 1)
         with self.transaction() as edit:
             node = edit.writable(node_id, expected_hash)
@@ -362,8 +365,10 @@ class Docmem(DatabaseOwner):
     def _expanding(
         self, node_id: str, max_tokens: int, by: By, query: str | None
     ) -> Iterator[tuple[sqlite3.Connection, Callable[[str, float], float] | None]]:
-        """Yield a read transaction's connection, and a function that computes a node's priority from its id and
-        importance. The function is None if `by` is "order"."""
+        """Yield a read transaction's connection, and a function that computes a node's priority from its id and its importance.
+
+        The function is None if `by` is "order": nodes then have no priority.
+        """
         check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.prepare_query(query, below=node_id)
         with self.database.read() as sql:
@@ -397,8 +402,8 @@ class Docmem(DatabaseOwner):
     def prepare_query(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
         """Return the query with its vectors. First embed those of the best matches by words that have no vector yet.
 
-        `keys` limits these matches to files at or below the paths, `below` to the subtree of this node. Do not call
-        `prepare_query` inside a transaction: an embedder may be slow.
+        `keys` limits these matches to files at or below the paths, `below` to the subtree of this node (None: no
+        limit). Do not call `prepare_query` inside a transaction: an embedder may be slow.
         """
         query = self.meanings.build_query(check_text(text, "a query"))
         with self.database.read() as sql:
@@ -427,8 +432,8 @@ class Docmem(DatabaseOwner):
     def passages(
         self, text: str, limit: int, keys: Sequence[str], context: str = "", without: Collection[str] = ()
     ) -> list[Passage]:
-        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`. Files in
-        `without` are not searched.
+        """Return the passages that answer `text` best, best first, from files at or below the paths `keys`, but not
+        from the files `without`.
 
         Words of `context` count half. Before the search, the best matches by words are embedded, which may take long.
         Passages that still lack a vector are ranked by words only; their `why` says so.
@@ -440,7 +445,10 @@ class Docmem(DatabaseOwner):
             return find_passages(self._engine, sql, prepared_query, limit, keys, without)
 
     def _embed(self, limit: int, **options: Any) -> int:
-        """Embed at most `limit` texts that lack a vector; return their number (0 if the database is read-only)."""
+        """Embed at most `limit` texts that lack a vector, and return their number (0 if the database is read-only).
+
+        The other options are those of `StoreEmbedder.embed_backlog`.
+        """
         if self.database.is_read_only:
             return 0
         return self.meanings.embed_backlog(self.database, BACKLOG, limit, **options)
@@ -463,7 +471,7 @@ class Docmem(DatabaseOwner):
         )
 
     def tags_of(self, node_id: str) -> list[str]:
-        """Return the tags in a node's text and, for a root, the document's labels; sorted and without `@`."""
+        """Return the tags in a node's text, sorted and without `@`. A root also has the labels of its document as tags."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
@@ -551,7 +559,8 @@ class Docmem(DatabaseOwner):
         return Docmem(path)
 
     def rebuild(self) -> None:
-        """Rebuild the full-text index, delete vectors without a node, and make the next sync read every file again."""
+        """Rebuild the full-text index, and delete the vectors of nodes that no longer exist. The next sync reads every
+        file again."""
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
             sql.execute("DELETE FROM unindexed")

@@ -160,7 +160,8 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> Material:
 
 
 def write_summary(edit: Edit, material: Material, text: str) -> Node | None:
-    """Write a summary of the material and return it; return None if the nodes have changed since they were read."""
+    """Write a summary of the material and return it. If the nodes have changed since they were read, write nothing and
+    return None."""
     summary, members = material
     anchor = summary.id if summary else members[0].parent_id
     assert anchor is not None

@@ -121,7 +121,7 @@ def ancestries(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, li
 
 
 def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, Node | None]:
-    """Return the node's previous and next sibling, each None if there is none."""
+    """Return the node's previous and next sibling; None in place of a missing one."""
     neighbours: list[Node | None] = []
     for sign, direction in (("<", "DESC"), (">", "ASC")):
         row = sql.execute(

@@ -65,7 +65,7 @@ def _trim(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int]
 
 
 class Headings:
-    """The levels of the open headings, outermost first."""
+    """The open headings at a place in a document, as their levels, outermost first."""
 
     def __init__(self) -> None:
         self._levels: list[int] = []
@@ -76,7 +76,8 @@ class Headings:
         return len(self._levels) + 1
 
     def enter(self, level: int) -> int:
-        """Close the headings of `level` and deeper levels, open a heading of `level`, and return its depth."""
+        """Open a heading of `level`, and return its depth in the tree. Headings of the same and deeper levels are
+        closed first."""
         while self._levels and self._levels[-1] >= level:
             self._levels.pop()
         depth = self.depth

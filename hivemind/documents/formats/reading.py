@@ -1,4 +1,4 @@
-"""Read a file into an outline: its format, title, labels and pieces."""
+"""Read a file into an outline: its text, title, labels and pieces. The file's extension decides the format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hivemind.masking import mask
 
 
 def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
-    """Return the content and the stat of a file. If the file is open already, `file` is its descriptor and is closed.
+    """Return the content and the stat of a file. `file` is the file's descriptor if it is open already; it is closed.
 
     Raises DocmemError if the file is not a regular file, is larger than 64 MiB or cannot be read.
     """
