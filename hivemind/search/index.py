@@ -1,4 +1,4 @@
-"""`Index`: items that can be searched by words and by meaning.
+"""`Index`: a store of items that can be searched by words and by meaning.
 
 An index's tables may share an SQLite database with other tables. Each write is one transaction, across processes.
 """
@@ -165,7 +165,7 @@ class Index(DatabaseOwner):
             ]
 
     def pending(self, scope: str | None = None) -> int:
-        """Count the items that still need a vector; return 0 without an embedder."""
+        """Return the number of items in a scope (None: in all scopes) that still need a vector; 0 without an embedder."""
         if (embedder := self.meanings.embedder) is None:
             return 0
         with self.database.read() as sql:
@@ -248,7 +248,7 @@ def _are_relevant(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
 
 
 class _IndexSource(CandidateSource):
-    """The `CandidateSource` of an index. The rarity of words is computed within the searched scope."""
+    """The `CandidateSource` of an index. Only items in the searched scope count towards the rarity of a word."""
 
     def __init__(self, sql: sqlite3.Connection, scope: str | None) -> None:
         self._sql, self._keys = sql, _key_range(sql, scope)

@@ -13,7 +13,7 @@ _MIN_STEM = 3  # letters; words that begin with a shorter stem are not taken for
 
 
 def fold(word: str) -> str:
-    """Return a word without accents, as the full-text index has it."""
+    """Remove a word's accents, as the full-text index does."""
     return "".join(sign for sign in unicodedata.normalize("NFKD", word) if not unicodedata.combining(sign))
 
 
