@@ -78,7 +78,8 @@ def build_graph(numpy: Any, tensors: Mapping[str, Any]) -> bytes:
 
 
 def embeddings(tensors: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Return the words' vectors as 8-bit numbers, the scales to multiply them by, and the positions' vectors."""
+    """Return the model's three tables: the words' vectors as 8-bit numbers, the scales by which to multiply these, and
+    the positions' vectors."""
     words, positions, types = (
         f"inner.embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")
     )

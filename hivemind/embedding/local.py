@@ -85,7 +85,8 @@ class MiniLM:
         self._guard = threading.Lock()
 
     def load(self) -> tuple[Any, Any, tuple[Any, Any, Any]]:
-        """Return the model: its tokenizer, its graph, and the result of `graph.embeddings`. Only the first call loads it.
+        """Return the model: its tokenizer, its graph, and its tables of vectors (`graph.embeddings`). Only the first
+        call loads it.
 
         Raises EmbedderUnavailable.
         """

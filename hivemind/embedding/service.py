@@ -298,7 +298,8 @@ class Server:
                 threading.Thread(target=self._serve_client, args=(plain,), daemon=True).start()
 
     def is_over(self) -> bool:
-        """Return True if a client asked the server to end, no client used it for a minute, or its socket is gone."""
+        """Return True if a client asked the server to end, no client used it for a minute, or another file replaced its
+        socket."""
         if self._is_ended or self._clock() - self._used > IDLE_S:
             return True
         try:
@@ -358,7 +359,8 @@ class Server:
         return result
 
     def _wait_for(self, client: Connection, result: Future[TextVectors]) -> TextVectors:
-        """Wait for a result; send signs of life as long as the workers embed. Raises EmbedderUnavailable."""
+        """Wait for a result. While the workers embed, send the client signs that the answer will come. Raises
+        EmbedderUnavailable."""
         while True:
             embedded_before = self._embedded_count
             try:
