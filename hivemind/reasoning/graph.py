@@ -169,7 +169,8 @@ class ReasoningGraph(Structure):
         return node
 
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
-        """Flush an active node: contexts stop showing it. Its children stay in place. Raises GraphError."""
+        """Flush an active node: contexts no longer show it in full. Its children stay in place. Returns the node.
+        Raises GraphError."""
         node = self._foldable_node(node_id)
         self._tick()
         if rationale:
@@ -180,10 +181,10 @@ class ReasoningGraph(Structure):
         return node
 
     def fold_nodes(self, ids: Iterable[int | str], notes: ThoughtInput, rationale: str = "") -> ReasoningNode:
-        """Fold nodes into one summary, and return it.
+        """Fold nodes into one summary with the text `notes`, and return the summary.
 
         The nodes must be active and convex: no path between two of them may lead through another node. The summary has
-        their turns and outside edges, and lists their ids in `meta["folded"]`. Raises GraphError.
+        their turns and their edges to other nodes, and lists their ids in `meta["folded"]`. Raises GraphError.
         """
         nodes = {node.node_id: node for node in map(self._foldable_node, ids)}
         members = list(nodes)
@@ -210,9 +211,9 @@ class ReasoningGraph(Structure):
         return summary
 
     def unfold(self, summary_id: int | str) -> list[ReasoningNode]:
-        """Restore the members of a summary, with their edges, and return them. The summary becomes inactive.
+        """Restore the nodes that were folded into a summary, with their edges, and return them. The summary becomes inactive.
 
-        Edges that were added to the summary move to its first member. Raises GraphError.
+        Edges that were added to the summary move to the first of these nodes. Raises GraphError.
         """
         summary = self.node(summary_id)
         number = summary.node_id
@@ -232,7 +233,8 @@ class ReasoningGraph(Structure):
         return members
 
     def supersede(self, old: int | str, new: int | str) -> Link:
-        """Link `new` to `old` as its successor, and set the status of `old` to superseded. Raises GraphError."""
+        """Record that the node `new` replaces `old`: set the status of `old` to superseded, and return the link. Raises
+        GraphError."""
         old_id, new_id = self._resolve_id(old), self._resolve_id(new)
         if (new_id, old_id, "supersedes") in self.links:
             raise GraphError(f"node {new_id} supersedes {old_id} already")
@@ -251,7 +253,11 @@ class ReasoningGraph(Structure):
         lane: str = SHARED,
         step: str | None = None,
     ) -> list[ReasoningNode]:
-        """Apply a patch, whole or not at all, and return the new nodes. GraphError names the operation and the reason."""
+        """Apply a patch, whole or not at all, and return the new nodes.
+
+        Raises GraphError, which names the operation and the reason. New nodes are in `lane` and belong to `step` (None:
+        to no step).
+        """
         patch = parse(MemoryPatch, patch)
         if not patch.add_nodes and not patch.add_edges:
             raise GraphError("the patch is empty: it adds no node and no edge")
@@ -307,10 +313,11 @@ class ReasoningGraph(Structure):
     # -- publishing --------------------------------------------------------------------------------------------
 
     def publish(self, node_id: int | str, *, hidden: bool = False) -> ReasoningNode:
-        """Copy a draft card to the shared lane, or update its copy as a new revision. The copy is pinned.
+        """Copy a draft card to the shared lane, and return the copy. The copy is pinned (it is never folded).
 
-        `meta["origin"]` of the copy contains node, lane, digest of the content, and revision. `hidden` allows a card
-        that is folded or flushed. Raises GraphError, also for the task node and for a card in the shared lane.
+        If the card has a copy, update it as a new revision. `meta["origin"]` of the copy has node, lane, digest of the
+        content, and revision. `hidden` allows a card that is folded or flushed. Raises GraphError, also for the task
+        node and for a card in the shared lane.
         """
         source = self.node(node_id)
         if source.kind is NodeKind.TASK or source.lane == SHARED:
@@ -368,7 +375,7 @@ class ReasoningGraph(Structure):
 
     @classmethod
     def from_dict(cls, snapshot: Mapping[str, Any]) -> Self:
-        """Return the graph of a snapshot, with or without a version. Raises GraphError, or UnknownVersion."""
+        """Return the graph of a snapshot, with or without a version number. Raises GraphError, or UnknownVersion."""
         graph = cls()
         restore_snapshot(graph, snapshot)
         return graph

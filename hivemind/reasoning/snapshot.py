@@ -1,4 +1,4 @@
-"""Write and restore snapshots of a graph (README.md, *graph.json*)."""
+"""Write snapshots of a graph, and restore graphs from them (README.md, *graph.json*)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
 
 
 def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Edge], links: Iterable[Link]) -> None:
-    """Fill an empty graph; `edges` are the drawn edges. Raises GraphError if the graph would be inconsistent."""
+    """Fill an empty graph. `edges` are the drawn edges, between the nodes as they were added. Raises GraphError if the
+    graph would be inconsistent."""
     for node in sorted(nodes, key=lambda node: node.node_id):
         if node.node_id in graph.nodes or node.node_id < 1:
             raise GraphError(f"node {node.node_id} is a duplicate, or its id is below 1")
