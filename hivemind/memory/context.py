@@ -60,8 +60,9 @@ class ContextBuilder:
     ) -> list[dict[str, Any]]:
         """Return the entries of the selected blocks, in the order of the blocks.
 
-        To keep the rendered list within `max_tokens` (None: no limit), blocks are made smaller or left out, those of the lowest rank first. If there is room, blocks from `Selection.smaller` are added in smaller
-        form. Raises CriticalOverBudget if the CRITICAL blocks alone have more than `max_tokens`.
+        To keep the rendered list within `max_tokens` (None: no limit), blocks are made smaller or left out, those of
+        the lowest rank first. If there is room, blocks from `Selection.smaller` are added in smaller form. Raises
+        CriticalOverBudget if the CRITICAL blocks alone have more than `max_tokens`.
         """
         selected_blocks = selected.blocks if isinstance(selected, Selection) else selected
         blocks = list({block.id: block for block in selected_blocks}.values())
