@@ -223,8 +223,8 @@ def provenance(
 ) -> dict[str, Any]:
     """Return the metadata about a content's origin (speaker, session, time), which the ranking uses.
 
-    The speaker is `author`. If this is None, it is `speaker`, unless the content begins with a name ("Ann: …"). `time`
-    is in ISO 8601; an entry without a time dates from the day on which it was created.
+    The speaker is `author`. If this is None, it is `speaker`, or is left out if the content begins with a name
+    ("Ann: …"). `time` is in ISO 8601; an entry without a time dates from the day on which it was created.
     """
     speaker_name = author or ("" if words_of_speaker("", content) else speaker)
     fields = {"speaker": speaker_name, "session": session, "time": time}

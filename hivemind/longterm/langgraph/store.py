@@ -161,8 +161,8 @@ class HivemindStore(BaseStore):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations; return their results in order. Reads see the state before the batch.
 
-        Of several puts of one item, only the last is stored. Logs a warning if this call blocks an event loop in its
-        thread.
+        Of several puts of one item, only the last is stored. Issues a RuntimeWarning if this call blocks an event
+        loop in its thread.
         """
         with suppress(RuntimeError):  # no event loop runs
             asyncio.get_running_loop()
