@@ -138,7 +138,11 @@ class Docmem(DatabaseOwner):
         *,
         readonly: int = 0,
     ) -> Node:
-        """Create a document. Raises DocmemError if the id is taken."""
+        """Create a document with this text, and return its root. The context says what a node is for. Raises
+        DocmemError if the id is taken.
+
+        An `id` of None is replaced by a new id.
+        """
         draft = NodeDraft(check_context(context_type, context_name, context_value), text, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(None, 0.0, draft)
@@ -147,7 +151,11 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """Create a child after the node's last child. Its order (the sort key among siblings) is the largest one + 1."""
+        """Create a child after the node's last child, and return it. Its order (the sort key among siblings) is the
+        largest one + 1.
+
+        The context says what the new node is for; an `id` of None is replaced by a new id.
+        """
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.free_slot("child", node_id), draft)
@@ -221,7 +229,10 @@ class Docmem(DatabaseOwner):
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
         """Restore the node's text and context from an earlier version (counted from 1), and return the node. The
-        history keeps all versions."""
+        history keeps all versions.
+
+        Raises OptimisticLockError if the node's hash is not `expected_hash` (None: not checked).
+        """
         check_integer(version, "version", 1)
         with self.transaction() as edit:
             node = edit.writable(node_id, expected_hash)
@@ -241,13 +252,15 @@ class Docmem(DatabaseOwner):
     def move_append_child(self, node_id: str, target_parent_id: str, expected_hash: str | None = None) -> Node:
         """Move the node, with the siblings that stick to it, to the end of the target's children.
 
-        Raises CycleError if the target is in the moved subtree.
+        Raises CycleError if the target is in the moved subtree, OptimisticLockError if the node's hash is not
+        `expected_hash` (None: not checked).
         """
         with self.transaction() as edit:
             return move(edit, node_id, target_parent_id, "child", expected_hash)
 
     def move_before(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Move the node, with the siblings that stick to it, directly before the target.
+        """Move the node, with the siblings that stick to it, directly before the target. `expected_hash` is as for
+        `move_append_child`.
 
         Raises CycleError if the target is in the moved subtree, DocmemError if the target is a root.
         """
@@ -255,7 +268,8 @@ class Docmem(DatabaseOwner):
             return move(edit, node_id, target_node_id, "before", expected_hash)
 
     def move_after(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Move the node, with the siblings that stick to it, directly after the target.
+        """Move the node, with the siblings that stick to it, directly after the target. `expected_hash` is as for
+        `move_append_child`.
 
         Raises CycleError if the target is in the moved subtree, DocmemError if the target is a root.
         """
@@ -287,13 +301,20 @@ class Docmem(DatabaseOwner):
         context_name: str = "by",
         context_value: str = "hand",
     ) -> Node:
-        """Create a summary, and move the consecutive leaves from start to end (both included) below it."""
+        """Create a summary with the text `content`, move the consecutive leaves from start to end (both included) below
+        it, and return it.
+
+        By default, its context says that it was written by hand.
+        """
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             return summaries.add_summary(edit, start_node_id, end_node_id, content, context)
 
     def remove_summary(self, node_id: str, expected_hash: str | None = None) -> list[Node]:
-        """Move a summary's children up to its parent, delete the summary, and return the children."""
+        """Move a summary's children up to its parent, delete the summary, and return the children.
+
+        Raises OptimisticLockError if the summary's hash is not `expected_hash` (None: not checked).
+        """
         with self.transaction() as edit:
             return summaries.remove_summary(edit, node_id, expected_hash)
 

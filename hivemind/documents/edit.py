@@ -159,7 +159,8 @@ class Edit:
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def add(self, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
-        """Insert a new node. Raises DocmemError if the draft's id is taken."""
+        """Insert a new node below `parent_id` (None: as a root) at this order, and return it. Raises DocmemError if the
+        draft's id is taken."""
         if draft.id is None:
             (node_id,) = self.free_ids(1)
         elif tree.find(self.sql, node_id := check_id(draft.id)) is not None:

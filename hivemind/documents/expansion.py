@@ -49,7 +49,7 @@ class _Expansion:
     children_by_parent: dict[str, list[_Candidate]] = field(default_factory=dict)  # in order
 
     def sibling_groups(self, start_id: str) -> Iterator[list[_Candidate]]:
-        """Yield groups of siblings breadth first, and stop when the budget is used up."""
+        """Yield groups of siblings below the start node, breadth first. Stop when the budget is used up."""
         level = [start_id]
         while level:
             below: list[str] = []
@@ -128,7 +128,8 @@ def expand(
     """Return the start node and as many of its descendants as fit into `max_tokens`, in reading order.
 
     Nodes are selected breadth first; a node that does not fit is skipped. With `priority` (a function of id and
-    importance), nodes of higher priority are selected first. Raises NodeNotFoundError.
+    importance), nodes of higher priority are selected first. `interior` and `resolution` are as in
+    `Docmem.expand_to_length`. Raises NodeNotFoundError.
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):

@@ -102,7 +102,7 @@ SELECT {_N_ALL} FROM up JOIN nodes n ON n.id = up.id
 
 
 def ancestries(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
-    """Return, by id, the list of the node, its parent and so on up to the root. Unknown ids are skipped.
+    """Return, for each id, its node's path to the root as a list: the node, its parent, and so on. Unknown ids are skipped.
 
     If parents form a cycle (a damaged database), the list has each node once.
     """
