@@ -86,8 +86,9 @@ class VectorStore(Protocol):
 class SearchHit:
     """An item found by a search.
 
-    `score` orders the hits of one search. `similarity` is the cosine to the query, 0 without a vector. `why` explains the
-    hit in words. `part_similarity` is None if the item has no parts. `evidence` is None without late interaction.
+    `score` orders the hits of one search. `similarity` is the cosine to the query, 0 without a vector. `why` explains
+    the hit in words. `part_similarity` is None if the item has no parts. `evidence` is None if parts of texts were not
+    compared.
     """
 
     item: Item
@@ -267,7 +268,7 @@ def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -
 
 
 def _fuse_rankings(rankings: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Fuse several rankings by reciprocal rank; return the best ids, best first."""
+    """Combine several rankings into one by adding each id's reciprocal ranks. Return the best ids, best first."""
     scores = defaultdict[int, float](float)
     for ranking in rankings:
         for position, item_id in enumerate(ranking):

@@ -165,7 +165,7 @@ class Index(DatabaseOwner):
             ]
 
     def pending(self, scope: str | None = None) -> int:
-        """Return the number of items in a scope (None: in all scopes) that still need a vector; 0 without an embedder."""
+        """Return how many items of a scope (None: of all scopes) still need a vector; 0 without an embedder."""
         if (embedder := self.meanings.embedder) is None:
             return 0
         with self.database.read() as sql:

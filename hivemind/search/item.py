@@ -64,8 +64,8 @@ class Item:
 class Reading:
     """The positions of a query's stems in an item, as stem → field → positions of words.
 
-    `length` counts the words of text and example. `speaker_words` are the words of the speaker's name. `is_question` is
-    True if the text ends with a question.
+    `length` counts the words in the item's text and example. `speaker_words` are the words of the speaker's name.
+    `is_question` is True if the text ends with a question.
     """
 
     positions: Mapping[str, Mapping[str, Sequence[int]]]

@@ -130,7 +130,7 @@ _FIELD_SUFFIXES = {
 
 
 def match_items(query: Query, items: Sequence[Item], readings: Sequence[Reading], weights: Weights) -> list[Match]:
-    """Match each item with the query by words: BM25 over the item's fields."""
+    """Match each item with the query by words. The score is BM25, a standard measure, over the item's fields."""
     lengths = [reading.length for reading in readings]
     average = sum(lengths) / len(lengths) if lengths else 0.0
     return [_match_item(query, *pair, average, weights) for pair in zip(items, readings, strict=True)]
