@@ -96,7 +96,10 @@ def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
 
 
 def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, is_query: bool = False) -> list[TextVectors]:
-    """Return the packed vectors of each text and its parts, checked. Raises EmbedderUnavailable as `embed_packed` does."""
+    """Return the packed vectors of each text and of its parts, checked. `is_query` says that the texts are queries.
+
+    Raises EmbedderUnavailable for every failure.
+    """
     bytes_per_part = embedder.dimension * 4 if is_query else embedder.dimension // 8
 
     def pack_fine(vectors: TextVectors) -> TextVectors:

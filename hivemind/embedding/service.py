@@ -307,10 +307,10 @@ class Server:
         except OSError:
             return True
 
-    def _serve_client(self, plain: socket.socket) -> None:
-        """Answer one client until it disconnects or sends an invalid message."""
-        plain.settimeout(None)
-        with _connection(plain) as client, contextlib.suppress(OSError, EOFError, Unreadable):
+    def _serve_client(self, client_socket: socket.socket) -> None:
+        """Answer the client at the other end of the socket until it disconnects or sends an invalid message."""
+        client_socket.settimeout(None)
+        with _connection(client_socket) as client, contextlib.suppress(OSError, EOFError, Unreadable):
             hello = {"version": VERSION, "name": self._embedder.name, "dimension": self._embedder.dimension}
             client.send_bytes(json.dumps(hello).encode())
             while not self._is_ended:

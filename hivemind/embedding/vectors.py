@@ -30,7 +30,8 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def _trigger(event: str, row: str) -> str:
-    """Return SQL that creates a trigger to number changes.
+    """Return SQL that creates a trigger on the table of vectors: it gives each changed row (`NEW` or `OLD`) a number at
+    this event.
 
     The trigger cannot use INSERT OR REPLACE: the conflict clause of the writing statement would override it.
     """
@@ -63,7 +64,7 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 
 
 class VectorTable:
-    """A search for the nearest vectors in the table `vectors` of one database. Without numpy, it finds nothing."""
+    """The search for the nearest vectors in the table `vectors` of one database. Without numpy, it finds nothing."""
 
     put = staticmethod(put_vectors)
 
