@@ -70,10 +70,10 @@ def is_useless(graph: ReasoningGraph, node: ReasoningNode) -> bool:
     )
 
 
-def has_support(graph: ReasoningGraph, number: int) -> bool:
+def has_support(graph: ReasoningGraph, node_id: int) -> bool:
     """Return True if a node is supported by active evidence among its children, or by a link."""
-    has_evidence = any(node.kind is NodeKind.EVIDENCE and node.active is True for node in graph.children(number))
-    return has_evidence or bool(graph.links_to(number, "supports"))
+    has_evidence = any(node.kind is NodeKind.EVIDENCE and node.active is True for node in graph.children(node_id))
+    return has_evidence or bool(graph.links_to(node_id, "supports"))
 
 
 def with_finished_steps(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:

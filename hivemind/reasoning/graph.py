@@ -79,7 +79,11 @@ class ReasoningGraph(Structure):
         related_turn_ids: Iterable[int] | None = None,
         **fields: Unpack[CardFields],
     ) -> ReasoningNode:
-        """Add a node. It is unattached until its first edge. Raises GraphError for a bad field or a second task."""
+        """Add a node, and return it. It is unattached until its first edge. Raises GraphError for a bad field or a
+        second task node.
+
+        `thought` is the node's text, `related_turn_ids` are the ids of the messages that it is about (None: none).
+        """
         node = self._new_node(kind, thought, related_turn_ids or (), fields)
         if self.operations is not None:
             node_record = node.as_dict()
@@ -101,7 +105,8 @@ class ReasoningGraph(Structure):
         return node
 
     def add_edge(self, src: int | str, dst: int | str, rationale: str | None = "", relation: str | None = None) -> Edge:
-        """Add an edge, parent → child. A rationale of None is stored as empty.
+        """Add an edge, parent → child, and return it. A rationale (reason) of None is stored as empty. A relation of
+        None is derived from it.
 
         Raises GraphError for an unknown or folded node, a loop, an edge to the task node, a duplicate or a cycle.
         """
@@ -158,7 +163,7 @@ class ReasoningGraph(Structure):
         return self.set_fields(node.node_id, fields)
 
     def set_fields(self, node_id: int, fields: Mapping[str, Any]) -> ReasoningNode:
-        """Set fields as `update_node` does, but replace meta."""
+        """Set fields as `update_node` does, but replace the whole `meta` instead of merging it."""
         node, values = self.node(node_id), checked_fields(fields)
         self._tick()
         for name, value in values.items():

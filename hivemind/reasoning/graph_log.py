@@ -234,7 +234,8 @@ class History:
 
     @contextmanager
     def _naming_line(self, record: _Record) -> Iterator[None]:
-        """Turn an error in the block into a UserError with the line's location: the file was probably edited by hand."""
+        """Turn an error in the block into a UserError with the location of the record's line: the file was probably
+        edited by hand."""
         line = f"{self.log.path}:{record['seq'] + 1}"
         try:
             with boundary("line of a graph's log", line):

@@ -186,13 +186,13 @@ class Structure:
                 live.setdefault((dst, src), edge if same else Edge(src, dst, edge.rationale, edge.relation))
         return [edge for _, edge in sorted(live.items())]
 
-    def child_ids(self, number: int) -> Collection[int]:
-        """Return the ids of the children by live edges."""
-        return self._neighbors(number, self._edges_from)
+    def child_ids(self, node_id: int) -> Collection[int]:
+        """Return the ids of the children by live edges (between nodes, or the summaries that they are folded into)."""
+        return self._neighbors(node_id, self._edges_from)
 
-    def parent_ids(self, number: int) -> Collection[int]:
-        """Return the ids of the parents by live edges."""
-        return self._neighbors(number, self._sources_of)
+    def parent_ids(self, node_id: int) -> Collection[int]:
+        """Return the ids of the parents by live edges (between nodes, or the summaries that they are folded into)."""
+        return self._neighbors(node_id, self._sources_of)
 
     def _neighbors(self, number: int, adjacency: Mapping[int, Collection[int]]) -> Collection[int]:
         if not self.folded_into:
@@ -205,18 +205,18 @@ class Structure:
         neighbors.discard(number)
         return neighbors
 
-    def _represented_ids(self, number: int) -> list[int]:
-        """Return the node and all nodes folded into it, at any depth."""
-        member_ids = [number]
+    def _represented_ids(self, node_id: int) -> list[int]:
+        """Return the ids of the node and of all nodes folded into it, at any depth."""
+        member_ids = [node_id]
         for member in member_ids:
             member_ids += self._members.get(member, ())
         return member_ids
 
-    def representative_id(self, number: int) -> int:
+    def representative_id(self, node_id: int) -> int:
         """Return the id of the outermost summary into which the node is folded, or the node's own id."""
-        while number in self.folded_into:
-            number = self.folded_into[number]
-        return number
+        while node_id in self.folded_into:
+            node_id = self.folded_into[node_id]
+        return node_id
 
     def in_order(self) -> list[int]:
         """Return the nodes that are not folded, parents before children. Raises GraphError with the path of a cycle."""

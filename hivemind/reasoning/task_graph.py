@@ -93,7 +93,8 @@ class TaskGraph:
             return self._history.log.seq
 
     def at(self, seq: int, branch: str | None = None) -> ReasoningGraph:
-        """Return a copy of the graph after line `seq` of the log. Raises GraphError for a seq beyond the last line."""
+        """Return a copy of a branch's graph (None: the current branch) after line `seq` of the log. Raises GraphError
+        for a seq beyond the last line."""
         with self._exclusive():
             self._history.refresh()
             if not 0 <= seq <= self._history.log.seq:
