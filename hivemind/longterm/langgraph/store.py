@@ -42,11 +42,11 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": 
 
 
 def check_labels(op: Op) -> None:
-    """Check an operation before it is performed.
+    """Raise an error if an operation is invalid.
 
-    Raises InvalidNamespaceError if LangGraph does not allow the operation's namespace, EntryInvalid if its value is not
-    a dictionary. LangGraph's own methods check namespaces before they create operations, but `batch` receives unchecked
-    operations.
+    This is InvalidNamespaceError if LangGraph does not allow the operation's namespace, EntryInvalid if its value is
+    not a dictionary. LangGraph's own methods check namespaces before they create operations, but `batch` receives
+    unchecked operations.
     """
     namespaces: list[tuple[str, ...]] = []
     if isinstance(op, GetOp | PutOp):
