@@ -340,6 +340,7 @@ class PageIndex:
         """Return a page of the matching tasks, and the number of all matching tasks (counted up to 1,000 if there is a text).
 
         An ended task matches if it is in one of `states` and each word of `text` is in its id, title, owner or project.
+        The page has at most `limit` tasks, from `offset` on in this `order`.
         """
         state_list = list(states)
         words = [word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for word in text.split()]

@@ -49,7 +49,7 @@ def _format_attribute(value: object) -> object:
 def picture(
     width: float, height: float, title: str, *children: Shape, is_standalone: bool = False, class_: str = "drawing"
 ) -> Shape:
-    """Return a complete drawing. A standalone drawing, for a file, contains the style sheet and a background."""
+    """Return a complete drawing of the shapes. A standalone drawing, for a file, contains the style sheet and a background."""
     style_parts = [
         element("style", Shape(_style_sheet())),
         element("rect", class_="ground", width="100%", height="100%"),

@@ -32,7 +32,7 @@ class Span:
 
 
 def draw_timeline(spans: Sequence[Span], *, is_standalone: bool = False) -> Shape:
-    """Draw the timeline of the newest 2,000 turns."""
+    """Draw the timeline of the newest 2,000 turns. A standalone drawing, for a file, contains the style sheet."""
     visible_spans = sorted(spans, key=lambda span: (span.begin, span.turn))[-_MAX_TURNS:]
     if not visible_spans:
         return picture(_WIDTH, _TOP_MARGIN, "No turns", is_standalone=is_standalone)

@@ -50,8 +50,8 @@ def _log_tail(task: Task) -> str:
 
 
 def _changed_files(hive: Hive, task: Task | None) -> list[dict[str, Any]]:
-    """Return the path and the diff's lines of each file that a task has changed, bounded in number and length; []
-    without a task."""
+    """Return the path and the diff's lines of each file that a task has changed. Number and length are bounded. Without
+    a task, return []."""
     if task is None:
         return []
     return [
