@@ -130,7 +130,8 @@ def top(layout: Layout, *, once: bool = False, plain: bool = False) -> None:
 
 
 def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
-    """Apply a typed key to the screen's state. Return False if the key ends the program."""
+    """Apply a typed key to the screen's state `view`. `rows` are the rows on the screen. Return False if the key ends
+    the program."""
     step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
     if view.is_typing:
         view.is_typing = key not in ("\r", "\n", "\x1b")
