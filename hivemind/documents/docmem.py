@@ -421,7 +421,7 @@ class Docmem(DatabaseOwner):
             return find_hits(self._engine, sql, prepared_query, node_id, max_hits)
 
     def prepare_query(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
-        """Return the query with its vectors. First embed those of the best matches by words that have no vector yet.
+        """Return the query with its vectors. First embed the texts of the best matches by words, where they lack a vector.
 
         `keys` limits these matches to files at or below the paths, `below` to the subtree of this node (None: no
         limit). Do not call `prepare_query` inside a transaction: an embedder may be slow.
@@ -539,7 +539,7 @@ class Docmem(DatabaseOwner):
     def keep_thread(self, subject: str, letters: Sequence[Letter], thread: str) -> Node:
         """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
 
-        `thread` is the Message-ID of the thread's first letter.
+        `thread` is the Message-ID of the thread's first letter. `subject` is the title of a new document.
         """
         with self.transaction() as edit:
             return keep_thread(edit, subject, letters, thread)
@@ -576,7 +576,7 @@ class Docmem(DatabaseOwner):
     locks: Sequence[str] = (".sync", ".lock")
 
     def elsewhere(self, path: Path) -> Docmem:
-        """Return a store for another database file, without an embedder."""
+        """Return a store for the database file `path`, without an embedder."""
         return Docmem(path)
 
     def rebuild(self) -> None:

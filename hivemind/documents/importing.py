@@ -185,7 +185,7 @@ def _wrap(
 ) -> None:
     """Insert a wrapper (a summary) between its remaining pieces, `present`, and their parent.
 
-    New pieces between these pieces become children of the wrapper, too.
+    New pieces between the remaining ones become children of the wrapper, too.
     """
     container_of[wrapper] = container = container_of[present[0]]
     siblings, own_ids = layout[container], set(present)
@@ -273,7 +273,7 @@ def _write_layout(
 
 
 def context_value(text: str, default: str) -> str:
-    """Return the last 256 characters of `text` as a context value, or `default` if `text` is empty."""
+    """Return the end of `text`, at most 256 characters, as a context value; `default` if `text` is empty."""
     text = " ".join(text.split()) or default
     return text if len(text) <= _MAX_VALUE_CHARS else "…" + text[1 - _MAX_VALUE_CHARS :]
 
@@ -328,7 +328,7 @@ class Letter:
 def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str) -> Node:
     """Add the letters that are not stored yet to the document of their mail thread; return the document's root.
 
-    `thread` is the Message-ID of the thread's first letter.
+    `thread` is the Message-ID of the thread's first letter. `subject` is the title of a new document.
     """
     subject, root_id = mask(subject), f"thread-{hashlib.blake2b(thread.encode(), digest_size=6).hexdigest()}"
     classification = classify_thread(subject, [letter.text for letter in letters])

@@ -161,7 +161,7 @@ class KnowledgeSync:
 
     @contextmanager
     def _sync_lock(self) -> Iterator[None]:
-        """Let only one process import at a time: others would do the same work in vain."""
+        """Hold a lock so that only one process imports at a time: others would do the same work in vain."""
         path = self._docmem.database.path
         if path == ":memory:":
             yield

@@ -1,4 +1,4 @@
-"""Split source code into classes (interior nodes) and methods and functions (leaves)."""
+"""Split source code: classes become interior nodes, methods and functions become leaves."""
 
 from __future__ import annotations
 
