@@ -97,7 +97,7 @@ def _dates(text: str) -> Dates:
 
 
 def moment_of(value: object) -> date | None:
-    """Return the day of an ISO 8601 time; return None for any other value."""
+    """Return the day of an ISO 8601 time (a text); None for any other value."""
     if not isinstance(value, str):
         return None
     with suppress(Unreadable), boundary("time"):
@@ -107,12 +107,12 @@ def moment_of(value: object) -> date | None:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def has_time(text: str) -> bool:
-    """Return whether a text contains a time: a day, a month, a year, "yesterday", "last week"."""
+    """Return True if a text contains a time: a day, a month, a year, "yesterday", "last week"."""
     return _TIME.search(text) is not None
 
 
 def has_name(text: str) -> bool:
-    """Return whether a text has a capitalised word within a sentence."""
+    """Return True if a text has a capitalised word within a sentence, which is probably a name."""
     return _INNER_NAME.search(text) is not None
 
 
