@@ -30,10 +30,11 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def _trigger(event: str, row: str) -> str:
-    """Return SQL that creates a trigger on the table of vectors: it gives each changed row (`NEW` or `OLD`) a number at
-    this event.
+    """Return SQL that creates a trigger on the table of vectors. At this event (INSERT, UPDATE, DELETE), it numbers the
+    changed row.
 
-    The trigger cannot use INSERT OR REPLACE: the conflict clause of the writing statement would override it.
+    `row` is NEW or OLD. The trigger cannot use INSERT OR REPLACE: the conflict clause of the writing statement would
+    override it.
     """
     return (
         f"CREATE TRIGGER vectors_after_{event.lower()} AFTER {event} ON vectors BEGIN"
