@@ -1,4 +1,5 @@
-"""Memory blocks, which refer to content and never hold a file's text, and the entries of blocks in a context."""
+"""Memory blocks, which refer to content and never hold a file's text; and the entries (JSON) that stand for blocks in a
+context."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _from_json(record: dict[str, Any]) -> MemoryBlock:
 
 @frozen
 class Changes:
-    """The ids of the blocks with different entries in two contexts. `removed_ids` are in the earlier context's order."""
+    """The ids of the blocks whose entries in two contexts differ. `removed_ids` are in the order of the earlier context."""
 
     added_ids: list[str]
     removed_ids: list[str]
@@ -138,7 +138,7 @@ class WorkingMemoryManager:
         return sorted((block for block in self if memory_id in _referenced_ids(block)), key=lambda block: block.id)
 
     def diff(self, previous_cycle: Iterable[Mapping[str, Any]]) -> Changes:
-        """Return the changes from an earlier context to `context_memory`."""
+        """Return the changes from an earlier context, a list of entries, to `context_memory`."""
         previous_entries = {entry["id"]: entry for entry in previous_cycle}
         current_entries = {entry["id"]: entry for entry in self.context_memory}
         return Changes(

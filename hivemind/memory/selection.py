@@ -204,7 +204,7 @@ class MemorySelector:
         self._min_tokens = min(self._entry_tokens, empty_entry_tokens)
 
     def select_memories(self, symbolic_memory: Iterable[MemoryBlock], max_tokens: int) -> list[MemoryBlock]:
-        """Return the blocks that fit whole, in rank order. Raises CriticalOverBudget."""
+        """Return the blocks that fit whole into `max_tokens`, in rank order. Raises CriticalOverBudget."""
         return self.select(symbolic_memory, max_tokens).blocks
 
     def select(
