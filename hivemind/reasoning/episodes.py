@@ -79,7 +79,7 @@ class EpisodeLog:
     def protected_positions(self, last_turns: int) -> set[int]:
         """Return the positions of the messages that are never hidden: the preamble and the last `last_turns` messages.
 
-        If the first of these last messages answers a call, the message with the call is protected, too.
+        If the first of these last messages is the result of a call, the message with the call is protected, too.
         """
         start = max(self.preamble, len(self.messages) - last_turns)
         while start > self.preamble and self.messages[start]["role"] == "tool":
@@ -283,7 +283,7 @@ def excerpt(text: str, length: int) -> str:
 
 
 def excerpt_messages(messages: Sequence[Message], length: int) -> list[Message]:
-    """Return the messages with every content over `length` characters cut to an excerpt."""
+    """Return the messages. Every content of more than `length` characters is cut to an excerpt."""
     return [_excerpt_message(message, length) for message in messages]
 
 

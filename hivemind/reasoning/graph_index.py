@@ -238,7 +238,7 @@ class GraphIndex:
         return match if damage is None else GraphMatch(match.hits, (damage, *match.remarks))
 
     def refresh(self, task: str | None = None, progress: Progress | None = None) -> int:
-        """Index the changed graphs of all tasks, or the graph of one. Return the number of graphs that were read."""
+        """Index the graphs that have changed: those of all tasks, or only that of `task`. Return the number of graphs read."""
         return self.database.run_with_rebuild(lambda: self._refresh(task, progress))[0]
 
     def embed_pending(self, limit: int) -> int:

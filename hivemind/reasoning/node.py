@@ -309,7 +309,8 @@ class Link:
 def derive_relation(rationale: str, src: NodeKind, dst: NodeKind) -> str:
     """Return the relation of an edge from `src` to `dst`: decompose, refine or support.
 
-    If the rationale contains one of these words, it decides, otherwise the kinds of the two nodes do.
+    It is the one of these words that the rationale contains. If there is none, it depends on the kinds of the two
+    nodes.
     """
     words = rationale.lower()
     if "decompos" in words:

@@ -458,8 +458,8 @@ class _Recall:
         return bool(useless)
 
     def _fold(self, graph: ReasoningGraph, excess_tokens: int, *, mixed: bool) -> bool:
-        """Fold finished work until about `excess_tokens` and a reserve (a share of the budget) are saved. Return False
-        if nothing could be saved."""
+        """Fold finished work into summaries until about `excess_tokens` and a reserve are saved. Return False if
+        nothing could be saved."""
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
         hidden_turns = self._render().hidden_turns
         excess_tokens += self._budget // _SPARE_DIVISOR

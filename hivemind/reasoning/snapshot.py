@@ -71,8 +71,8 @@ def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
 
 
 def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Edge], links: Iterable[Link]) -> None:
-    """Fill an empty graph. `edges` are the drawn edges, between the nodes as they were added. Raises GraphError if the
-    graph would be inconsistent."""
+    """Fill an empty graph. `edges` are the drawn edges, in which folded nodes are not replaced by summaries. Raises
+    GraphError if the graph would be inconsistent."""
     for node in sorted(nodes, key=lambda node: node.node_id):
         if node.node_id in graph.nodes or node.node_id < 1:
             raise GraphError(f"node {node.node_id} is a duplicate, or its id is below 1")

@@ -175,7 +175,7 @@ class Structure:
     @property
     def edges(self) -> list[Edge]:
         """The live edges (between visible nodes), ordered as `drawn`. If several drawn edges join the same two nodes,
-        the first counts."""
+        the first is returned."""
         if not self.folded_into:
             return self.drawn
         live: dict[tuple[int, int], Edge] = {}
@@ -357,13 +357,13 @@ class Structure:
         return [node for node in self.nodes.values() if all_lanes or node.lane in lanes]
 
     def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """Return the links from a node, oldest first."""
+        """Return the links from a node with this relation (None: any), oldest first."""
         return [
             link for link in self._links_from.get(self._resolve_id(node_id), ()) if relation in (None, link.relation)
         ]
 
     def links_to(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """Return the links to a node, oldest first."""
+        """Return the links to a node with this relation (None: any), oldest first."""
         return [link for link in self._links_to.get(self._resolve_id(node_id), ()) if relation in (None, link.relation)]
 
     def published_copy(self, node_id: int | str) -> ReasoningNode | None:
@@ -402,9 +402,9 @@ class Structure:
     def pretty_print(self, *, width: int = 500) -> str:
         """Return an outline of the active nodes, one per line, with children below their oldest parent.
 
-        Thoughts are cut to `width` characters. Each level is indented by two spaces, up to 16 levels. Children of a
-        flushed node take its place. Unattached nodes come last. Line breaks in a thought become spaces, so a thought
-        cannot pose as another line.
+        Thoughts are cut to `width` characters. Each level is indented by two spaces, up to 16 levels. In place of a
+        flushed (hidden) node, its children are shown. Unattached nodes come last. Line breaks in a thought become
+        spaces, so a thought cannot pose as another line.
         """
         lines = []
         for depth, node in self.outline():
@@ -416,8 +416,8 @@ class Structure:
     def outline(self, *, include_hidden: bool = False) -> Iterator[tuple[int, ReasoningNode | None]]:
         """Yield (depth, active node), with children below their oldest parent and a depth of at most 16.
 
-        Children of a flushed node take its place. (0, None) precedes the unattached nodes. `include_hidden` adds
-        flushed nodes, and folded nodes below their summary.
+        In place of a flushed (hidden) node, its children are yielded. (0, None) precedes the unattached nodes.
+        `include_hidden` adds flushed nodes, and folded nodes below their summary.
         """
         seen: set[int] = set()
         if self._root is not None:

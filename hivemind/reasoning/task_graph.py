@@ -23,7 +23,7 @@ SNAPSHOT_NAME = "graph.json"
 
 
 class LogFields(TypedDict, total=False):
-    """The agent, lane and step of a note or an action."""
+    """The agent that wrote a note or an action, its lane and its step."""
 
     agent_id: str | None
     lane: str
