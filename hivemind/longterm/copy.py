@@ -106,7 +106,8 @@ def _check_ids(target_sql: Sql, target: MemoryStore, ids: Sequence[str]) -> None
 def _copy_vectors_and_versions(
     sql: Sql, first: int, last: int, now: int, target_sql: Sql, vectors: VectorStore, offset: int, is_older: bool
 ) -> Counter[str]:
-    """Copy the vectors, versions and parts of the entries with a `seq` from `first` to `last`. Return the numbers of copied rows.
+    """Copy the vectors, versions and parts of the entries with a `seq` from `first` to `last`. Return the numbers of
+    rows by kind.
 
     `offset` is added to each `seq`. `is_older` says that an earlier version of the program wrote the source.
     """

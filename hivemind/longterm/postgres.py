@@ -247,7 +247,8 @@ def _nearest_rows(
 
 
 class _ServerVectors:
-    """The `VectorStore` in PostgreSQL: the table `vectors`. Many vectors are searched by the index, few one by one."""
+    """The `VectorStore` in PostgreSQL: the table `vectors`. In a large namespace the search uses the index, in a small
+    one it compares all vectors."""
 
     def nearest(
         self, sql: Statements, model: str, query: bytes, limit: int, groups: Collection[int] | None = None

@@ -126,8 +126,8 @@ class WordIndex(Protocol):
         """Return at most `limit` contents of the namespace's entries that contain the word."""
 
     def bulk_insert(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
-        """At the end of the `with` block, index the entries that it added to a namespace. The block must not change
-        other entries."""
+        """Return a context manager for adding entries to a namespace. At its end, it indexes them. The block must not
+        change other entries."""
 
 
 class MemoryDatabase(Transactions[Any], Protocol):

@@ -1,4 +1,4 @@
-"""`MemoryStore`, the interface of long-term memory, safe for many processes; `open_store`."""
+"""`MemoryStore`, the interface of long-term memory (safe for many processes), and `open_store`."""
 
 from __future__ import annotations
 
@@ -503,7 +503,7 @@ class MemoryStore(DatabaseOwner):
     locks: Sequence[str] = (".lock",)
 
     def elsewhere(self, path: Path) -> MemoryStore:
-        """Return a store for another database file, without an embedder."""
+        """Return a store for the database file `path`, without an embedder."""
         return MemoryStore(path)
 
     def rebuild(self) -> None:

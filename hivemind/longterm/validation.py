@@ -178,8 +178,8 @@ def _metadata(metadata: object) -> str:
 
 
 def check_json(mapping: object, subject: str, transform: Callable[[dict[str, Any]], Any] = dict) -> str:
-    """Return the mapping as a JSON object (text), changed by `transform` first. Raises EntryInvalid, which names
-    `subject`, if it is not possible."""
+    """Call `transform` with the mapping and return the result as JSON text. Raises EntryInvalid, which names `subject`,
+    if this is impossible."""
     if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
         raise EntryInvalid(
             f"{subject} must be a JSON object", remedy='use strings as names, as in {"customer": "Acme"}'

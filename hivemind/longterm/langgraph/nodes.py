@@ -76,7 +76,7 @@ def _last_question(state: MemoryState) -> str:
 
 
 def format_memories(memories: Sequence[MemorySearchResult]) -> str:
-    """Format memories for a system message; return "" without memories."""
+    """Return the memories as a text for a system message; "" without memories."""
     if not memories:
         return ""
     return "\n".join(["Memories of this user:", *(f"* {memory.content}" for memory in memories)])
